@@ -10,6 +10,8 @@ loop's time and depend on neither.
 import re
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -88,6 +90,8 @@ class ManualClock:
     def __init__(self, now: Moment = 1_700_000_000_000) -> None:
         self._turning = threading.Lock()
         self._state = _State(moment_ms(now), 0, is_frozen=True)  # replaced, never changed
+        self._passed_ms = 0  # by moves
+        self._watchers: tuple[Callable[[], None], ...] = ()
 
     @classmethod
     def following(cls) -> "ManualClock":
@@ -119,7 +123,7 @@ class ManualClock:
     def advance(self, by: Duration) -> int:
         """Move by a duration, back if negative; return the time. A running clock keeps running."""
         by_ms = duration_ms(by)
-        with self._turning:
+        with self._moving():
             self._put(self.now_ms() + by_ms, frozen=self.is_frozen)
         return self.now_ms()
 
@@ -129,42 +133,66 @@ class ManualClock:
         This is what NTP or an operator does to a machine's clock.
         """
         by_ms = duration_ms(by)
-        with self._turning:
+        with self._moving():
             self._put(self.now_ms() + by_ms, frozen=self.is_frozen, passes=False)
         return self.now_ms()
 
     def set(self, to: Moment) -> int:
         """Set the time; return it. A running clock keeps running from there."""
         to_ms = moment_ms(to)
-        with self._turning:
+        with self._moving():
             self._put(to_ms, frozen=self.is_frozen)
         return self.now_ms()
 
     def freeze(self, at: Moment | None = None) -> int:
         """Freeze the clock, now or at a given time; return the frozen time."""
         at_ms = None if at is None else moment_ms(at)
-        with self._turning:
+        with self._moving():
             self._put(self.now_ms() if at_ms is None else at_ms, frozen=True)
         return self.now_ms()
 
     def run(self) -> int:
         """Run from the current time at the speed of the system's clock; return the time."""
-        with self._turning:
+        with self._moving():
             self._put(self.now_ms(), frozen=False)
         return self.now_ms()
 
     def follow(self) -> int:
         """Follow the system's clock; return the time."""
-        with self._turning:
+        with self._moving():
             self._put(_MACHINE.now_ms(), frozen=False)
             self._state = self._state._replace(wall_ms=0)  # exactly
         return self.now_ms()
+
+    def watch(self, on_moved: Callable[[], None]) -> None:
+        """Call `on_moved` after each move that lets time pass, in the thread that moves the clock.
+
+        The move returns when that has. It ends with `unwatch`.
+        """
+        with self._turning:
+            self._watchers = (*self._watchers, on_moved)
+
+    def unwatch(self, on_moved: Callable[[], None]) -> None:
+        """Call it no more."""
+        with self._turning:
+            self._watchers = tuple(each for each in self._watchers if each != on_moved)
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        with self._turning:
+            before_ms = self._passed_ms
+            yield
+            has_passed, watchers = self._passed_ms > before_ms, self._watchers
+        if has_passed:
+            for on_moved in watchers:
+                on_moved()
 
     def _put(self, now_ms: int, *, frozen: bool, passes: bool = True) -> None:
         """Set the wall clock; with `passes`, a move forward also advances `monotonic_ms`."""
         _check_range(now_ms)
         passed_ms = max(0, now_ms - self.now_ms()) if passes else 0
         monotonic_ms = self.monotonic_ms() + passed_ms
+        self._passed_ms += passed_ms
         if not frozen:
             now_ms -= _MACHINE.now_ms()
             monotonic_ms -= _MACHINE.monotonic_ms()

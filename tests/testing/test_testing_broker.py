@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 from patience import PATIENCE_S, eventually
-from raw_connection import RawConnection
+from raw_connection import RawConnection, fetch_fields
 
 import horolog.testing
 from horolog.broker import dispatch
@@ -20,7 +21,8 @@ from horolog.broker.background_tasks import BackgroundTasks
 from horolog.client import Client, CommittedOffset
 from horolog.clock import DAY_MS, ManualClock, SystemClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.record.builder import Record, build_batch
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch, read_records
 from horolog.storage.files import Files
 from horolog.testing import Broker, BrokerFailed
 from horolog.testing.settings import QUIET, as_text, for_tests
@@ -46,6 +48,21 @@ def log_range(broker: Broker, topic: str = "t") -> tuple[int, int]:
             assert found is not None
             ends.append(found.offset)
         return ends[0], ends[1]
+
+
+def offsets(broker: Broker, topic: str = "t") -> list[int]:
+    """Of all records that are left."""
+    found: list[int] = []
+    while True:
+        begin = found[-1] + 1 if found else 0
+        with RawConnection(broker.bootstrap_servers) as connection:
+            answer = connection.ask(ApiKey.FETCH, 12, **fetch_fields(topic, {0: begin}))
+        records = answer.responses[0].partitions[0].records
+        if not records:
+            return found
+        for position, header in iter_headers(records):
+            batch = records[position : position + header.size]
+            found += [record.offset for record in read_records(batch)]
 
 
 def refuses_connections(address: str) -> bool:
@@ -189,6 +206,120 @@ def test_every_kind_of_expiry_waits_for_the_clock_and_for_being_asked() -> None:
         assert not list((broker.log_dir / "t-0").glob("*.deleted"))
         clock.advance("6d")
         assert broker.expire() == (0, 1, 0)
+
+
+def open_transaction(broker: Broker, transactional_id: str = "x") -> confluent_kafka.Producer:
+    """A producer with a record in an open transaction of a minute."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": 60_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce("t", b"v", partition=0)
+    producer.flush()
+    return producer
+
+
+def last_stable_offset(broker: Broker) -> int:
+    with Client(broker.bootstrap_servers) as client:
+        found = client.list_offsets({("t", 0): -1}, read_committed=True)["t", 0]
+        assert found is not None
+        return found.offset
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_transaction_is_aborted_as_the_clock_passes_its_timeout(is_frozen: bool) -> None:
+    clock = ManualClock("2020-01-01T00:00Z") if is_frozen else None
+    with Broker(clock=clock) as broker:
+        broker.create_topic("t")
+        producer = open_transaction(broker)
+        broker.clock.advance("50s")
+        assert last_stable_offset(broker) == 0, "a part of the minute is left"
+        broker.clock.step("1h")
+        assert last_stable_offset(broker) == 0, "no time has passed"
+        broker.clock.set(broker.clock.now_ms() + 20_000)
+        assert last_stable_offset(broker) == 2
+        with pytest.raises(confluent_kafka.KafkaException, match="fenced"):
+            producer.commit_transaction(PATIENCE_S)
+
+
+def test_a_transaction_that_timed_out_while_the_broker_was_stopped_is_aborted_when_asked() -> None:
+    with Broker() as broker:
+        broker.create_topic("t")
+        producer = open_transaction(broker)
+        broker.stop()
+        broker.clock.advance("5m")
+        broker.start()
+        broker.expire()
+        assert last_stable_offset(broker) == 2
+        with pytest.raises(confluent_kafka.KafkaException, match="fenced"):
+            producer.commit_transaction(PATIENCE_S)
+
+
+def test_transactional_ids_expire_when_asked() -> None:
+    with Broker() as broker:
+        broker.create_topic("t")
+        open_transaction(broker).commit_transaction(PATIENCE_S)
+        broker.expire()  # which waits until the transaction is completed
+
+        def code() -> int:
+            with RawConnection(broker.bootstrap_servers) as connection:
+                described = connection.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["x"])
+            return int(described.transaction_states[0].error_code)
+
+        broker.clock.advance("6d")
+        broker.expire()
+        assert code() == 0
+        broker.clock.advance("2d")
+        broker.expire()
+        assert code() == ErrorCode.transactional_id_not_found
+
+
+@pytest.mark.parametrize("how", ["advance", "expire"])
+def test_what_is_due_is_compacted_at_once(how: str) -> None:
+    settings = {"cleanup.policy": "compact", "segment.ms": 60_000}
+    with Broker(clock=ManualClock("2020-01-01T00:00Z")) as broker:
+        broker.create_topic("t", settings=settings)
+        produce(broker, *[T0_MS] * 5)
+        broker.clock.advance("10m")
+        produce(broker, broker.clock.now_ms())
+        assert offsets(broker) == [0, 1, 2, 3, 4, 5], "nothing is compacted by itself"
+        if how == "advance":
+            broker.clock.advance(1)
+        else:
+            broker.expire()
+        assert offsets(broker) == [4, 5]
+
+
+def test_nothing_is_compacted_where_the_cleaner_is_off() -> None:
+    settings = {"cleanup.policy": "compact", "segment.ms": 60_000}
+    with Broker({"log.cleaner.enable": False}) as broker:
+        broker.create_topic("t", settings=settings)
+        produce(broker, *[broker.clock.now_ms()] * 5)
+        broker.clock.advance("10m")
+        produce(broker, broker.clock.now_ms())
+        broker.expire()
+        assert len(offsets(broker)) == 6
+
+
+def test_a_clock_of_several_brokers_is_followed_by_those_that_run() -> None:
+    clock = ManualClock.following()
+    with Broker(clock=clock) as first, Broker(clock=clock) as second:
+        for broker in first, second:
+            broker.create_topic("t")
+            open_transaction(broker)
+        second.stop()
+        clock.advance("5m")
+        assert last_stable_offset(first) == 2
+        second.start()
+        assert last_stable_offset(second) == 0
+        clock.advance(1)
+        assert last_stable_offset(second) == 2
 
 
 def test_directories_of_deleted_topics_are_removed_once_though_two_ask_for_it(

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from horolog.broker.append_warnings import AppendWarnings
+from horolog.broker.cleaner import Cleaner
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import SAMPLE_INTERVAL_MS, GroupLags
 from horolog.broker.live_settings import LiveSettings
@@ -55,6 +56,7 @@ class BackgroundTasks:
         group_lags: GroupLags,
         append_warnings: AppendWarnings,
         transactions: TransactionCoordinator,
+        cleaner: Cleaner,
         store: MetadataStore,
         readers: Executor,
     ) -> None:
@@ -65,6 +67,7 @@ class BackgroundTasks:
         self._group_lags = group_lags
         self._append_warnings = append_warnings
         self._transactions = transactions
+        self._cleaner = cleaner
         self._store = store
         self._readers = readers
         self.monotonic_ms: Callable[[], int] = SystemClock().monotonic_ms
@@ -110,9 +113,20 @@ class BackgroundTasks:
 
     async def expire(self) -> Expired:
         """Run everything that is due by the clock, after a test has moved it."""
+        await self.catch_up()
         deleted = await self.run_retention()
         await self.tidy()
-        return Expired(len(deleted), await self.expire_offsets(), await self.expire_producers())
+        expired = Expired(len(deleted), await self.expire_offsets(), await self.expire_producers())
+        await self._transactions.remove_expired()
+        return expired
+
+    async def catch_up(self) -> None:
+        """Abort the transactions that have timed out, and compact what is due by the clock."""
+        await self._transactions.settle()  # those that are not loaded yet time out, too
+        await self._transactions.abort_timed_out()
+        await self._transactions.settle()
+        if self._live.config.log_cleaner_enable:
+            await self._cleaner.clean_all()
 
     async def run_retention(self) -> list[tuple[str, DeletedSegment]]:
         """Delete the segments that have outlived `retention.ms` or `retention.bytes`; which."""

@@ -178,6 +178,7 @@ class Broker:
             self.group_lags,
             self.append_warnings,
             self.transactions,
+            self.cleaner,
             store,
             readers,
         )

@@ -67,6 +67,7 @@ class Cleaner:
         self._busy: dict[Partition, asyncio.Future[None]] = {}  # set when the run has ended
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._steward: asyncio.Task[None] | None = None
+        self._is_stopped = False
         self.monotonic_ms = SystemClock().monotonic_ms
         self.runs: WeakKeyDictionary[Partition, CleaningRun] = WeakKeyDictionary()
         """The last run of each partition, or the one under way."""
@@ -84,7 +85,8 @@ class Cleaner:
             self._steward = asyncio.create_task(self._employ())
 
     async def stop(self) -> None:
-        """Stop all runs; each ends within the piece that it is at."""
+        """Stop all runs; each ends within the piece that it is at, and none begins any more."""
+        self._is_stopped = True
         tasks = [*self._tasks.values(), *([self._steward] if self._steward else [])]
         for task in tasks:
             task.cancel()
@@ -160,7 +162,7 @@ class Cleaner:
     async def _due(self) -> list[Due]:
         compacted = [each for each in self._partitions.values() if each.is_compacted]
         self.looked_ms = self._clock.now_ms()
-        if not compacted:
+        if not compacted or self._is_stopped:
             return []
         for partition in compacted:
             if partition.rolls_overdue and partition not in self._busy:

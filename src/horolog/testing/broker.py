@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from horolog.broker.background_tasks import Expired
 from horolog.broker.controller import NewTopic
@@ -13,8 +13,6 @@ from horolog.config import Settings, host_port
 from horolog.testing.failures import BrokerFailed
 from horolog.testing.service_thread import ServiceThread
 from horolog.testing.settings import as_text, for_tests
-
-TIMEOUT_S: Final = 60.0
 
 
 class Broker:
@@ -90,17 +88,17 @@ class Broker:
             RequestRefused: there is one already, or a setting makes no sense.
         """
         new = NewTopic(name=name, partitions=partitions, overrides=as_text(settings or {}))
-        self._running().call(lambda service: service.broker.controller.create_topic(new), TIMEOUT_S)
+        self._running().call(lambda service: service.broker.controller.create_topic(new))
 
     def expire(self) -> Expired:
         """Run everything that is due by the clock, and wait for it; return how much that was.
 
         Retention, removal of files deleted `file.delete.delay.ms` ago, expiry of committed
-        offsets and of idempotent producers. Nothing of this happens by itself here.
+        offsets, of idempotent producers and of transactional ids. Transactions that have timed out
+        are aborted, and what is due is compacted, as when the clock is moved forward. Nothing of
+        this happens by itself here.
         """
-        return self._running().call(
-            lambda service: service.broker.background_tasks.expire(), TIMEOUT_S
-        )
+        return self._running().call(lambda service: service.background_tasks.expire())
 
     # --- start and stop ---------------------------------------------------------------
 

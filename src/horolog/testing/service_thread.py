@@ -4,22 +4,25 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from horolog.broker.service import Service
-from horolog.clock import Clock
+from horolog.clock import ManualClock
 from horolog.config import Endpoint, Settings
 from horolog.testing.failures import Failures
 
 T = TypeVar("T")
 
+TIMEOUT_S: Final = 60.0
+"""How long a call may take."""
+
 
 class ServiceThread:
     """Runs from when it is made until `end`."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: ManualClock) -> None:
         """Returns when connections are accepted.
 
         Raises:
@@ -39,14 +42,15 @@ class ServiceThread:
         except Exception:
             self._thread.join()
             raise
+        clock.watch(self._catch_up)
 
-    def call(self, make: Callable[[Service], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+    def call(self, make: Callable[[Service], Coroutine[Any, Any, T]]) -> T:
         """Await something in the broker's thread.
 
         Raises:
             TimeoutError: it took longer.
         """
-        return asyncio.run_coroutine_threadsafe(make(self._service), self._loop).result(timeout_s)
+        return asyncio.run_coroutine_threadsafe(make(self._service), self._loop).result(TIMEOUT_S)
 
     def take_failures(self) -> str | None:
         """The bugs that have shown since this was last asked."""
@@ -54,11 +58,18 @@ class ServiceThread:
 
     def end(self, *, clean: bool) -> None:
         """Stop, or be killed; returns when the thread has gone."""
+        self._clock.unwatch(self._catch_up)
         self._clean = clean
         with suppress(RuntimeError):  # the loop is closed: it has ended by itself, in an error
             self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join()
         self._ended.result()
+
+    def _catch_up(self) -> None:
+        """Have done what is due since the clock was moved, unless a client has moved it."""
+        if threading.current_thread() is not self._thread:
+            with suppress(CancelledError):  # it is stopped meanwhile
+                self.call(lambda service: service.background_tasks.catch_up())
 
     def _run(self) -> None:
         self._failures = Failures()

@@ -16,7 +16,11 @@ QUIET: Final[Mapping[str, str]] = {
     # Kafka waits three seconds for more members. Nothing at all would be too short: kafka-python
     # asks for metadata 100 ms after it subscribes, and shares out what it knows until then.
     "group.initial.rebalance.delay.ms": "150",
-    # Retention and expiry run when the test calls `expire`, not when a timer fires.
+    # Transactions time out, and what is due is compacted, when the test moves the clock or calls
+    # `expire`; retention and expiry run when it calls `expire`; none of it when a timer fires.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": _NEVER_MS,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": _NEVER_MS,
+    "log.cleaner.backoff.ms": _NEVER_MS,
     "log.retention.check.interval.ms": _NEVER_MS,
     "offsets.retention.check.interval.ms": _NEVER_MS,
     "producer.id.expiration.check.interval.ms": _NEVER_MS,

@@ -3,6 +3,8 @@
     horolog.clock.frozen    true: freeze; false: run
     horolog.clock.now       the time to set: ISO 8601 with a zone, or milliseconds since 1970
     horolog.clock.advance   the duration to advance by: 8d, 90m, 1h30m, or milliseconds
+                            (after a move transactions that have timed out are aborted, and what is
+                            due is compacted, before the response)
     horolog.expire          true: run everything that is due by the clock, then respond
 
 Several in one request are applied in this order. All admin clients can alter and describe broker
@@ -80,6 +82,8 @@ async def _perform(
         raise _refusal(str(error)) from None
     if expires:
         await broker.background_tasks.expire()
+    elif to_ms is not None or by_ms:
+        await broker.background_tasks.catch_up()
 
 
 def show_clock(
