@@ -85,6 +85,15 @@ def test_records_are_shown_without_control_characters(horolog: Run, broker: Runn
         assert "value" in printed
 
 
+def test_records_keep_the_characters_of_their_texts(horolog: Run, broker: RunningBroker) -> None:
+    text = "\u4e16\u3000\u754c 1\u00a0km \u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f4bb"
+    with Client(broker.address) as client:
+        client.create_topics({"texts": 1})
+    horolog("produce", "texts", stdin=f"{text}\u202e\n".encode())
+    printed = horolog("consume", "texts", "--from-beginning").out
+    assert printed.rstrip("\n").endswith(f"\t{text}\\u202e")
+
+
 @pytest.mark.parametrize("uri", URIS)
 def test_no_credentials_of_a_uri_are_in_a_text(uri: str) -> None:
     for text in (uri, f"there is no {uri}", f"'{uri}' is none, nor '{uri}'", str(Path(uri))):

@@ -1,9 +1,10 @@
 """Formats records as lines: text, JSON, or the bare values."""
 
 import base64
+import unicodedata
 from collections.abc import Callable
 from datetime import tzinfo
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from horolog.cli.terminal import json_line
 from horolog.errors import escaped
@@ -12,6 +13,9 @@ from horolog.times import format_time
 
 Format: TypeAlias = Literal["text", "json", "value"]
 """Of the output."""
+
+_OF_TEXTS: Final = frozenset({"Zs", "Cn", "Co"})
+_JOINERS: Final = "\u200c\u200d"
 
 
 def line_maker(
@@ -43,7 +47,16 @@ def _text_line(read: ReadRecord, zone: tzinfo, shows_append: bool) -> bytes:
 def _shown(data: bytes | None) -> str:
     if data is None:
         return "null"
-    return escaped(data.decode("utf-8", "backslashreplace"))
+    text = data.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else escaped(text, keeps="".join(filter(_is_text, text)))
+
+
+def _is_text(character: str) -> bool:
+    """Whether a character is no danger for a terminal, though Python finds it not printable.
+
+    Spaces of other scripts, joiners of letters and of emoji, and what this Python does not know.
+    """
+    return character in _JOINERS or unicodedata.category(character) in _OF_TEXTS
 
 
 def _json_line(read: ReadRecord, topic: str, zone: tzinfo, shows_append: bool) -> bytes:
