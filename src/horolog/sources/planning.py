@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -106,8 +106,15 @@ def numbered(
     return sorted(each for each in partitions if each.partition in numbers)
 
 
-def tasks(options: ReadOptions, row_filter: RowFilter, cores: int | None) -> list[Task]:
+def tasks(
+    options: ReadOptions, row_filter: RowFilter, cores: Callable[[], int | None]
+) -> list[Task]:
     """What each task is to read of what a filter takes of the log as it is now.
+
+    Args:
+        options: of the read.
+        row_filter: what it takes.
+        cores: counts the cores of the cluster, once it is known that there is something to read.
 
     Raises:
         DataLost: something within the bounds is gone, and data loss is to fail.
@@ -117,7 +124,7 @@ def tasks(options: ReadOptions, row_filter: RowFilter, cores: int | None) -> lis
     with opened_log(options) as log:
         bounds = resolve(options, log)
         stretches = log.stretches(bounds, row_filter)
-    shares = shared_out(options, stretches, cores)
+    shares = shared_out(options, stretches, cores())
     if not options.paths and not _asks_for_pieces(options, len(bounds)):
         shares = _following_the_log(shares, bounds, row_filter)
     return [tuple(replace(each, times=times) for each in share) for share in shares]

@@ -77,23 +77,33 @@ class Load:
         """The table."""
         return frame_of(self.spark, self.job.table, self.job.format, self.job.options)
 
-    def look(self, frame: DataFrame, now_ms: int) -> tuple[ReceivingTopic, Bootstrapped]:
+    def receiving(self) -> tuple[ReceivingTopic, str | None]:
+        """The topic, and why nothing can be loaded into it; before Spark starts.
+
+        Raises:
+            Misconfigured: a setting of the clients is wrong.
+            RequestRefused, NoAnswer: the broker refuses, or does not answer.
+        """
+        with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
+            topic = ReceivingTopic.of(
+                client, self.job.topic, self.job.partitions, self.job.topic_settings or {}
+            )
+            topic.create(client, self.job.topic_settings or {}, dry_run=True)
+            return topic, None if self.job.into_nonempty else _held(client, topic)
+
+    def look(
+        self, frame: DataFrame, now_ms: int, topic: ReceivingTopic, held: str | None
+    ) -> Bootstrapped:
         """Count what the topic would refuse or delete."""
         try:
             self.rules.check(frame)
             self.rules.records(frame, 1, now_ms)
         except AnalysisException as error:
             raise Misconfigured(first_line(error)) from None
-        with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
-            topic = ReceivingTopic.of(
-                client, self.job.topic, self.job.partitions, self.job.topic_settings or {}
-            )
-            topic.create(client, self.job.topic_settings or {}, dry_run=True)
-            held = None if self.job.into_nonempty else _held(client, topic)
         records = self.rules.records(frame, topic.partitions, now_ms)
         with _in_one_sentence():
             survey = Survey.of(records, topic, now_ms)
-        return topic, Bootstrapped(
+        return Bootstrapped(
             topic=self.job.topic,
             partitions=topic.partitions,
             records=survey.records,
@@ -125,7 +135,8 @@ class Load:
         if staged is None:
             plan = None if kept is None else kept.read(_PLAN)
             now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
-            return self.look(self.frame(), now_ms)[1]
+            topic, held = self.receiving()
+            return self.look(self.frame(), now_ms, topic, held)
         counts = {each["number"]: each["records"] for each in staged["staged"]}
         return Bootstrapped(
             topic=self.job.topic,
@@ -152,8 +163,9 @@ class Load:
         if staged is None:
             plan = kept.read(_PLAN)
             now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
+            topic, held = self.receiving()
             frame = self.frame()
-            topic, looked = self.look(frame, now_ms)
+            looked = self.look(frame, now_ms, topic, held)
             if looked.problems:
                 return _really(looked)
             if plan is None:

@@ -144,8 +144,10 @@ class Scan:
         options = selection.read_options(columns=",".join(names))
         options.batch_starting()
         planning.check_paths(options)
-        cores = parallelism(lambda name: spark.conf.get(name, None))
-        tasks = planning.tasks(options, RowFilter(), cores)
+        # Spark starts once the log is there.
+        tasks = planning.tasks(
+            options, RowFilter(), lambda: parallelism(lambda name: spark.conf.get(name, None))
+        )
         return cls(tuple(tasks), options, tuple(names))
 
     @classmethod

@@ -41,7 +41,7 @@ class LogReader(SentToWorkers, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """What each task is to read."""
         with in_one_sentence():
-            tasks = planning.tasks(self.options, self.row_filter, self.cores)
+            tasks = planning.tasks(self.options, self.row_filter, lambda: self.cores)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
