@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from horolog.errors import Misconfigured
+from horolog.extras import missing_extra
 
 app = typer.Typer()
 
@@ -35,6 +36,8 @@ def demo(
     try:
         from horolog.demo.run import DemoPlan, run  # noqa: PLC0415 - needs what the extras install
     except ImportError as error:
+        if missing_extra(error, "the demo") is None:
+            raise
         raise Misconfigured(
             f"the demo needs more packages than the broker ({error}): "
             "pip install 'horolog[spark,demo]'"

@@ -91,14 +91,27 @@ class LazyGroup(TyperGroup):
 
             # It may name a URI with credentials.
             raise _UsageError(printable(error.format_message()), error.ctx) from None
-        except Exception as error:
-            code = exit_code(error)
+        except Exception as raised:
+            known = _without_extra(raised, ctx.command_path)
+            code = exit_code(known)
             if code is None:
                 raise
             from horolog.cli.terminal import echo  # noqa: PLC0415 - not for --help
 
-            echo(f"horolog: {error}", err=True)
+            echo(f"horolog: {known}", err=True)
             raise typer.Exit(code) from None
+
+
+def _without_extra(error: Exception, command: str) -> Exception:
+    """The error, or what to install where a package of an extra is not there."""
+    if not isinstance(error, ImportError):
+        return error
+    from horolog.extras import missing_extra  # noqa: PLC0415 - not for --help
+
+    if exit_code(error) is not None:
+        return error
+    extra = "spark" if "spark" in command.split() else None
+    return missing_extra(error, f"this {command} command", extra) or error
 
 
 def load_command(name: str, table: Mapping[str, Entry] = COMMANDS) -> Any:

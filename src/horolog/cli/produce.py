@@ -15,6 +15,7 @@ from horolog.cli.too_old import TooOldHint
 from horolog.client.lines import LineSender
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.extras import missing_extra
 from horolog.record.compression import Codec
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.times import parse_record_time
@@ -117,9 +118,7 @@ def produce(
         try:
             from horolog.cli.produce_tables import produce_tables  # noqa: PLC0415 - an extra's
         except ImportError as error:
-            raise Misconfigured(
-                f"--from needs pyarrow ({error}): pip install 'horolog[arrow]'"
-            ) from error
+            raise (missing_extra(error, "--from", "arrow") or error) from None
         names = pairs(column, "--column")
         with brokers.connect() as client:
             produce_tables(

@@ -20,7 +20,6 @@ security      TLS and SASL
 `Producer` and `TransactionalProducer` import pyarrow, when they are first looked up.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from horolog.client.admin import ConfigEntry, ConfigResource, ResourceType
@@ -46,6 +45,7 @@ from horolog.client.offset_lookups import (
 from horolog.client.records import Produced
 from horolog.client.security import Security
 from horolog.client.transactions import Transaction
+from horolog.extras import lazy_names
 from horolog.offsets import HeldUp, OffsetRange, TopicPartition
 from horolog.wire.questions import (
     GroupPartitionLag,
@@ -110,7 +110,12 @@ _OF_ARROW = {
 }
 
 
+_value, _listed = lazy_names(__name__, _OF_ARROW, dict.fromkeys(_OF_ARROW, "arrow"))
+
+
 def __getattr__(name: str) -> Any:
-    if name in _OF_ARROW:
-        return getattr(import_module(_OF_ARROW[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _value(name)
+
+
+def __dir__() -> list[str]:
+    return _listed([*globals()])

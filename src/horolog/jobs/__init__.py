@@ -25,8 +25,9 @@ task of theirs moves whole batches, and a killed job is run again with the same 
 No module of this package has the name of a job: once imported, it would hide the function.
 """
 
-from importlib import import_module
 from typing import Any
+
+from horolog.extras import lazy_names
 
 # The function of each job, by the module that has it; a module is imported when it is used.
 _JOBS: dict[str, str] = {
@@ -55,8 +56,15 @@ _BESIDE: dict[str, str] = {
 __all__ = list(_JOBS | _BESIDE)
 
 
+# Spark's packages are needed by all but one.
+_value, _listed = lazy_names(
+    __name__, _JOBS | _BESIDE, dict.fromkeys({*_JOBS, *_BESIDE} - {"replay"}, "spark")
+)
+
+
 def __getattr__(name: str) -> Any:
-    module = _JOBS.get(name) or _BESIDE.get(name)
-    if module is not None:
-        return getattr(import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _value(name)
+
+
+def __dir__() -> list[str]:
+    return _listed([*globals()])

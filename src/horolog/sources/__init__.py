@@ -26,8 +26,9 @@ Where it is:
 `scan` gives a topic as Arrow; it imports pyarrow, when it is first looked up.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
     from horolog.sources.tables import scan
@@ -35,7 +36,12 @@ if TYPE_CHECKING:
 __all__ = ["scan"]
 
 
+_value, _listed = lazy_names(__name__, {"scan": "horolog.sources.tables"}, {"scan": "arrow"})
+
+
 def __getattr__(name: str) -> Any:
-    if name == "scan":
-        return import_module("horolog.sources.tables").scan
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _value(name)
+
+
+def __dir__() -> list[str]:
+    return _listed([*globals()])

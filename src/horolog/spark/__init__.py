@@ -14,12 +14,16 @@ A session that runs already learns the format with `register(spark)`.
     errors, workers, masters    what all of them need of Spark
 """
 
+from horolog.extras import MissingExtra
+
 try:
     import pyarrow  # noqa: F401 - only to know that it is there
     from pyspark.sql.datasource import Filter  # noqa: F401 - since PySpark 4.1
 except ImportError as error:
-    raise ImportError(
-        "horolog.spark needs PySpark 4.2 or later and pyarrow: pip install 'horolog[spark]'"
+    raise MissingExtra(
+        "horolog.spark needs PySpark 4.2 or later and pyarrow: pip install 'horolog[spark]'",
+        name=error.name,
+        path=error.path,
     ) from error
 
 from horolog.spark.read.lag import LagListener, PartitionLag, QueryLag, lag_of, with_late_counted

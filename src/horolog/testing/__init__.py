@@ -37,3 +37,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415 - every pytest start imports this module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

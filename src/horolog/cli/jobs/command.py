@@ -16,6 +16,7 @@ from horolog.cli.options import Json, pairs
 from horolog.cli.screen import show_json
 from horolog.cli.working import Work, working
 from horolog.errors import HorologError, Misconfigured
+from horolog.extras import missing_extra
 from horolog.jobs.parameters.option import Declared, declared
 from horolog.times import parse_duration
 
@@ -54,7 +55,7 @@ class Call:
             from horolog.spark import session as start
             from horolog.spark.errors import TaskFailed, without_spark
         except ImportError as error:
-            raise Misconfigured(str(error)) from None
+            raise (missing_extra(error, f"horolog spark {self.name}", "spark") or error) from None
         given = pairs(self.conf, "--conf")
         is_ours = SparkSession.getActiveSession() is None
         spark: Any = LazySession(lambda: start(f"horolog {self.name}", master=self.master, **given))

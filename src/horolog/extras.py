@@ -1,0 +1,87 @@
+"""Names that are imported when they are first used, and what to install where a package lacks.
+
+The base install has neither pyarrow nor Spark. An import that fails for that is one sentence with
+the extra to install; `dir()`, and so tab completion, has the names that can be used.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+from horolog.errors import Misconfigured
+
+__all__ = ["MissingExtra", "lazy_names", "missing_extra"]
+
+_PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "arrow": ("pyarrow",),
+    "spark": ("pyspark", "py4j", "pandas", "pyarrow"),
+    "security": ("cryptography",),
+    "demo": ("confluent_kafka", "matplotlib"),
+}
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "arrow": ("pyarrow",),
+    "spark": ("pyspark", "pyarrow"),
+}
+
+
+class MissingExtra(Misconfigured, ImportError):
+    """A package that one of horolog's extras installs is not there."""
+
+
+def missing_extra(error: ImportError, what: str, extra: str | None = None) -> MissingExtra | None:
+    """The sentence for a failed import; None if no extra installs what is missing.
+
+    Args:
+        error: of the import.
+        what: needs the package.
+        extra: is named where it has the package; otherwise the first that has it.
+    """
+    package = (error.name or "").partition(".")[0]
+    having = [name for name, packages in _PACKAGES.items() if package in packages]
+    if not having:
+        return None
+    named = extra if extra in having else having[0]
+    sentence = f"{what} needs {package}: pip install 'horolog[{named}]'"
+    return MissingExtra(sentence, name=error.name, path=error.path)
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, str], extras: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[list[str]], list[str]]]:
+    """What `__getattr__` and `__dir__` of a package do.
+
+    Args:
+        package: its name.
+        homes: the module of each name.
+        extras: the extra that a name needs, of those that need one.
+
+    Returns:
+        A function that gives a name's value, and one that adds to what a package has the names
+        that can be used: one that fails in `getattr` would end a tab completion.
+    """
+
+    def value(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            return getattr(import_module(homes[name]), name)
+        except ImportError as error:
+            missing = missing_extra(error, f"{package}.{name}", extras.get(name))
+            if missing is None or isinstance(error, MissingExtra):
+                raise
+            raise missing from error
+
+    def listed(present: list[str]) -> list[str]:
+        usable = {extra: all(map(_is_installed, its)) for extra, its in _NEEDED.items()}
+        lazy = [name for name in homes if name not in extras or usable[extras[name]]]
+        return sorted({*present, *lazy})
+
+    return value, listed
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ValueError, ImportError):  # its import is blocked
+        return False
