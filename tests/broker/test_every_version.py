@@ -207,7 +207,8 @@ def test_every_api_in_wire_has_a_handler() -> None:
 @pytest.mark.parametrize("key", list(served()), ids=lambda key: key.title)
 def test_every_advertised_version_is_answered(key: ApiKey, broker: RunningBroker) -> None:
     with broker.connect() as connection:
-        created = connection.ask(ApiKey.METADATA, 12, topics=[{"name": "t"}]).topics[0]
+        for _ in range(2):  # the first makes it, and is answered that there is none
+            created = connection.ask(ApiKey.METADATA, 12, topics=[{"name": "t"}]).topics[0]
         fields = requests(created.topic_id)[key]
         for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):
             given = fields(version) if callable(fields) else fields

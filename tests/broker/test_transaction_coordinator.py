@@ -121,7 +121,7 @@ class Lab:
 
     def __init__(self) -> None:
         self.log, self.markers, self.clock = LogInMemory(), MarkersInMemory(), ManualClock()
-        self.limits = TransactionLimits()
+        self.limits = TransactionLimits(most_wait_ms=60_000)  # a slow machine refuses nothing
         self.last_id = 0
         self.start()
 
@@ -510,7 +510,6 @@ async def test_write_of_version_12_adds_its_partition(lab: Lab) -> None:
 async def test_write_waits_for_the_former_transaction_in_the_broker(lab: Lab) -> None:
     """KAFKA-18654: without an answer of 51, for which the client would wait 100 ms."""
     producer = await lab.begin()
-    lab.limits = TransactionLimits(most_wait_ms=30_000)
     lab.markers.hold = asyncio.Event()
     after = await lab.coordinator.end("a", producer, 2, commit=True)
     admitting = asyncio.ensure_future(lab.coordinator.admit("a", *after, [T1], 12))

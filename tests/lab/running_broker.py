@@ -49,12 +49,18 @@ QUICK = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     # Tests do not wait for members that might still come.
     "group.initial.rebalance.delay.ms": "0",
+    # A request that begins a transaction waits as long as a slow machine needs to end the former.
+    "add.partitions.to.txn.retry.backoff.max.ms": "60000",
     # Records of years ago outlive a slow test; those that run retention say when.
     "log.initial.task.delay.ms": "86400000",
 }
 
 # The clients are in this process, and need its interpreter.
-SHARED = {"horolog.busy.poll.us": "0"}
+SHARED = {
+    "horolog.busy.poll.us": "0",
+    # Transactions that a manual clock has passed time out when a test says so.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "86400000",
+}
 
 
 class Asked:
