@@ -272,8 +272,6 @@ def read_append_time(files: Files, path: str) -> AppendTimeFloor | None:
     if text is None:
         return None
     version, *numbers = text.splitlines() or [""]
-    if not text.endswith("\n"):
-        version = ""  # it was cut, perhaps within a number
     try:
         floor = AppendTimeFloor(*map(_int64, numbers))
     except (ValueError, TypeError):
