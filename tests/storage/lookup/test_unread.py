@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from horolog.config import TopicConfig
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Log
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.lookup.unread import Unread
 
 
@@ -71,3 +73,22 @@ def test_a_finished_segment_without_its_map_gets_one_first(tmp_path: Path) -> No
     with reopened(tmp_path, config) as (_, log):
         assert log.unread(3, 90) == Unread(87, NOW - 89)
         assert log.unread(90, 100) == Unread(10, NOW - 99)
+
+
+def test_aborted_transactions_are_looked_through_once_for_all_blocks(tmp_path: Path) -> None:
+    """There may be as many of them as blocks."""
+
+    class Counted(list[AbortedTxn]):
+        times = 0
+
+        def __iter__(self) -> Iterator[AbortedTxn]:
+            self.times += 1
+            return super().__iter__()
+
+    with new_log(tmp_path, TopicConfig(segment_bytes=10_000, **ANY_TIME)) as log:
+        for age in range(100):
+            append(log, NOW - age, value=bytes(900))
+        assert len(log.segments) > 3
+        aborted = Counted(AbortedTxn(7, at, at, at) for at in range(0, 100, 9))
+        assert log.look().unread(0, 100, aborted) == Unread(100, NOW - 99)
+        assert aborted.times < len(log.segments)

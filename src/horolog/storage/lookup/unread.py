@@ -4,7 +4,9 @@ Block maps say it of whole blocks; the blocks that an offset cuts, one at each e
 is what no map covers, if that is not too much.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from horolog.errors import CorruptBatch, RequestRefused
@@ -74,12 +76,13 @@ def unread(
     Raises:
         StorageFailed: the disk refused.
     """
-    found, budget, drops = Unread(), MAPPED_AT_ONCE, dropping(aborted)
+    found, budget = Unread(), MAPPED_AT_ONCE
+    drops, where = dropping(aborted), _Where(aborted)
     for segment, end_offset, size in with_ends(segments):
         first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
         if first >= last:
             continue
-        stretch = _Stretch(first, last, max_batch_bytes, aborted, drops)
+        stretch = _Stretch(first, last, max_batch_bytes, where, drops)
         if segment is not segments[-1] and not segment.blocks.is_final(size) and size <= budget:
             budget -= size
             segment.complete_blocks()
@@ -105,15 +108,26 @@ class _Stretch(NamedTuple):
     last: int
     """After the last."""
     max_batch_bytes: int
-    aborted: Sequence[AbortedTxn]
+    aborted: "_Where"
     drops: Callable[[BatchHeader], bool]
 
     def is_aborted(self, block: Block) -> bool:
         """Whether some records of a block may not count."""
-        ends = block.base_offset, block.next_offset
-        return any(
-            each.first_offset < ends[1] and ends[0] <= each.last_offset for each in self.aborted
-        )
+        return self.aborted.is_within(block.base_offset, block.next_offset)
+
+
+class _Where:
+    """Between which offsets aborted transactions are: there may be as many as blocks."""
+
+    def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
+        in_order = sorted((each.first_offset, each.last_offset) for each in aborted)
+        self._firsts = [first for first, _ in in_order]
+        self._latest = [*accumulate((last for _, last in in_order), max)]
+
+    def is_within(self, offset: int, end_offset: int) -> bool:
+        """Whether one has an offset from one on to before another."""
+        begun = bisect_left(self._firsts, end_offset)
+        return begun > 0 and self._latest[begun - 1] >= offset
 
 
 def _of_block(segment: SegmentReader, block: Block, stretch: _Stretch, budget: int) -> Unread:
