@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from kafka_clients import kafka
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from horolog.cli.serve import manual_clock
@@ -151,6 +152,26 @@ def test_a_week_passes_and_expires_in_one_request(admin: Admin, broker: Broker) 
         assert found is not None
         assert found.offset == 1
         assert client.offset_fetch("g", [(topic, 0)]) == {(topic, 0): None}
+
+
+def test_a_client_that_moves_the_clock_has_transactions_time_out(
+    admin: Admin, broker: Broker
+) -> None:
+    topic = f"a-transaction-{uuid.uuid4()}"
+    broker.create_topic(topic)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic, "log_level": 0}
+    )
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"v")
+    producer.flush()
+    with Client(broker.bootstrap_servers) as client:
+        for step, stable in ("10s", 0), ("1m", 2):
+            admin.turn({"horolog.clock.advance": step})
+            found = client.list_offsets({(topic, 0): -1}, read_committed=True)[topic, 0]
+            assert found is not None
+            assert found.offset == stable
 
 
 @pytest.mark.parametrize(
