@@ -278,11 +278,11 @@ def test_an_offset_that_is_pending_never_counts_after_a_later_commit(broker: Run
     client.give(with_offsets(asked, 8).frame(broker))
     broker.call(lambda: offsets.pending.put(PendingRow(77, row)))
     client.give(with_offsets(asked, 9).frame(broker))
-    broker.call(lambda: offsets.end_transaction(77, is_ended, commit=True))
+    broker.call(lambda: list(offsets.end_transaction(77, is_ended, commit=True)))
     assert [each.committed for each in stored(broker, asked)] == [9]
     client.give(with_offsets(asked, 10).frame(broker))
     broker.call(lambda: offsets.pending.put(PendingRow(77, row)))
-    broker.call(lambda: offsets.end_transaction(77, is_ended, commit=True))
+    broker.call(lambda: list(offsets.end_transaction(77, is_ended, commit=True)))
     assert [each.committed for each in stored(broker, asked)] == [100]
     client.close()
 

@@ -88,7 +88,7 @@ def test_a_log_start_counts_for_the_topic_it_was_written_for(
         shutil.rmtree(directory)
         shutil.copytree(older, directory)
     if state == "other":
-        (directory / "partition.metadata").write_text("version: 0\ntopic_id: " + "A" * 21 + "A")
+        (directory / "partition.metadata").write_text("version: 0\ntopic_id: " + "A" * 21 + "g")
     with caplog.at_level(logging.WARNING, "horolog.spark"):
         found = of_files(broker.log_dir, tmp_path)
     assert ("it is an older state" in caplog.text) == (state == "older")

@@ -91,7 +91,7 @@ def test_a_mirror_from_before_ids_were_noted_goes_on(
     metadata.write_text(known)
     fill(client, "clicks", [NOW] * 2, size=1, key=b"k", value=b"old")
     assert lab.run(broker.log_dir, tmp_path / "copy", "clicks").records == 2
-    metadata.write_text("version: 0\ntopic_id: " + "A" * 21 + "Q")
+    metadata.write_text("version: 0\ntopic_id: " + "A" * 21 + "g")
     assert lab.run(broker.log_dir, tmp_path / "copy", "clicks").errors
 
 

@@ -16,7 +16,7 @@ from horolog.client.config import Address
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata import state
 
-ONE, OTHER = UUID(int=1), UUID(int=2)
+ONE, OTHER = UUID(int=2), UUID(int=3)  # 1 is reserved
 
 # One that follows, and has led a topic before.
 broker = a_broker("led", prepare=lambda its: its.restart(horolog_follow="127.0.0.1:1"))

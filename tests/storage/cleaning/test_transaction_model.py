@@ -158,7 +158,7 @@ def read_committed(log: Log) -> dict[int, bytes | None]:
         data = bytes(log.read(offset, 1 << 20).read())
         for position, header in iter_headers(data):
             batch = data[position : position + header.size]
-            if header.base_offset < stable and not header.is_control and not drop(header):
+            if header.base_offset < stable and not header.is_control and not drop(header, batch):
                 found |= {record.offset or 0: record.key for record in read_records(batch)}
             offset = header.next_offset
     return found

@@ -392,7 +392,7 @@ def test_a_cleaner_point_of_another_topic_of_that_name_does_not_count(tmp_path: 
     clean(log)
     log_dir.close()
     metadata = partition_dir(tmp_path) / "partition.metadata"
-    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg")
     with reopened(tmp_path, COMPACT) as (_, log):
         assert log.cleaner_point is None
 

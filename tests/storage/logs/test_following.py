@@ -573,6 +573,6 @@ def test_a_high_watermark_of_another_topic_of_the_name_does_not_count(tmp_path: 
     log_dir.checkpoint()
     log_dir.close()
     metadata = tmp_path / "events-3" / "partition.metadata"
-    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg")
     with reopened(tmp_path, follows=True) as (_, log):
         assert (log.log_end_offset, log.high_watermark) == (2, 0)

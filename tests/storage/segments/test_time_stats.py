@@ -24,6 +24,7 @@ from horolog.record.time_stats import (
     OF_APPEND_TIME,
     OF_CREATE_TIME,
     TimeStats,
+    latency_class,
 )
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Log
@@ -155,8 +156,8 @@ def test_an_empty_segment_has_no_records(tmp_path: Path) -> None:
 def test_latencies_have_bounds_by_share() -> None:
     facts = NO_RECORDS._replace(latencies=(1, 5, 3, 0, 0, 0, 0, 0, 0, 0, 0, 1))
     assert facts.ahead == 1
-    assert facts.latency_below_ms(0.1) == 0
-    assert facts.latency_below_ms(0.5) == 10
-    assert facts.latency_below_ms(0.9) == 100
-    assert facts.latency_below_ms(0.95) is None
-    assert NO_RECORDS.latency_below_ms(0.5) is None
+    assert latency_class(facts.latencies, 0.1) == (None, 0)
+    assert latency_class(facts.latencies, 0.5) == (0, 10)
+    assert latency_class(facts.latencies, 0.9) == (10, 100)
+    assert latency_class(facts.latencies, 0.95) == (LATENCY_BOUNDS[-1], None)
+    assert latency_class(NO_RECORDS.latencies, 0.5) is None
