@@ -222,7 +222,7 @@ def test_partitions_are_led_in_an_epoch_behind_that_of_their_kafka(
 
 
 def test_partitions_that_a_kafka_led_since_are_led_in_a_later_epoch(
-    start: Start, kafkas: Path
+    start: Start, kafkas: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     start(horolog_take_over="true").stop()
     log = MetadataLog.open(Files(), str(kafkas), node_id=1)
@@ -230,11 +230,13 @@ def test_partitions_that_a_kafka_led_since_are_led_in_a_later_epoch(
     log.append([theirs], NOW_MS)  # as a Kafka registers at its start
     log.close()
     recorded = epochs_of(kafkas)
+    caplog.clear()
     broker = start()
     led = led_in(broker)
     assert {key: led[key] for key in recorded} == {key: recorded[key] + 1 for key in recorded}
     broker.restart()
     assert led_in(broker) == led
+    assert sum("another broker has served" in message for message in caplog.messages) == 1
 
 
 def marked(log_dir: Path) -> int:
