@@ -44,9 +44,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def horolog(broker: RunningBroker) -> Run:
-    def run(*args: object) -> object:
+    def run(*args: object, **given: str) -> object:
         started = time.monotonic()
-        ran = run_command(*args, HOROLOG_BOOTSTRAP=broker.address)
+        ran = run_command(*args, **given, HOROLOG_BOOTSTRAP=broker.address)
         assert time.monotonic() - started < AT_ONCE_S
         return ran
 
@@ -128,6 +128,13 @@ def test_a_lag_names_what_is_committed_of_it(horolog: Run) -> None:
     assert second["end"] == 1
 
 
+def test_append_times_of_the_others_are_reset(horolog: Run) -> None:
+    reset = horolog("topics", "reset-append-time", "t")
+    assert (reset.code, reset.out) == (1, "no append time of t is ahead of the broker's clock\n")
+    assert "t-0 is offline" in reset.err
+    assert horolog("topics", "reset-append-time", "t", "--json").json["reset"] == 0
+
+
 def test_topics_are_listed_with_a_sentence_about_those_that_are_offline(horolog: Run) -> None:
     listed = horolog("topics", "list")
     assert listed.code == 0
@@ -185,3 +192,9 @@ def test_a_lag_at_apache_kafka_names_it_too() -> None:
         lag = run_command("lag", "g", "-b", script.bootstrap)
     assert (lag.code, lag.err) == (0, "t-5 is offline: no broker leads it now\n")
     assert lag.lines[2].split() == ["g", "t", "5", "7", *"------"]
+
+
+def test_records_without_a_key_are_sent_to_the_others(horolog: Run) -> None:
+    for _ in range(2):
+        sent = horolog("produce", "t", stdin="more\n")
+        assert (sent.code, sent.err.partition(": ")[2][:11]) == (0, "partition 1")

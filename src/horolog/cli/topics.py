@@ -250,28 +250,31 @@ def reset_append_time(
     append-time-resets records the reset.
 
     A partition without records needs no reset. Apache Kafka has no such command: its append times
-    follow its clock back.
+    follow its clock back. The exit code is 1 if a partition is offline; the others are reset.
     """
     with brokers.connect() as client:
         before = client.append_times_ahead(topic)
-        client.reset_append_times(topic, partitions)
+        served = served_partitions(client, topic, partitions)
+        say_offline(served)
+        client.reset_append_times(topic, list(served.leaders) if served.offline else partitions)
         after = client.append_times_ahead(topic)
     count = max(0, before.ahead - after.ahead)
     if as_json:
         show_json({"topic": topic, "reset": count, "still_ahead": after.ahead})
-        return
-    if count:
+    elif count:
         echo(
             f"reset {_partitions(count)} of {topic}, up to {format_duration(before.most_ahead_ms)} "
             "ahead of the clock"
         )
     elif not after.ahead:
         echo(f"no append time of {topic} is ahead of the broker's clock")
-    if after.ahead:
+    if after.ahead and not as_json:
         echo(
             f"{_partitions(after.ahead)} of {topic} still up to "
             f"{format_duration(after.most_ahead_ms)} ahead"
         )
+    if served.offline:
+        raise typer.Exit(1)
 
 
 def _partitions(count: int) -> str:

@@ -39,7 +39,11 @@ class LineSender:
         self._topic = topic
         self._codec = codec
         self._acks = acks
-        self._partitions = _partitions(client, topic)
+        leaders = _partitions(client, topic)
+        self._partitions = list(leaders)
+        # A record without a key goes where it can, as of Kafka's producers.
+        served = [number for number, leader in leaders.items() if leader is not None]
+        self._served = served or self._partitions
         if partition is not None and partition not in self._partitions:
             partition_numbers(client, topic, [partition])
         self._partition = partition
@@ -68,7 +72,7 @@ class LineSender:
             return line.partition
         count = len(self._partitions)
         if line.record.key is None:
-            return self._partitions[self._turn % count]
+            return self._served[self._turn % len(self._served)]
         return self._partitions[partition_of_key(line.record.key, count)]
 
     def _send_batch(self, partition: int, lines: Sequence[Line]) -> None:
@@ -101,8 +105,8 @@ def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejec
     return RecordsRejected(refusal.code, "\n".join(message), refusal.errors)
 
 
-def _partitions(client: Client, topic: str) -> list[int]:
-    """The topic's partitions; retries while a broker creates the topic on first use."""
+def _partitions(client: Client, topic: str) -> dict[int, int | None]:
+    """Partitions with their leaders; retries while a broker creates the topic on first use."""
     for _ in range(_CREATION_TRIES):
         found = client.metadata([topic], auto_create=True).topics.get(topic)
         if found is not None and found.error == ErrorCode.none and found.partitions:
@@ -113,7 +117,7 @@ def _partitions(client: Client, topic: str) -> list[int]:
         ):
             break
         time.sleep(_CREATION_PAUSE_S)
-    return list(partition_numbers(client, topic))
+    return partition_numbers(client, topic)
 
 
 def _batches(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
