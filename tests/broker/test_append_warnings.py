@@ -184,6 +184,21 @@ def test_appends_of_coordinators_that_a_full_disk_refuses_are_named(
         )
 
 
+def test_a_change_of_the_metadata_that_a_full_disk_refuses_is_warned_of_once_a_minute(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t")
+    with caplog.at_level(logging.WARNING, "horolog.broker"), monkeypatch.context() as patched:
+        patched.setattr(Files, "os_pwritev", full)
+        for seconds, count in (0, 1), (0, 1), (61, 2):
+            minute(broker, seconds)
+            refused = broker.alter("t", retention_ms="5").error_code
+            assert refused == ErrorCode.kafka_storage_error
+            said = [m for m in caplog.messages if m.startswith("a change of the metadata is ref")]
+            assert len(said) == count
+            assert "No space left on device" in said[0]
+
+
 def test_a_transaction_that_an_adopted_topic_refuses_is_warned_of_once_a_minute(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

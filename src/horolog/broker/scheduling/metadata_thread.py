@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
@@ -18,6 +18,8 @@ from horolog.metadata.store import MetadataStore
 from horolog.metadata.transaction_file import TransactionFile
 
 _LOG = logging.getLogger(__name__)
+
+WARNING_INTERVAL_S: Final = 60.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,11 +40,23 @@ class MetadataThread:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-metadata")
         self._gathered: Gathered = []
         self._writing: asyncio.Future[Outcomes] | None = None
+        self._next_warning_at = 0.0
 
     async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call of the store; it completes even if the caller is cancelled."""
         future = self._loop.run_in_executor(self._executor, lambda: call(*args, **kwargs))
-        return await asyncio.shield(future)
+        try:
+            return await asyncio.shield(future)
+        except StorageFailed as error:
+            self._warn(error)
+            raise
+
+    def _warn(self, error: StorageFailed) -> None:
+        """Log that the disk refuses changes, at most once a minute."""
+        now = self._loop.time()
+        if now >= self._next_warning_at:
+            self._next_warning_at = now + WARNING_INTERVAL_S
+            _LOG.error("a change of the metadata is refused: %s", error)
 
     @property
     def is_ready(self) -> bool:
