@@ -1,6 +1,9 @@
 """Every reader gives the same records of random histories that Apache Kafka wrote."""
 
+import os
 import random
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ from typing import Any
 import pytest
 from examples import some_of
 from histories import History, Question
-from history_readers import check
+from history_readers import check, check_damaged
 from mirror_lab import rows_of
 from patience import eventually
 from raw_connection import delete_fields, topic_fields
@@ -20,6 +23,7 @@ from horolog.wire.api import ApiKey
 
 SETTINGS = {
     "log.cleaner.backoff.ms": "200",
+    "log.flush.start.offset.checkpoint.interval.ms": "500",
     "log.initial.task.delay.ms": "500",
     "log.retention.ms": "-1",
 }
@@ -54,6 +58,22 @@ class KafkaBroker(Asked):
         fields = delete_fields(topic, {partition: offset})
         (answer,) = self.ask(ApiKey.DELETE_RECORDS, 2, timeout_ms=60_000, **fields).topics
         assert answer.partitions[0].error_code == 0, answer
+
+    def kill(self) -> None:
+        """End it between two swaps, when it has written down the log starts."""
+        self.close_client()
+        os.kill(self.kafka.pid, signal.SIGSTOP)
+        while any(self.kafka.log_dir.glob("*/*.swap")):
+            os.kill(self.kafka.pid, signal.SIGCONT)
+            time.sleep(0.05)
+            os.kill(self.kafka.pid, signal.SIGSTOP)
+        self.kafka.kill()
+
+    def knows_starts(self, starts: dict[tuple[str, int], int]) -> bool:
+        """Whether these log starts are in its checkpoint, which a kill leaves."""
+        lines = (self.kafka.log_dir / "log-start-offset-checkpoint").read_text().splitlines()[2:]
+        found = {(topic, int(at)): int(start) for topic, at, start in map(str.split, lines)}
+        return all(found.get(at, 0) == start for at, start in starts.items())
 
     def restart(self, *, cleaner: bool) -> None:
         self.close_client()
@@ -121,3 +141,17 @@ def test_readers_of_a_kafka_and_of_its_files_give_what_was_sent(
     broker.close_client()
     broker.kafka.stop()
     check(history, log_dir, history.rng, knows_append_times=False)
+
+
+@pytest.mark.parametrize("seed", some_of(range(100, 106), every=6))
+def test_files_of_a_killed_kafka_damaged_or_not_give_what_was_sent_or_a_refusal(
+    broker: KafkaBroker, seed: int, tmp_path: Path
+) -> None:
+    history = KafkaHistory(broker, random.Random(seed))
+    history.steps(STEPS)
+    assert eventually(lambda: broker.knows_starts(history.log_starts))
+    broker.kill()
+    killed = broker.kafka.log_dir
+    history.take_compacted(killed)
+    check(history, killed, history.rng, knows_append_times=False)
+    check_damaged(history, killed, tmp_path, knows_append_times=False)

@@ -16,14 +16,12 @@ from archive_reading import records_of
 from command_runner import run_command
 from examples import some_of
 from histories import History, Question
-from history_readers import QUESTIONS, by_scan, by_spark, check, narrowed, payloads
+from history_readers import by_scan, by_spark, check, check_damaged, payloads
 from in_process_spark import InProcessSpark
 from mirror_lab import rows_of
 from running_broker import RunningBroker, a_broker
 
-from horolog.errors import HorologError
 from horolog.jobs import archive, mirror, restore
-from horolog.record.batch import iter_headers
 from horolog.storage.files import SystemCalls
 
 broker = a_broker(
@@ -35,8 +33,6 @@ broker = a_broker(
 SEEDS = some_of(range(40), every=40)
 STEPS = 60
 DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot", ".batches")
-CHECKED_FROM = 21
-"""Where in a batch that begins which its checksum covers."""
 NO_SPARK: Any = InProcessSpark()
 
 
@@ -181,40 +177,5 @@ def test_logs_that_were_compacted_or_converted_as_files_hold_what_is_left(
 def test_readers_of_damaged_files_refuse_or_leave_out_but_never_make_up(
     history: History, tmp_path: Path
 ) -> None:
-    rng = history.rng
     history.broker.stop()
-    for number in range(QUESTIONS):
-        damaged = shutil.copytree(history.broker.log_dir, tmp_path / f"damaged-{number}")
-        logs = [path for path in damaged.glob("[tc]-*/*.log") if path.stat().st_size]
-        if not logs:
-            return
-        done = damage(rng.choice(logs), rng)
-        asked = history.question()
-        for read in (by_spark, by_scan):
-            asked_of = asked if read is by_spark else narrowed(asked)
-            expected = history.expected(asked_of)
-            try:
-                found = read(damaged, asked_of, rng)
-            except HorologError:
-                pass
-            else:
-                assert found == expected, (done, asked_of)
-        try:
-            found = by_spark(damaged, asked, rng, failOnDataLoss=False)
-        except HorologError:
-            continue
-        # An open transaction may begin in what is lost: then what follows is given.
-        assert set(found) <= set(history.expected(asked, stable=False)), (done, asked)
-
-
-def damage(path: Path, rng: random.Random) -> str:
-    """Change something of a batch that its checksum covers; what was done."""
-    data = bytearray(path.read_bytes())
-    start, header = rng.choice([*iter_headers(data)])
-    at = rng.randrange(start + CHECKED_FROM, start + header.size)
-    if rng.random() < 0.7:
-        data[at] ^= 1 << rng.randrange(8)
-    else:
-        data[at : start + header.size] = b"\x55" * (start + header.size - at)
-    path.write_bytes(data)
-    return f"byte {at} of {len(data)} in {path}, in the batch at {header.base_offset}"
+    check_damaged(history, history.broker.log_dir, tmp_path)

@@ -6,9 +6,10 @@ broker, or of files.
 
 import json
 import random
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from command_runner import run_command
 from histories import History, Question, Row
@@ -16,11 +17,16 @@ from log_reading import Read, schema_of
 from running_broker import RunningBroker
 from streaming_query import Query, all_of
 
+from horolog.errors import HorologError
+from horolog.record.batch import iter_headers
 from horolog.record.timestamps import RecordClock
 from horolog.sources import columns, scan
 
 QUESTIONS = 12
 NAMES = columns.default_columns("includeTimestampMs", "includeHeaders", "includeAppendTime")
+
+CHECKED_FROM = 21
+"""Where in a batch that begins which its checksum covers."""
 
 Where = RunningBroker | Path
 
@@ -167,9 +173,7 @@ def check(
     A copy of a directory that is being appended to lacks the last append times
     (`docs/append-times.md`).
     """
-
-    def seen(rows: Iterable[Row]) -> list[Row]:
-        return list(rows) if knows_append_times else [row._replace(append_ms=0) for row in rows]
+    seen = _seen(knows_append_times=knows_append_times)
 
     for topic in "tc":
         for committed in (False, True):
@@ -177,9 +181,7 @@ def check(
             found = by_stream(where, topic, rng, committed=committed)
             assert found == expected, (topic, committed, set(found) ^ set(expected))
     for _ in range(QUESTIONS):
-        asked = history.question()
-        if not knows_append_times:
-            asked = asked._replace(from_append_ms=None, to_append_ms=None)
+        asked = _question(history, knows_append_times=knows_append_times)
         assert seen(by_spark(where, asked, rng)) == seen(history.expected(asked)), asked
         asked = narrowed(asked)
         assert seen(by_scan(where, asked, rng)) == seen(history.expected(asked)), asked
@@ -189,3 +191,95 @@ def check(
 
 def payloads(rows: Iterable[Row]) -> list[tuple[int, int, bytes | None, bytes | None]]:
     return [(row.partition, row.timestamp_ms, row.key, row.value) for row in rows]
+
+
+def _seen(*, knows_append_times: bool) -> Callable[[Iterable[Row]], list[Row]]:
+    """Rows as they are compared."""
+    if knows_append_times:
+        return list
+    return lambda rows: [row._replace(append_ms=0) for row in rows]
+
+
+def _question(history: History, *, knows_append_times: bool) -> Question:
+    asked = history.question()
+    if knows_append_times:
+        return asked
+    return asked._replace(from_append_ms=None, to_append_ms=None)
+
+
+# Damaged files.
+
+
+class Damage(NamedTuple):
+    """What was done to a file of a log."""
+
+    done: str
+    topic: str
+    partition: int
+    is_end_cut: bool
+    """The log ends earlier, which a reader of files cannot tell from a write that was torn."""
+
+
+def check_damaged(
+    history: History, log_dir: Path, scratch: Path, *, knows_append_times: bool = True
+) -> None:
+    """Ask random questions of damaged copies: each answer is the list, or a refusal.
+
+    With `failOnDataLoss=false` rows may be missing; a row too many never comes.
+    """
+    rng = history.rng
+    for number in range(QUESTIONS):
+        damaged = shutil.copytree(log_dir, scratch / f"damaged-{number}")
+        logs = [path for path in damaged.glob("[tc]-*/*.log") if path.stat().st_size]
+        if not logs:
+            return
+        damage = damage_one(rng.choice(logs), rng)
+        # Where a log was cut, entries of append times do not prove the last ones.
+        are_known = knows_append_times and not damage.is_end_cut
+        seen = _seen(knows_append_times=are_known)
+        asked = _question(history, knows_append_times=are_known)
+        for read in (by_spark, by_scan):
+            asked_of = asked if read is by_spark else narrowed(asked)
+            try:
+                found = read(damaged, asked_of, rng)
+            except HorologError:
+                continue
+            expected = history.expected(asked_of)
+            if damage.is_end_cut and asked.topic == damage.topic:
+                expected = _cut_as(found, expected, damage.partition)
+            different = set(seen(found)) ^ set(seen(expected))
+            assert not different, (damage.done, asked_of, read, different)
+        try:
+            found = by_spark(damaged, asked, rng, failOnDataLoss=False)
+        except HorologError:
+            continue
+        # An open transaction may begin in what is lost: then what follows is given.
+        all_of_it = history.expected(asked, stable=False)
+        assert set(seen(found)) <= set(seen(all_of_it)), (damage.done, asked)
+        shutil.rmtree(damaged)
+
+
+def damage_one(path: Path, rng: random.Random) -> Damage:
+    """Change something of a batch that its checksum covers, or cut the file within a batch."""
+    data = bytearray(path.read_bytes())
+    start, header = rng.choice([*iter_headers(data)])
+    at = rng.randrange(start + CHECKED_FROM, start + header.size)
+    how = rng.choice(("flip", "flip", "fill", "cut"))
+    if how == "flip":
+        data[at] ^= 1 << rng.randrange(8)
+    elif how == "fill":
+        data[at : start + header.size] = b"\x55" * (start + header.size - at)
+    else:
+        at = rng.randrange(start + 1, start + header.size)
+        del data[at:]
+    path.write_bytes(data)
+    topic, _, partition = path.parent.name.rpartition("-")
+    done = f"{how} byte {at} in {path}, in the batch at {header.base_offset}"
+    is_end = path == max(path.parent.glob("*.log"))
+    return Damage(done, topic, int(partition), how == "cut" and is_end)
+
+
+def _cut_as(found: Iterable[Row], expected: Iterable[Row], partition: int) -> list[Row]:
+    """What is expected where a partition ends as early as it was found to."""
+    last = max((row.offset for row in found if row.partition == partition), default=-1)
+    return [row for row in expected if row.partition != partition or row.offset <= last]
