@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from batches import ODD_TIMES
+from pyspark.sql.datasource import Filter
 from raw_connection import produce_fields
 from running_broker import ANY_TIME, Asked
+from spark_filters import satisfies, shown, some_filters
 from storelogs import records_in
 
 from horolog.clock import ManualClock
@@ -24,6 +26,7 @@ from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.row_range import INT64_MAX, INT64_MIN
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.sources import columns
 from horolog.wire.api import ApiKey
 
 HOUR_MS = 3_600_000
@@ -64,7 +67,7 @@ class Row(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What a read asks for: ranges of both clocks, of offsets, and the isolation level."""
+    """What a read asks for: ranges of both clocks, of offsets, the isolation level, filters."""
 
     topic: str = "t"
     read_committed: bool = False
@@ -74,6 +77,7 @@ class Question(NamedTuple):
     to_append_ms: int | None = None
     starts: tuple[tuple[int, int], ...] = ()
     ends: tuple[tuple[int, int], ...] = ()
+    filters: tuple[Filter, ...] = ()
 
 
 class _Producer:
@@ -343,7 +347,8 @@ class History:
                 is_in_time = _within(
                     row.timestamp_ms, question.from_ms, question.to_ms, none=NO_TIMESTAMP
                 ) and _within(row.append_ms, question.from_append_ms, question.to_append_ms)
-                if first <= row.offset < end and is_shown and is_in_time:
+                is_kept = is_shown and is_in_time and _is_left(question, row)
+                if first <= row.offset < end and is_kept:
                     found.append(row)
         return found
 
@@ -368,6 +373,8 @@ class History:
         starts, ends = dict(asked.get("starts", ())), dict(asked.get("ends", ()))
         if any(starts.get(partition, 0) > end for partition, end in ends.items()):
             asked.pop("starts")
+        if rows:
+            asked["filters"] = some_filters(rng, [_columns_of(topic, row) for row in rows])
         return Question(**asked)
 
     def _bounds(self, topic: str, *, read_committed: bool) -> Iterable[tuple[int, int]]:
@@ -379,6 +386,29 @@ class History:
             if read_committed and stable_end is not None:
                 rows = [offset for offset in rows if offset < stable_end]
             yield partition, self.rng.choice(rows or [start])
+
+
+def _is_left(question: Question, row: Row) -> bool:
+    if not question.filters:
+        return True
+    shown_row = _columns_of(question.topic, row)
+    return all(satisfies(shown_row, condition) for condition in question.filters)
+
+
+def _columns_of(topic: str, row: Row) -> dict[str, Any]:
+    """The columns that filters can be on."""
+    return {
+        columns.TOPIC: topic,
+        columns.PARTITION: row.partition,
+        columns.OFFSET: row.offset,
+        columns.KEY: row.key,
+        columns.VALUE: row.value,
+        columns.TIMESTAMP: shown(row.timestamp_ms),
+        columns.TIMESTAMP_MS: row.timestamp_ms,
+        columns.TIMESTAMP_TYPE: row.timestamp_type,
+        columns.APPEND_TIME: shown(row.append_ms),
+        columns.APPEND_TIME_MS: row.append_ms,
+    }
 
 
 def _loaded(broker: Asked, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:

@@ -15,6 +15,7 @@ from command_runner import run_command
 from histories import History, Question, Row
 from log_reading import Read, schema_of
 from running_broker import RunningBroker
+from spark_filters import OF_APPENDS, attribute_of, satisfies
 from streaming_query import Query, all_of
 
 from horolog.errors import HorologError
@@ -35,7 +36,7 @@ Where = RunningBroker | Path
 
 
 def by_spark(where: Where, asked: Question, rng: random.Random, **more: Any) -> list[Row]:
-    """A read with format "horolog", split at random."""
+    """A read with format "horolog", split at random, and the filters that it leaves to Spark."""
     options: dict[str, Any] = {"subscribe": asked.topic, **more}
     options |= dict.fromkeys(("includeTimestampMs", "includeHeaders", "includeAppendTime"), True)
     if asked.read_committed:
@@ -58,6 +59,8 @@ def by_spark(where: Where, asked: Question, rng: random.Random, **more: Any) -> 
     paths = [where] if isinstance(where, Path) else []
     if isinstance(where, RunningBroker):
         options["kafka.bootstrap.servers"] = where.address
+    read = Read(*paths, schema=schema_of(NAMES), **options)
+    rows = read.rows(*asked.filters)
     return in_order(
         Row(
             row["partition"],
@@ -69,7 +72,8 @@ def by_spark(where: Where, asked: Question, rng: random.Random, **more: Any) -> 
             tuple((header["key"], header["value"]) for header in row["headers"] or ()),
             row["appendTimeMs"],
         )
-        for row in Read(*paths, schema=schema_of(NAMES), **options).rows()
+        for row in rows
+        if all(satisfies(row, condition) for condition in read.left)
     )
 
 
@@ -159,7 +163,8 @@ def places(rows: Iterable[Row]) -> list[tuple[int, int]]:
 
 
 def narrowed(asked: Question) -> Question:
-    """The question as a reader with one clock is asked it."""
+    """The question as a reader with one clock and without filters is asked it."""
+    asked = asked._replace(filters=())
     if (asked.from_append_ms, asked.to_append_ms) != (None, None):
         return asked._replace(from_ms=None, to_ms=None)
     return asked
@@ -204,7 +209,13 @@ def _question(history: History, *, knows_append_times: bool) -> Question:
     asked = history.question()
     if knows_append_times:
         return asked
-    return asked._replace(from_append_ms=None, to_append_ms=None)
+    return without_append_times(asked)
+
+
+def without_append_times(asked: Question) -> Question:
+    """The same of the clock that producers have."""
+    of_others = [each for each in asked.filters if attribute_of(each) not in OF_APPENDS]
+    return asked._replace(from_append_ms=None, to_append_ms=None, filters=tuple(of_others))
 
 
 # Damaged files.
