@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,10 +81,8 @@ def test_what_needs_arrow_names_its_extra(packages: tuple[str, ...]) -> None:
 def test_what_needs_spark_names_its_extra(packages: tuple[str, ...]) -> None:
     names = [f"horolog.jobs.{name}" for name in horolog.jobs.__all__ if name != "replay"]
     for name, (words, listed) in said_of(packages, names).items():
-        if words != "is there":  # a part of the jobs imports Spark where it is used
-            assert words.startswith("MissingExtra "), (name, words)
-            assert words.endswith("pip install 'horolog[spark]'"), (name, words)
-            assert "\n" not in words
+        assert words.startswith("MissingExtra "), (name, words)
+        assert words.endswith("pip install 'horolog[spark]'"), (name, words)
         assert listed == "unlisted"
     (of_spark,) = said_of(packages, ["horolog.spark.session"]).values()
     assert of_spark == [
@@ -131,6 +130,17 @@ def test_a_command_names_its_extra(packages: tuple[str, ...], args: str, extra: 
     (line,) = done.stderr.splitlines()
     assert line.startswith("horolog: ")
     assert f"pip install 'horolog[{extra}]'" in line
+
+
+def test_a_store_of_certificates_names_its_extra(tmp_path: Path) -> None:
+    store = tmp_path / "store.p12"
+    store.write_bytes(b"\x30")
+    properties = ("security.protocol=SSL", f"ssl.truststore.location={store}")
+    given = [part for each in properties for part in ("--command-property", each)]
+    done = command_without(("cryptography",), "topics", "list", "-b", "127.0.0.1:1", *given)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "pip install 'horolog[security]'" in line
 
 
 def test_public_names_are_listed_for_completion() -> None:

@@ -213,7 +213,7 @@ def test_without_the_extra_a_pkcs12_store_is_refused_by_its_name(
     monkeypatch.setitem(__import__("sys").modules, "horolog.client.security.pkcs12", None)
     with (
         Client("127.0.0.1:9", security=pkcs12(certificates)) as client,
-        pytest.raises(Misconfigured, match=r"install horolog\[security\]"),
+        pytest.raises(Misconfigured, match=r"pip install 'horolog\[security\]'"),
     ):
         client.metadata()
 

@@ -136,7 +136,8 @@ def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[str | No
         from horolog.client.security.pkcs12 import read_pkcs12  # noqa: PLC0415 - an extra's
     except ImportError:
         raise Misconfigured(
-            f"{what}: to read a PKCS12 store, install horolog[security], or give PEM files"
+            f"{what}: a PKCS12 store is read with cryptography: pip install "
+            "'horolog[security]', or give PEM files"
         ) from None
     try:
         key, certificates = read_pkcs12(data, password)
