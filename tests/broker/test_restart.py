@@ -44,6 +44,22 @@ def test_a_stop_that_was_not_clean_is_named_once_by_the_next_start(
     assert named() == []
 
 
+def test_copies_of_partitions_were_never_stopped(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    broker = make_broker()
+    broker.create_topic("t", 1)
+    broker.append("t", batch())
+    broker.stop()
+    caplog.clear()
+    copied = tmp_path / "copied"
+    shutil.copytree(broker.log_dir / "t-0", copied / "t-0")
+    again = make_broker(log_dir=copied)
+    assert not [m for m in caplog.messages if "stop was not clean" in m]
+    again.restart(crash=True)
+    assert [m for m in caplog.messages if "stop was not clean" in m]
+
+
 @pytest.mark.slow
 def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> None:
     fields = topic_fields("t", 2, retention_ms="-1")

@@ -200,9 +200,8 @@ class _Opening:
         )
 
     def _log_unclean_stop(self, log_dir: LogDir) -> None:
-        """Log that the directory was not closed cleanly; a new one never was."""
-        is_used = self.store.image.features or log_dir.logs or log_dir.unreadable
-        if not log_dir.was_clean and is_used:
+        """Log that a broker did not close the directory cleanly; a new one or a copy had none."""
+        if not log_dir.was_clean and self.store.remembered.was_served:
             checked = sum(each.checked_bytes > 0 for each in log_dir.recoveries)
             cut = sum(each.removed_bytes > 0 for each in log_dir.recoveries)
             _LOG.warning(
