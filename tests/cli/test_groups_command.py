@@ -109,3 +109,11 @@ def test_an_assignment_is_read_with_care(
     with ScriptedBroker(answers) as script, Client(script.bootstrap) as client:
         (member,) = client.describe_groups(["g"])["g"].members
     assert member.assigned == assigned
+
+
+@pytest.mark.parametrize("args", ["groups describe", "lag", "topics describe", "offsets"])
+def test_a_name_beyond_the_protocol_is_a_sentence(broker: RunningBroker, args: str) -> None:
+    refused = run_command(*args.split(), "x" * 40_000, HOROLOG_BOOTSTRAP=broker.address)
+    assert refused.code == 1
+    assert "a string of 40000 bytes" in refused.err
+    assert len(refused.err) < 500

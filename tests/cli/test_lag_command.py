@@ -85,6 +85,8 @@ def test_all_groups_and_partitions_come_in_order(broker: RunningBroker) -> None:
         *(("b", 0), ("b", 1)),
     ]
     assert lags(broker, "b", "b", "none") == [each for each in found if each["group"] == "b"]
+    empty = run(broker, "lag", "")
+    assert (empty.code, empty.err) == (2, "horolog: the name of a group is empty\n")
     lacking = run(broker, "lag", "b", "none", "nor")
     assert lacking.code == 1
     assert [line.partition(":")[0] for line in lacking.err.splitlines()] == [

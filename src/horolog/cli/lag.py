@@ -64,6 +64,8 @@ def lag(
     """
     if bool(groups) == of_all:
         raise Misconfigured("Give the names of groups, or --all-groups")
+    if "" in (groups or ()):
+        raise Misconfigured("the name of a group is empty")
     shown_zone = zone or UTC
     with brokers.connect() as client:
         while True:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from horolog import __version__
+from horolog.buffers import Buffer
 from horolog.client.connection import Connection, ResponseFrame
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import error_of
 from horolog.client.security import AuthenticationFailed
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
-from horolog.wire.codec import decode_response, request_pieces
+from horolog.wire.codec import Unwritable, decode_response, request_pieces
 from horolog.wire.malformed import MalformedResponse
 
 if TYPE_CHECKING:
@@ -154,13 +155,13 @@ class Link:
         """The body of the answer to a request, in the highest version that both know.
 
         Raises:
-            RequestRefused: as `version`.
+            RequestRefused: as `version`, or a text is longer than the protocol has it.
             NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer cannot be read.
             Unwritable: the request holds a value that the protocol cannot.
         """
         version = self.version(api_key, lowest=lowest, highest=highest)
-        body = request_pieces(api_key, version, request)
+        body = _pieces(api_key, version, request)
         return self._decoded(
             api_key, version, self.connection.ask(api_key, version, body, deadline)
         )
@@ -173,7 +174,7 @@ class Link:
         Raises:
             NoAnswer: the broker closed the connection, or the deadline has passed.
         """
-        self.connection.send(api_key, version, request_pieces(api_key, version, request), deadline)
+        self.connection.send(api_key, version, _pieces(api_key, version, request), deadline)
 
     def receive(
         self,
@@ -210,3 +211,12 @@ class Link:
         self.connection.send_only(
             api_key, version, request_pieces(api_key, version, request), deadline
         )
+
+
+def _pieces(api_key: ApiKey, version: int, request: Mapping[str, Any]) -> list[Buffer]:
+    try:
+        return request_pieces(api_key, version, request)
+    except Unwritable:
+        raise
+    except ValueError as error:
+        raise RequestRefused(ErrorCode.invalid_request, f"{api_key.title}: {error}") from None
