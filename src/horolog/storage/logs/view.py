@@ -10,6 +10,7 @@ Any thread may ask it.
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
@@ -94,8 +95,14 @@ class LogView:
         before = up_to if up_to is not None and up_to < end_offset else None
         if offset < end_offset and (before is None or offset < before):
             segments = self._from(offset)
-            for segment in segments:
-                found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch, before=before)
+            for segment, following in zip_longest(segments, segments[1:]):
+                found = segment.slice(
+                    offset,
+                    max_bytes,
+                    min_one_batch=min_one_batch,
+                    before=before,
+                    limit=None if following is None else following.base_offset,
+                )
                 if found is not None:
                     return found
             gap = self.gap(offset, before or end_offset)

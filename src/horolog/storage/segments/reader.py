@@ -16,6 +16,7 @@ A reader takes `end` first and never looks past it. Indexes only narrow a search
 or missing ones every answer is the same, just slower.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -40,7 +41,20 @@ from horolog.storage.index.companion import Companion
 from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, SegmentEnd, Trust
 from horolog.storage.index.time import TimeEntry
 
+_logger = logging.getLogger(__name__)
+
+_MUCH_TO_CHECK = 64 << 10  # bytes whose headers may take long
 _PREALLOCATED_BYTES = 1 << 20  # of zeros: so is the rest, which may be a segment's largest size
+
+
+class _InOrder(NamedTuple):
+    """A stretch of the log whose batches were found to follow each other by their offsets."""
+
+    modified_ns: int
+    """When the file was last changed; -1 of one that is appended to."""
+    start: int
+    end: int
+    next_offset: int
 
 
 class Kept(NamedTuple):
@@ -93,6 +107,9 @@ class SegmentReader:
         self._has_aborted = has_aborted
         self._aborted_size: int | None = None  # bytes that are published; None: all there are
         self._append_times: AppendTimeFile | None = None
+        self._found_size = size  # behind it is what this process has appended
+        self._in_order = _InOrder(-1, 0, 0, 0)
+        self._is_damaged = False  # and that was logged
 
     @classmethod
     def at(cls, files: Files, path: str, base_offset: int) -> "SegmentReader":
@@ -159,12 +176,16 @@ class SegmentReader:
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The batch that holds `offset`, or else the next; its position first; None at the end."""
+        return self._locate(offset)[1]
+
+    def _locate(self, offset: int) -> tuple[int, tuple[int, BatchHeader] | None]:
+        """The same, and from where on it was looked for."""
         end = self.end
         if end.last_base_offset is not None and offset >= end.last_base_offset:
             start = end.last_position
         else:
             start = self.indexes.position_before(offset, end.size)
-        return self.log.batches(end.size).find(start, offset)
+        return start, self.log.batches(end.size).find(start, offset)
 
     def size_up_to(self, offset: int) -> int:
         """Bytes up to the end of the last batch that has an offset before this one.
@@ -179,29 +200,83 @@ class SegmentReader:
         self.log.batches(self.size).check_leap(position, header)
         return position if header.base_offset >= offset else position + header.size
 
+    def _check_order(self, start: int, end: int, limit: int | None) -> None:
+        """Make sure that batches in a stretch of the file, and the next one, follow each other.
+
+        A base offset has no checksum: with a changed one a consumer would skip records in silence.
+        Each batch is looked at once while the file of a finished segment stays as it is; where the
+        segment is appended to, those that were there before.
+
+        Raises:
+            CorruptBatch: one does not follow, or reaches the next segment's offset, the `limit`.
+        """
+        is_growing = self.indexes.is_growing
+        if is_growing:
+            end = min(end, self._found_size)
+        if start >= end:
+            return
+        modified_ns = -1 if is_growing else self._files.modified_ns(self.log.open().path)
+        known, first, least_offset = self._in_order, start, self.base_offset
+        continues = known.modified_ns == modified_ns and known.start <= start <= known.end
+        if continues:
+            start, first, least_offset = known.start, known.end, known.next_offset
+        if first >= end:
+            return
+        if end - first > _MUCH_TO_CHECK:
+            self._files.may_block()
+        log = self.log.batches(self.end.size, least_offset=least_offset, limit=limit)
+        at, next_offset = first, least_offset
+        try:
+            for position, header, listed in log.stretches(first):
+                if position >= end:
+                    break
+                at = position + (header.size if listed is None else listed.end)
+                next_offset = header.next_offset if listed is None else listed.next_offset
+        except TornTail:
+            pass
+        except CorruptBatch as error:
+            if not self._is_damaged:  # consumers ask again and again
+                self._is_damaged = True
+                _logger.error("Fetches from damaged %s fail: %s", self.log.path, error)
+            raise
+        self._in_order = _InOrder(modified_ns, start, at, next_offset)
+
     def slice(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool, before: int | None = None
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool,
+        before: int | None = None,
+        limit: int | None = None,
     ) -> Slice | None:
         """What a fetch from `offset` is given; None if this segment has nothing there.
 
         The slice begins with the batch that holds the offset and may end within a batch,
         as Kafka's do; it is empty where not even the first batch fits. It ends before the
         batch that holds the offset `before`, and is empty where that is the first.
+        All its offsets are before `limit`, if given.
+
+        Raises:
+            CorruptBatch: what is there, or has to be passed, is damaged.
         """
         end = self.end.size
-        found = self.locate(offset)
+        start, found = self._locate(offset)
         if found is None:
+            self._check_order(start, end, limit)
             return None
         position, header = found
+        self._check_order(start, position + header.size, limit)
         if before is not None:
             if header.next_offset > before:
                 return Slice(self._files, None, 0, 0)
-            limit = self.locate(before)
-            end = end if limit is None else min(end, limit[0])
+            stop = self.locate(before)
+            end = end if stop is None else min(end, stop[0])
         # What was appended since `end` was read is not shown, but for the batch that was found.
         size = min(max_bytes, max(end - position, header.size))
         if size < header.size:
             size = header.size if min_one_batch else 0
+        self._check_order(start, position + size, limit)
         begins_empty = not header.records_count
         return Slice(self._files, self.log.open(), position, size, begins_empty=begins_empty)
 
