@@ -10,7 +10,9 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pytest
+from command_runner import run_command
 from compacting import COMPACT, clean, put
 from examples import some_pairs
 from log_reading import Read, bytes_read_by
@@ -479,3 +481,22 @@ def test_a_changed_base_offset_makes_no_append_time_unknown_in_silence(
             with suppress(CorruptBatch, DataLost):
                 assert found.read_all()["append_ms"].to_pylist() == times[start:end]
         log.write_bytes(whole)
+
+
+def test_a_delete_horizon_shows_that_a_gap_between_segments_is_of_compaction(
+    tmp_path: Path,
+) -> None:
+    made = PartitionFiles(tmp_path, "t", base_offset=0)
+    made.add([NOW])
+    batch = bytearray(build_batch([Record(NOW, b"k", None)], base_offset=1))
+    batch[22] |= 0x40
+    batch[17:21] = crc32c.crc32c(batch[21:]).to_bytes(4, "big")
+    made.write(bytes(batch))
+    made.next_offset = 5  # Kafka's cleaner left nothing behind
+    made.roll()
+    made.add([NOW])
+    made.write_indexes()
+    table = scan(tmp_path / "t-0", "t", columns=("offset",)).read_all()
+    assert table["offset"].to_pylist() == [0, 1, 5]
+    done = run_command("log", "verify", tmp_path / "t-0")
+    assert done.code == 0, done.out

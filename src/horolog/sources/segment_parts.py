@@ -146,7 +146,7 @@ def has_holes(part: SegmentPart) -> bool:
             return True
         walk = segment.batches(FEWEST_BYTES)
         for _, header in walk.whole_headers(0):
-            if expected not in (None, header.base_offset):
+            if expected not in (None, header.base_offset) or header.has_delete_horizon:
                 return True
             expected = header.next_offset
             if header.base_offset + header.records_count < expected:

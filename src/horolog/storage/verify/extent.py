@@ -31,7 +31,7 @@ def check_order(
     partition = names.partition_of(directory.name)
     is_compacted = (
         partition in around.cleaner_offsets
-        or any(segment.missing_offsets for segment in segments)
+        or any(segment.missing_offsets or segment.has_delete_horizon for segment in segments)
         or any(segment.leaves_out for segment in segments[:-1])
     )
     bases = base_offsets(present, names.LOG)

@@ -112,6 +112,8 @@ class SegmentFacts:
     epochs: list[EpochRun] = field(default_factory=list)
     missing_offsets: int = 0
     """Within and between its batches."""
+    has_delete_horizon: bool = False
+    """A cleaner has been at one of its batches."""
     leaves_out: bool = False
     """Offsets behind it may be in no segment: its seal says so, or is of one without a batch."""
     open_from: dict[int, int] = field(default_factory=dict)

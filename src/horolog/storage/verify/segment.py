@@ -338,6 +338,7 @@ class SegmentWalk:
             facts.largest = TimeEntry(header.max_timestamp, last_offset)
         self._note_offsets(header.leader_epoch, header.base_offset, last_offset)
         facts.missing_offsets += header.last_offset_delta + 1 - self._count
+        facts.has_delete_horizon |= header.has_delete_horizon
 
     def _note_offsets(self, epoch: int, first_offset: int, last_offset: int) -> None:
         facts = self.facts
