@@ -21,6 +21,7 @@ from history_readers import (
     by_spark,
     check,
     check_damaged,
+    contents,
     narrowed,
     payloads,
     without_append_times,
@@ -41,6 +42,7 @@ broker = a_broker(
 SEEDS = some_of(range(40), every=40)
 STEPS = 60
 DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot", ".batches")
+OLDER = ("--zstd-as", "gzip")
 NO_SPARK: Any = InProcessSpark()
 
 
@@ -179,10 +181,22 @@ def test_logs_that_were_compacted_or_converted_as_files_hold_what_is_left(
     converted = shutil.copytree(broker.log_dir, tmp_path / "converted")
     for form in ("v1", "v2"):
         for directory in sorted(converted.glob("[tc]-*")):  # transactions have no older form
-            run_command("log", "convert", directory, "--to", form, "--zstd-as", "gzip")
+            run_command("log", "convert", directory, "--to", form, *OLDER)
         for topic in "tc":
             found = by_spark(converted, Question(topic), rng)
             assert payloads(found) == payloads(whole[topic])
+    timeless = shutil.copytree(broker.log_dir, tmp_path / "timeless")
+    converted_whole = {
+        directory.name
+        for directory in sorted(timeless.glob("[tc]-*"))
+        if run_command("log", "convert", directory, "--to", "v0", *OLDER).code == 0
+    }
+    for topic in "tc":
+        found = by_spark(timeless, Question(topic), rng)
+        assert contents(found) == contents(whole[topic])
+        for row, sent in zip(found, whole[topic], strict=True):
+            is_kept = f"{topic}-{row.partition}" not in converted_whole
+            assert row.timestamp_ms == -1 or (is_kept and row.timestamp_ms == sent.timestamp_ms)
     compacted = shutil.copytree(broker.log_dir, tmp_path / "compacted")
     for directory in sorted(compacted.glob("[tc]-*")):
         done = run_command("log", "compact", directory, "--delete-retention-ms", 0)

@@ -198,6 +198,10 @@ def payloads(rows: Iterable[Row]) -> list[tuple[int, int, bytes | None, bytes | 
     return [(row.partition, row.timestamp_ms, row.key, row.value) for row in rows]
 
 
+def contents(rows: Iterable[Row]) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    return [(row.partition, row.offset, row.key, row.value) for row in rows]
+
+
 def _seen(*, knows_append_times: bool) -> Callable[[Iterable[Row]], list[Row]]:
     """Rows as they are compared."""
     if knows_append_times:
