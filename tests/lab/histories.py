@@ -2,7 +2,8 @@
 
 `History(broker, rng)` creates the topics `t` (deletes) and `c` (compacts), each with three
 partitions of which the last stays empty, and `steps` changes them: batches of every codec,
-transactions, DeleteRecords inside batches, rolls, compaction, clocks set back, restarts and kills.
+transactions, DeleteRecords inside batches, rolls, compaction, clocks set back, append times reset,
+topics deleted and created again, restarts and kills.
 The list is made from what was sent and from what the broker answered, never from a reader.
 """
 
@@ -107,13 +108,13 @@ class History:
         size = str(rng.choice((12_000, 12_000, 1 << 20)))
         interval = str(rng.choice((0, 300, 4096)))
         common = {**ANY_TIME, "segment_bytes": size, "index_interval_bytes": interval}
-        broker.create_topic("t", PARTITIONS, **common, message_timestamp_type=stamps)
         compacts = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
-        broker.create_topic("c", PARTITIONS, **common, **compacts, delete_retention_ms="0")
+        self._settings = {
+            "t": {**common, "message_timestamp_type": stamps},
+            "c": {**common, **compacts, "delete_retention_ms": "0"},
+        }
         for topic in "tc":
-            for partition in range(PARTITIONS):
-                self.sent[topic, partition] = []
-                self.log_starts[topic, partition] = 0
+            self._create(topic)
 
     # What happens.
 
@@ -128,6 +129,8 @@ class History:
             self.pass_time: 4,
             self.compact: 1,
             self.restart: 0.4,
+            self.create_again: 0.3,
+            self.reset_append_times: 0.5,
         }
         for step in self.rng.choices(list(chances), list(chances.values()), k=count):
             step()
@@ -222,6 +225,21 @@ class History:
             records = records_in(self.broker.log("c", partition))
             self._take_left(("c", partition), {each.offset for each in records})
 
+    def create_again(self) -> None:
+        """Delete a topic, perhaps beneath open transactions, and create one of the same name."""
+        topic = self.rng.choice("tc")
+        self.broker.client.delete_topics([topic])
+        self._create(topic)
+
+    def reset_append_times(self) -> None:
+        """Let append times of a topic go on from the clock, where it was set back."""
+        topic = self.rng.choice("tc")
+        self.broker.client.reset_append_times(topic)
+        for partition in range(PARTITIONS):
+            at = (topic, partition)
+            if at in self._floors:
+                self._floors[at] = min(self._floors[at], self._now_ms())
+
     def take_compacted(self, log_dir: Path) -> None:
         """What is left in a copy whose partitions were all compacted is the list from then on."""
         for (topic, partition), start in self.log_starts.items():
@@ -259,6 +277,16 @@ class History:
         missing = [each for each in kept if each not in left and each >= self.log_starts[at]]
         assert not missing, missing
         self.sent[at] = [pair for pair in self.sent[at] if pair[0].offset in left]
+
+    def _create(self, topic: str) -> None:
+        self.broker.create_topic(topic, PARTITIONS, **self._settings[topic])
+        for partition in range(PARTITIONS):
+            at = (topic, partition)
+            self.sent[at], self.log_starts[at] = [], 0
+            self._floors.pop(at, None)
+            for producer in self._producers:
+                producer.sequences.pop(at, None)
+                producer.transaction.first_offsets.pop(at, None)
 
     # What was sent.
 

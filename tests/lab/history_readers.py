@@ -245,7 +245,7 @@ def check_damaged(
     rng = history.rng
     for number in range(QUESTIONS):
         damaged = shutil.copytree(log_dir, scratch / f"damaged-{number}")
-        logs = [path for path in damaged.glob("[tc]-*/*.log") if path.stat().st_size]
+        logs = [path for path in damaged.glob("[tc]-[0-9]/*.log") if path.stat().st_size]
         if not logs:
             return
         damage = damage_one(rng.choice(logs), rng)
