@@ -9,6 +9,7 @@ compacted and converted.
 import random
 import shutil
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -144,6 +145,7 @@ def test_files_of_a_kill_within_a_swap_give_all_that_is_kept(
     before = [history.expected(each) for each in asked]
     killed: list[Path] = []
     rename, remove = SystemCalls.os_rename, SystemCalls.os_unlink
+    one = RLock()  # a thread that removes a deleted topic must not change what is being copied
 
     def copy() -> None:
         if len(killed) < 5 and rng.random() < 0.2:
@@ -151,12 +153,14 @@ def test_files_of_a_kill_within_a_swap_give_all_that_is_kept(
             shutil.copytree(broker.log_dir, killed[-1])
 
     def rename_later(self: SystemCalls, source: str, target: str) -> None:
-        copy()
-        rename(self, source, target)
+        with one:
+            copy()
+            rename(self, source, target)
 
     def remove_later(self: SystemCalls, path: str) -> None:
-        copy()
-        remove(self, path)
+        with one:
+            copy()
+            remove(self, path)
 
     monkeypatch.setattr(SystemCalls, "os_rename", rename_later)
     monkeypatch.setattr(SystemCalls, "os_unlink", remove_later)
