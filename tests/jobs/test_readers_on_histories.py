@@ -127,8 +127,10 @@ def test_archives_restored_logs_and_mirrors_hold_what_was_committed(
     )
     for topic in "tc":
         assert by_spark(target, Question(topic), rng) == expected[topic]
-        mirrored = by_spark(tmp_path / "mirrored", Question(topic, read_committed=True), rng)
-        assert payloads(mirrored) == payloads(expected[topic])
+        committed = Question(topic, read_committed=True)
+        mirrored = by_spark(tmp_path / "mirrored", committed, rng)
+        # A transaction that a log start has passed is known only by its records that are left.
+        assert payloads(mirrored) == payloads(history.expected(committed, of_copy=True))
 
 
 @pytest.mark.parametrize("history", SEEDS, indirect=True)

@@ -352,19 +352,33 @@ class History:
         ]
         return min(offsets, default=None)
 
+    def _open_first_offset_of_copy(self, at: tuple[str, int]) -> int | None:
+        offsets = [
+            row.offset
+            for row, transaction in self.sent[at]
+            if transaction is not None and transaction.is_committed is None
+        ]
+        return min((each for each in offsets if each >= self.log_starts[at]), default=None)
+
     # What readers must give.
 
-    def expected(self, question: Question, *, stable: bool = True) -> list[Row]:
+    def expected(
+        self, question: Question, *, stable: bool = True, of_copy: bool = False
+    ) -> list[Row]:
         """The records that answer a question, in order of partition and offset.
 
         Unless only `stable`, also what is committed behind the begin of an open transaction.
+
+        A copy has the log from its start on (`of_copy`). So a transaction that began before begins
+        there with its first record in the copy, and holds up no committed read if it has none.
         """
         found = []
         starts, ends = dict(question.starts), dict(question.ends)
         for partition in range(PARTITIONS):
             at = (question.topic, partition)
             is_limited = question.read_committed and stable
-            stable_end = self._open_first_offset(at) if is_limited else None
+            begin = self._open_first_offset_of_copy if of_copy else self._open_first_offset
+            stable_end = begin(at) if is_limited else None
             first = max(self.log_starts[at], starts.get(partition, 0))
             limits = [each for each in (stable_end, ends.get(partition)) if each is not None]
             end = min(limits, default=INT64_MAX)

@@ -19,6 +19,7 @@ from mirror_lab import (
     write_log,
 )
 from running_broker import MakeBroker, RunningBroker, a_broker
+from transactional import end, init, write
 
 from horolog.client import Client
 from horolog.clock import ManualClock
@@ -27,6 +28,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
 from horolog.record.timestamps import AppendTimeStretch
+from horolog.sources import scan
 from horolog.storage.verify import Verification
 from horolog.storage.verify.findings import Finding, Severity
 
@@ -218,6 +220,57 @@ def test_files_of_any_kind_keep_their_bytes(
     if kind == "transactions":
         expected.append(b"30")
     assert values(copy.address, "t") == expected
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize("is_served", [True, False])
+@pytest.mark.parametrize("has_more", [True, False])
+def test_a_transaction_that_the_log_start_passed_holds_up_a_copy_from_what_is_left_of_it(
+    lab: MirrorLab,
+    tmp_path: Path,
+    source: "RunningBroker",
+    make_broker: MakeBroker,
+    is_committed: bool,
+    is_served: bool,
+    has_more: bool,
+) -> None:
+    copy = tmp_path / "copy"
+    source.create_topic("t", 1, retention_ms="-1")
+    producer = init(source)
+    assert write(source, producer, version=12) == 0
+    produce(source.address, "t", 0, records(1, 3))
+    source.delete_records("t", 2)  # behind the transaction's first batch, within another
+    source.run(source.broker.partitions.checkpoint_starts())
+    produce(source.address, "t", 0, records(4, 2))
+    if has_more:
+        assert write(source, producer, version=12, sequence=1) == 0
+    produce(source.address, "t", 0, records(7, 2))
+
+    def mirror_it() -> None:
+        where = source.address if is_served else source.log_dir
+        assert not lab.run(where, copy).errors
+        assert not lab.run(where, state=tmp_path / "state-of-cluster").errors
+
+    def committed(directory: Path) -> list[bytes | None]:
+        table = scan(directory, "t", read_committed=True).read_all()
+        return [row["value"] for row in table.to_pylist()]
+
+    def served(name: str) -> list[bytes | None]:
+        shutil.copytree(copy, tmp_path / name)
+        return values(make_broker(log_dir=tmp_path / name).address, "t")
+
+    mirror_it()
+    before, behind = [b"2", b"3", b"4", b"5"], [b"7", b"8"]
+    assert committed(source.log_dir) == lab.values("t") == []
+    # Its first batch is in no copy: what is there of others is committed, and in order.
+    assert committed(copy) == (before if has_more else before + behind)
+    assert served("open") == before + behind  # what is open counts as aborted once it is adopted
+    assert end(source, producer, commit=is_committed) == 0
+    mirror_it()
+    expected = [*before, *([b"v"] if has_more and is_committed else []), *behind]
+    assert committed(source.log_dir) == lab.values("t") == expected
+    assert committed(copy) == served("ended") == expected
+    assert faults(copy) == []
 
 
 def test_partitions_without_records_are_there_and_get_those_that_come(
