@@ -198,7 +198,8 @@ def test_a_replay_looks_at_no_other_records_for_a_tombstone_or_a_marker() -> Non
         _, offsets = replay.rows(lambda _: TOPIC_ID)
         assert [(each.partition, each.committed) for each in offsets] == [(6, 2)]
         assert len(replay.pending(lambda _: TOPIC_ID)) == others
-    assert counts[0] == counts[1]
+    # Callbacks of the garbage collector may be among them; a line for each of 390 others is not.
+    assert abs(counts[1] - counts[0]) < 100
 
 
 def test_pending_offsets_are_refused_where_memory_has_no_room() -> None:
