@@ -224,8 +224,13 @@ class RunningBroker(Asked):
         ]
 
     def roll(self, topic: str, partition: int = 0) -> None:
-        """Begin a segment."""
-        self.call(lambda: self.log(topic, partition).roll(self.clock.now_ms()))
+        """Begin a segment, after what is under way there: a restart may have begun to clean."""
+        log, now_ms = self.log(topic, partition), self.clock.now_ms()
+
+        async def roll() -> None:
+            await self.broker.partition(topic, partition).run(lambda: log.roll(now_ms))
+
+        self.run(roll())
 
     def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
         """Move the log start offset, as DeleteRecords does."""
