@@ -91,13 +91,13 @@ class Templates(NamedTuple):
     """Log directories: as a stop or a kill left them, and of an earlier moment."""
 
     whole: Mapping[bool, Path]
-    older: Path
+    older: Mapping[bool, Path]
     answers: Mapping[bool, Mapping[Any, Any]]
 
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
-    whole, answers = {}, {}
+    whole, older, answers = {}, {}, {}
     for is_clean in (True, False):
         base = tmp_path_factory.mktemp("side")
         clock = ManualClock(NOW)
@@ -107,11 +107,11 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
             broker.stop()
         else:
             broker.kill()
-        whole[is_clean] = base / "log"
+        whole[is_clean], older[is_clean] = base / "log", base / "older"
         shutil.copytree(base / "log", base / "asked")
         with RunningBroker(base / "asked", SETTINGS, ManualClock(LATER)) as broker:
             answers[is_clean] = answers_of(broker)
-    return Templates(whole, base / "older", answers)
+    return Templates(whole, older, answers)
 
 
 def answers_of(broker: RunningBroker) -> dict[Any, Any]:
@@ -219,7 +219,7 @@ FILES = [
 ]
 
 
-def from_another(path: Path, templates: Templates, log_dir: Path) -> None:
+def from_another(path: Path, _: Path, log_dir: Path) -> None:
     """The file of another partition that is like it most."""
     if path.parent == log_dir:
         path.write_bytes(b"0\n1\nother 0 3\n")
@@ -234,8 +234,8 @@ def from_another(path: Path, templates: Templates, log_dir: Path) -> None:
         shutil.copy(source, path)
 
 
-def older(path: Path, templates: Templates, log_dir: Path) -> None:
-    before = templates.older / path.relative_to(log_dir)
+def older(path: Path, earlier: Path, log_dir: Path) -> None:
+    before = earlier / path.relative_to(log_dir)
     if before.exists():
         shutil.copy(before, path)
     else:
@@ -247,7 +247,7 @@ def cut(path: Path, *_: object) -> None:
     path.write_bytes(data[: len(data) * 2 // 3])
 
 
-HARMS: dict[str, Callable[[Path, Templates, Path], object]] = {
+HARMS: dict[str, Callable[[Path, Path, Path], object]] = {
     "missing": lambda path, *_: path.unlink(),
     "empty": lambda path, *_: path.write_bytes(b""),
     "zeroed": lambda path, *_: path.write_bytes(bytes(path.stat().st_size)),
@@ -269,7 +269,7 @@ def test_all_answers_are_equal_or_a_partition_is_offline_and_named(
     log_dir = tmp_path / "log"
     shutil.copytree(templates.whole[is_clean], log_dir)
     for path in sorted(log_dir.glob(name)):
-        HARMS[harm](path, templates, log_dir)
+        HARMS[harm](path, templates.older[is_clean], log_dir)
     expected = templates.answers[is_clean]
     for turn in range(2):
         broker = started(log_dir, LATER + turn, name)
