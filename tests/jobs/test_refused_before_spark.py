@@ -61,15 +61,20 @@ def test_a_topic_that_is_not_there(
         assert f"There is no topic nosuch at {broker.address}" in refused.err
 
 
+def assert_unanswered(words: str, dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job ends with a sentence that names the broker, before Spark starts."""
+    monkeypatch.setattr("horolog.client.retrying.FIRST_CONTACT_MS", 100)
+    refused = run_command("spark", *words.split())
+    assert refused.code == 1
+    assert f"no broker answered at {dead}" in refused.err
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_a_source_that_does_not_answer(
     broker: RunningBroker, dead: str, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.client.retrying.FIRST_CONTACT_MS", 100)
     words = JOBS[job].format(source=dead, target=broker.address, topic="t", path=tmp_path)
-    refused = run_command("spark", *words.split())
-    assert refused.code == 1
-    assert f"no broker answered at {dead}" in refused.err
+    assert_unanswered(words, dead, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,6 @@ def test_a_source_that_does_not_answer(
 def test_a_target_that_does_not_answer(
     broker: RunningBroker, dead: str, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.client.retrying.FIRST_CONTACT_MS", 100)
     loading = "bootstrap --table {path}/x.parquet --target {target} --topic t --time at "
     jobs = {
         **JOBS,
@@ -94,9 +98,7 @@ def test_a_target_that_does_not_answer(
         "bootstrap --dry-run": f"{loading} --dry-run",
     }
     words = jobs[job].format(source=broker.address, target=dead, topic="t", path=tmp_path)
-    refused = run_command("spark", *words.split())
-    assert refused.code == 1
-    assert f"no broker answered at {dead}" in refused.err
+    assert_unanswered(words, dead, monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from horolog.config import TopicConfig
 from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.removal.retention import Candidate, SegmentTime, bounded, judge, reasons
+from horolog.storage.removal.retention import Candidate, SegmentTime, bounded, going, judge
 
 NOW = 1_700_000_000_000
 
@@ -35,7 +35,7 @@ def count(
         NOW,
         lambda segment: SegmentTime((times or [])[(segment.base_offset - 40) // 10], True),
     )
-    return len(reasons(judged))
+    return len(going(judged))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_every_reason_names_what_decided() -> None:
         NOW,
         lambda segment: SegmentTime(NOW - 200, segment.base_offset == 60),
     )
-    before_start, for_size, for_age, for_its_change = reasons(judged)
+    before_start, for_size, for_age, for_its_change = (verdict.reason for verdict in going(judged))
     assert before_start == "it is before the log start offset 50"
     assert for_size == "the log has 15 bytes, retention.bytes is 10"
     assert for_age == "its largest timestamp 1699999999800 is 200 ms old, retention.ms is 100"

@@ -89,7 +89,7 @@ def test_what_compaction_has_emptied_goes_with_what_follows(tmp_path: Path, by: 
         assert [each.size > 0 for each in log.segments].index(True) > 3
         assert log.apply_retention(NOW + kept + DAY, 0) == []
         assert log.log_start_offset == 0
-        first, *_ = log.retention_report(NOW + kept + DAY)
+        first, *_ = log.look().retention_report(NOW + kept + DAY)
         assert first.reason.startswith("it is empty; of what follows, the ")
         assert first.counts_ms == NOW + kept
         assert log.apply_retention(NOW + kept + DAY + 1, 0)

@@ -28,7 +28,7 @@ CONFIG = TopicConfig(
 
 
 def reported(log: Log, *args: Any, **more: Any) -> list[SegmentRetention]:
-    return list(log.retention_report(*args, **more))
+    return list(log.look().retention_report(*args, **more))
 
 
 def three_segments(log: Log, *times: int) -> None:
@@ -238,10 +238,12 @@ def test_pages_of_a_report_are_the_whole_and_read_the_segments_that_they_show(
         whole = reported(log, NOW + 9 * DAY)
         starts = [each.base_offset for each in whole]
         assert len(starts) == 3
-        pages = [next(log.retention_report(NOW + 9 * DAY, first_offset=start)) for start in starts]
+        pages = [
+            next(log.look().retention_report(NOW + 9 * DAY, first_offset=start)) for start in starts
+        ]
         assert pages == whole
         files.read.clear()
-        next(log.retention_report(NOW + 9 * DAY, first_offset=starts[1]))
+        next(log.look().retention_report(NOW + 9 * DAY, first_offset=starts[1]))
         shown = f"{starts[1]:020d}"
         assert files.read
         assert {Path(name).stem for name in files.read} == {shown}

@@ -59,9 +59,9 @@ class Log(CleaningLog):
             self._append_times.resets,
         )
         return [
-            DeletedSegment(segment.base_offset, segment.size, reason)
-            for segment, reason in zip(
-                segments, retention.reasons(verdict for _, verdict in found), strict=False
+            DeletedSegment(segment.base_offset, segment.size, verdict.reason)
+            for segment, verdict in zip(
+                segments, retention.going(verdict for _, verdict in found), strict=False
             )
         ]
 

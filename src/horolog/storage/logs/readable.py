@@ -38,7 +38,6 @@ from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
 from horolog.storage.lookup.unread import Unread
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Producers, Unended
-from horolog.storage.removal.retention_report import SegmentRetention
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.segment import Segment
 from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
@@ -403,32 +402,6 @@ class ReadableLog:
             StorageFailed: the disk refused.
         """
         return self._index_checks.check_next(self.segments[:-1])
-
-    def retention_report(
-        self,
-        now_ms: int,
-        config: TopicConfig | None = None,
-        *,
-        first_offset: int = 0,
-        names_markers: bool = False,
-    ) -> Iterator[SegmentRetention]:
-        """What retention does about each segment; see removal/retention_report.py.
-
-        May be iterated during appends; a segment is read when it is its turn.
-
-        Args:
-            now_ms: the clock.
-            config: settings to be tried, as if the topic had them.
-            first_offset: only segments with this base offset, or a later one.
-            names_markers: look for markers that keep segments.
-
-        Raises:
-            StorageFailed: the disk refused.
-            CorruptBatch: the log is damaged where it has to be read.
-        """
-        return self.look().retention_report(
-            now_ms, config, first_offset=first_offset, names_markers=names_markers
-        )
 
     def time_stats(self) -> tuple[TimeStats, int]:
         """The times of all records from the log start on, from block maps alone.

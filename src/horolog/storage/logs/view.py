@@ -297,7 +297,15 @@ class LogView:
         first_offset: int = 0,
         names_markers: bool = False,
     ) -> Iterator[SegmentRetention]:
-        """What retention does about each segment; see `ReadableLog.retention_report`.
+        """What retention does about each segment; see removal/retention_report.py.
+
+        May be iterated during appends; a segment is read when it is its turn.
+
+        Args:
+            now_ms: the clock.
+            config: settings to be tried, as if the topic had them.
+            first_offset: only segments with this base offset, or a later one.
+            names_markers: look for markers that keep segments.
 
         Raises:
             StorageFailed: the disk refused.

@@ -14,7 +14,6 @@ full indexes, `segment.jitter.ms`, resets of append times, and records that a br
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any, Final, NamedTuple, cast
 
 from horolog.config import TopicConfig
@@ -26,6 +25,7 @@ from horolog.storage.removal.retention import (
     Candidate,
     SegmentTime,
     Verdict,
+    going,
     judge,
     times_that_count,
 )
@@ -317,14 +317,13 @@ class Simulation:
         if self._writer.must_roll_idle(config, now_ms):
             self._begin(end)
         candidates = [self._candidate(place) for place in range(len(segments))]
-        found = judge(candidates, config, 0, end, now_ms, self._time_of)
-        going = list(takewhile(lambda verdict: verdict.may_go, found))
-        if len(going) == len(segments):
+        deleted = going(judge(candidates, config, 0, end, now_ms, self._time_of))
+        if len(deleted) == len(segments):
             self._begin(end)
-        for growing, verdict in zip(segments, going, strict=False):
+        for growing, verdict in zip(segments, deleted, strict=False):
             self._deletions.append(_deletion(growing, now_ms, verdict))
             self._held -= growing.sums.size
-        del segments[: len(going)]
+        del segments[: len(deleted)]
 
 
 def _deletion(growing: _Growing, at_ms: int, verdict: Verdict) -> Deletion:

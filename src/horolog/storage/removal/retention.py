@@ -211,9 +211,9 @@ def bounded(
     return time
 
 
-def reasons(found: Iterable[Verdict]) -> list[str]:
-    """Why each of the oldest segments goes, up to the first that stays."""
-    return [verdict.reason for verdict in takewhile(lambda verdict: verdict.may_go, found)]
+def going(found: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts on the oldest segments that retention deletes, up to the first that stays."""
+    return list(takewhile(lambda verdict: verdict.may_go, found))
 
 
 def judge(
