@@ -325,7 +325,7 @@ def test_lookups_show_nothing_beyond_the_high_watermark(tmp_path: Path) -> None:
                 by_append_time = log.find_by_append_time(NOW + at)
                 assert (by_time and by_time.offset) == (at if at < visible else None)
                 assert (by_append_time and by_append_time.offset) == (at if at < visible else None)
-            assert log.unread(0, 8).records == visible
+            assert log.look().unread(0, 8).records == visible
             ranges = log.time_ranges(TimeRange(NOW, NOW + 100), 0, 100)
             assert max(each.end for each in ranges.ranges) <= visible
             assert max(log.offsets_before(NOW + DAY * 9999, 100, NOW)) == visible

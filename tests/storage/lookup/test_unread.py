@@ -47,9 +47,9 @@ def test_every_pair_of_offsets_has_the_records_and_the_oldest_time_of_a_scan(
         for first in (0, end, *(drawn.randrange(end) for _ in range(40))):
             last = drawn.choice((end, drawn.choice(ends)))
             expected = truth(log, first, last) if first < last else Unread(0, None)
-            assert log.unread(first, last) == expected
+            assert log.look().unread(first, last) == expected
         log.delete_records(end // 2)
-        assert log.unread(0, end) == truth(log, end // 2, end)
+        assert log.look().unread(0, end) == truth(log, end // 2, end)
 
 
 def test_create_times_count_where_records_are_stamped_with_their_append_time(
@@ -58,10 +58,10 @@ def test_create_times_count_where_records_are_stamped_with_their_append_time(
     stamped = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     with new_log(tmp_path, stamped) as log:
         append(log, NOW - 5, NOW - 70, NOW - 9)
-        assert log.unread(0, 3) == Unread(3, NOW - 70)
-        assert log.unread(2, 3) == Unread(1, NOW - 9)
+        assert log.look().unread(0, 3) == Unread(3, NOW - 70)
+        assert log.look().unread(2, 3) == Unread(1, NOW - 9)
         append(log, -1)
-        assert log.unread(3, 4) == Unread(1, None)
+        assert log.look().unread(3, 4) == Unread(1, None)
 
 
 def test_a_finished_segment_without_its_map_gets_one_first(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_a_finished_segment_without_its_map_gets_one_first(tmp_path: Path) -> No
             append(log, NOW - age)
     lose_maps(tmp_path)
     with reopened(tmp_path, config) as (_, log):
-        assert log.unread(3, 90) == Unread(87, NOW - 89)
-        assert log.unread(90, 100) == Unread(10, NOW - 99)
+        assert log.look().unread(3, 90) == Unread(87, NOW - 89)
+        assert log.look().unread(90, 100) == Unread(10, NOW - 99)
 
 
 def test_aborted_transactions_are_looked_through_once_for_all_blocks(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from uuid import UUID
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.time_stats import TimeStats
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.slices import Slice
@@ -35,7 +34,6 @@ from horolog.storage.lookup.by_timestamp import (
 from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
-from horolog.storage.lookup.unread import Unread
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Producers, Unended
 from horolog.storage.segments.active import ActiveSegment
@@ -364,14 +362,6 @@ class ReadableLog:
             self._index_checks.want_maps()
         return found
 
-    def unread(self, from_offset: int, to_offset: int) -> Unread:
-        """What a reader has before it from one offset to another, at which a batch ends.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-        return self.look().unread(from_offset, to_offset)
-
     def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
         """Where segments begin that last changed at or before `ms`; see lookup/by_timestamp.py."""
         start = self.log_start_offset
@@ -402,20 +392,6 @@ class ReadableLog:
             StorageFailed: the disk refused.
         """
         return self._index_checks.check_next(self.segments[:-1])
-
-    def time_stats(self) -> tuple[TimeStats, int]:
-        """The times of all records from the log start on, from block maps alone.
-
-        The block that has the log start counts as a whole.
-
-        Returns:
-            The times, and how many offsets are in segments without a whole block map: these are
-            left out.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-        return self.look().time_stats()
 
     def _is_hidden(self, offset: int) -> bool:
         """Whether consumers do not read that far yet."""

@@ -263,7 +263,13 @@ class LogView:
         return find_by_append_time(self._from(start), ms, start, resets)
 
     def time_stats(self) -> tuple[TimeStats, int]:
-        """The times of all records, by block maps, and how many are left out; see `ReadableLog`.
+        """The times of all records from the log start on, from block maps alone.
+
+        The block that has the log start counts as a whole.
+
+        Returns:
+            The times, and how many offsets are in segments without a whole block map: these are
+            left out.
 
         Raises:
             StorageFailed: the disk refused.
@@ -280,7 +286,7 @@ class LogView:
     def unread(
         self, from_offset: int, to_offset: int, aborted: Sequence[AbortedTxn] = ()
     ) -> Unread:
-        """What a reader has before it; see `ReadableLog.unread`. Of `aborted` nothing counts.
+        """The records from one offset to another, at which a batch ends; without those `aborted`.
 
         Raises:
             StorageFailed: the disk refused.
