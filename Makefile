@@ -74,11 +74,12 @@ STEPS ?= 240
 soak: $(MARK) ## kill the broker hundreds of times under load: make soak KILLS=300 STARTS=1000 STEPS=240 SEED=
 	@KILLS=$(KILLS) STARTS=$(STARTS) STEPS=$(STEPS) SEED=$(SEED) $(BIN)/python -m pytest -m soak tests/faults
 
-lint: $(MARK) ## style, types, layers
+lint: $(MARK) ## style, types, layers, growth
 	@$(BIN)/ruff format --check src tests bench tools
 	@$(BIN)/ruff check src tests bench tools
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/house.py --check
 
 format: $(MARK) ## put the code in the house style
 	@$(BIN)/ruff format src tests bench tools
