@@ -1,6 +1,6 @@
 """The table: what answers each question, and does each action; and how handlers ask it."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from horolog.broker.authorisation import authorise_operation
@@ -129,33 +129,17 @@ async def _answer(
     return value
 
 
-async def alter(
-    broker: Broker,
-    peer: Peer,
-    about: ResourceType,
-    name: str,
-    changes: Iterable[Change],
-    alter_settings: Callable[[list[Change]], Awaitable[None]],
-    *,
-    validate_only: bool,
-) -> None:
-    """Alter the settings of a resource, and perform the actions that a request has among them.
+def split_actions(
+    broker: Broker, peer: Peer, about: ResourceType, name: str, changes: Iterable[Change]
+) -> tuple[Perform | None, list[Change]]:
+    """Split the changes of a resource into actions and changes of settings.
+
+    Returns:
+        The function that performs the actions, None without any, and the changes of settings.
 
     Raises:
         RequestRefused: an action is set in another way than it can be, or is refused.
-        HorologError: as what alters the settings, and what performs the action, says.
     """
-    perform, others = _split(broker, peer, about, name, changes)
-    if others or perform is None:
-        await alter_settings(others)
-    if perform is not None and not validate_only:
-        await perform()
-
-
-def _split(
-    broker: Broker, peer: Peer, about: ResourceType, name: str, changes: Iterable[Change]
-) -> tuple[Perform | None, list[Change]]:
-    """What performs the actions of a request, if it has any, and its changes of settings."""
     others: list[Change] = []
     values: dict[str, str] = {}
     row: ActionRow | None = None
@@ -164,11 +148,11 @@ def _split(
             raise RequestRefused(
                 ErrorCode.invalid_config, f"{change.name} can be described, not set"
             )
-        found = _ACTIONS.get((about, change.name))
-        if found is None:
+        known = _ACTIONS.get((about, change.name))
+        if known is None:
             others.append(change)
             continue
-        action, its_row = found
+        action, its_row = known
         authorise_operation(peer, action.needs, about, name)
         is_other = row not in (None, its_row) or change.name in values
         if is_other or change.operation is not Operation.SET or change.value is None:

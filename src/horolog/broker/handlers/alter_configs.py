@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.config_resources import alter_each
-from horolog.config import Change, Operation
 from horolog.wire.api import ApiKey
-from horolog.wire.requests import AlterableConfig, AlterConfigsRequest
+from horolog.wire.requests import AlterConfigsRequest
 
 if TYPE_CHECKING:
     from horolog.wire.responses import AlterConfigsResponse
@@ -22,8 +21,4 @@ async def alter_configs(
     request: Request[AlterConfigsRequest], broker: Broker
 ) -> "AlterConfigsResponse":
     """Replace the settings of each resource atomically."""
-    return {"responses": await alter_each(request, broker, _change, replaces=True)}
-
-
-def _change(config: AlterableConfig) -> Change:
-    return Change(config.name, Operation.SET, config.value)
+    return {"responses": await alter_each(request, broker, replaces=True)}

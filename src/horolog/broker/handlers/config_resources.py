@@ -6,10 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.control.table import alter
+from horolog.broker.control.table import split_actions
 from horolog.broker.dispatch import Request
 from horolog.broker.loggers import alter_loggers
-from horolog.config import Change
+from horolog.config import Change, Operation
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.config_resources import ResourceType
 
@@ -18,21 +18,16 @@ if TYPE_CHECKING:
 
 
 async def alter_each(
-    request: Request[Any],
-    broker: Broker,
-    change_of: Callable[[Any], Change],
-    *,
-    replaces: bool,
+    request: Request[Any], broker: Broker, *, replaces: bool
 ) -> "list[AlterConfigsResourceResponse]":
-    """Alter one resource after the other; the response to each, whatever the others get.
+    """Alter one resource after the other, and return the response to each.
 
-    A resource that is there twice is not altered, nor one with a setting twice.
+    A resource that the request contains twice is refused, and one with a setting twice.
 
     Args:
-        request: AlterConfigs or IncrementalAlterConfigs.
-        broker: whose settings they are.
-        change_of: a change from what the request has of a setting.
-        replaces: whether the changes replace all settings of a resource; loggers are refused then.
+        request: AlterConfigs, or IncrementalAlterConfigs.
+        broker: the broker to alter.
+        replaces: AlterConfigs: the changes replace all settings of a resource, but no loggers.
     """
     responses: list[AlterConfigsResourceResponse] = []
     times: Counter[tuple[int, str]] = Counter()
@@ -50,7 +45,8 @@ async def alter_each(
             changes = []
             for config in resource.configs:
                 await request.checkpoint()
-                changes.append(change_of(config))
+                operation = Operation.SET if replaces else _operation(config.config_operation)
+                changes.append(Change(config.name, operation, config.value))
             await _alter(request, broker, resource, changes, replaces=replaces)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
@@ -69,25 +65,32 @@ async def _alter(
     request: Request[Any], broker: Broker, resource: Any, changes: list[Change], *, replaces: bool
 ) -> None:
     name, validate_only = resource.resource_name, request.body.validate_only
-    change: Callable[..., Awaitable[None]]
+    alter: Callable[..., Awaitable[None]]
     match resource.resource_type:
         case ResourceType.TOPIC as about:
             topic = broker.topics.named(name)
-            change = partial(broker.controller.alter_topic_settings, topic)
+            alter = partial(broker.controller.alter_topic_settings, topic)
         case ResourceType.BROKER as about:
             is_of_all = check_broker(broker, name)
-            change = partial(broker.controller.alter_broker_settings, cluster_wide=is_of_all)
+            alter = partial(broker.controller.alter_broker_settings, cluster_wide=is_of_all)
         case ResourceType.BROKER_LOGGER if not replaces:
             check_logger_broker(broker, name)
             alter_loggers(changes, validate_only=validate_only)
             return
         case number:
             raise without_settings(number)
-    change = partial(change, replaces=replaces, validate_only=validate_only)
-    await alter(
-        *(broker, request.peer, ResourceType(about), name, changes, change),
-        validate_only=validate_only,
-    )
+    perform, settings = split_actions(broker, request.peer, ResourceType(about), name, changes)
+    if settings or perform is None:
+        await alter(settings, replaces=replaces, validate_only=validate_only)
+    if perform is not None and not validate_only:
+        await perform()
+
+
+def _operation(number: int) -> Operation:
+    try:
+        return Operation(number)
+    except ValueError:
+        raise RequestRefused(ErrorCode.invalid_request, f"there is no operation {number}") from None
 
 
 def check_broker(broker: Broker, name: str) -> bool:

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.config_resources import alter_each
-from horolog.config import Change, Operation
-from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
-from horolog.wire.requests import (
-    IncrementalAlterConfigsAlterableConfig,
-    IncrementalAlterConfigsRequest,
-)
+from horolog.wire.requests import IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
     from horolog.wire.responses import IncrementalAlterConfigsResponse
@@ -27,14 +22,4 @@ async def incremental_alter_configs(
     request: Request[IncrementalAlterConfigsRequest], broker: Broker
 ) -> "IncrementalAlterConfigsResponse":
     """Apply the changes of each resource atomically."""
-    return {"responses": await alter_each(request, broker, _change, replaces=False)}
-
-
-def _change(config: IncrementalAlterConfigsAlterableConfig) -> Change:
-    try:
-        operation = Operation(config.config_operation)
-    except ValueError:
-        raise RequestRefused(
-            ErrorCode.invalid_request, f"there is no operation {config.config_operation}"
-        ) from None
-    return Change(config.name, operation, config.value)
+    return {"responses": await alter_each(request, broker, replaces=False)}
