@@ -107,7 +107,11 @@ def test_a_stop_waits_for_partitions_that_are_made_for_a_cancelled_task(
     assert steps == ["created", "closed"]
 
 
-@pytest.mark.parametrize("name", ["horolog-metadata.sqlite", "horolog-metadata.sqlite-wal"])
+@pytest.mark.parametrize(
+    "name",
+    ["horolog-metadata.sqlite", "horolog-metadata.sqlite-wal"]
+    + [f"t-0/{0:020d}.{kind}" for kind in ("appendtimes", "seal", "blocks")],
+)
 def test_a_directory_in_the_form_of_an_earlier_version_is_refused_and_left_as_it_was(
     tmp_path: Path, name: str
 ) -> None:
@@ -115,7 +119,7 @@ def test_a_directory_in_the_form_of_an_earlier_version_is_refused_and_left_as_it
     (log_dir / "t-0").mkdir(parents=True)
     (log_dir / name).write_bytes(b"SQLite format 3\0")
     before = sorted(path for path in log_dir.rglob("*"))
-    with pytest.raises(Misconfigured, match=rf"settings and committed offsets.*: {name}\. "):
+    with pytest.raises(Misconfigured, match=rf"settings, committed offsets.*: {name}\. "):
         start_and_stop(log_dir)
     assert sorted(path for path in log_dir.rglob("*") if path.name != ".lock") == before
     (log_dir / name).unlink()

@@ -1,16 +1,13 @@
 """Logs that are restored from an archive: the same records, and a broker that serves them."""
 
-import json
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from archive_reading import manifest_of
 from batches import numbered_batch
-from crc32c import crc32c
 from examples import some_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,18 +186,6 @@ def test_when_a_follower_saw_records_is_kept_as_such(
     assert before.append_times == times[:3]
 
 
-def test_an_archive_from_before_there_were_seen_times_is_restored(
-    files: PartitionFiles, tmp_path: Path
-) -> None:
-    archived(files.log_dir, tmp_path)
-    for path in (tmp_path / "archive/records").rglob("*.parquet"):
-        table = pq.read_table(path, partitioning=None)
-        pq.write_table(table.drop_columns(["seenTimeMs"]), path, write_page_checksum=True)
-    done = restored(tmp_path)
-    assert done.refused == {}
-    assert batches_of(tmp_path / "target/orders-0") == batches_of(files.directory)
-
-
 def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
     broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,7 +310,6 @@ def test_a_partition_that_was_empty_is_archived_on_from_there(
 
 
 def test_an_archive_that_lacks_partitions_says_so(tmp_path: Path) -> None:
-    """An archive of version 1 has none without records; others lack what could not be read."""
     files = PartitionFiles(tmp_path / "log", partition=2)
     files.add([NINE_MS])
     files.write_indexes()
@@ -333,16 +317,6 @@ def test_an_archive_that_lacks_partitions_says_so(tmp_path: Path) -> None:
     assert restored(tmp_path, dry_run=True).notes == (
         "orders had 3 partitions, and 2 were never archived: 0, 1",
     )
-    newest = max((tmp_path / "archive/manifest").iterdir())
-    document = json.loads(newest.read_bytes()[9:]) | {"version": 1}
-    del document["topics"]["orders"]["partition_count"]
-    text = json.dumps(document).encode()
-    newest.write_bytes(b"%08x %s\n" % (crc32c(text), text))
-    done = restored(tmp_path)
-    assert done.partitions == {"orders-2": (1_000, 1_001)}
-    assert "which partitions had no record is unknown" in done.notes[0]
-    assert archived(tmp_path / "log", tmp_path).refused == {}
-    assert manifest_of(tmp_path / "archive").topics["orders"].partition_count == 3
 
 
 def test_an_archive_that_was_created_again_is_not_restored_with_the_state_of_another(

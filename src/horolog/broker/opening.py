@@ -5,7 +5,6 @@ fails, everything opened before is closed again.
 """
 
 import logging
-import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -40,6 +39,7 @@ from horolog.metadata.transaction_file import TransactionFile
 from horolog.schemas.metadata import Endpoint, RegisterBroker
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
+from horolog.storage.directory.contents import earlier_files
 from horolog.storage.directory.identity import is_cluster_id
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
@@ -90,12 +90,12 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
     with ExitStack() as undo:
         lock = lock_log_dir(path)
         undo.callback(lock.close)
-        earlier = [name for name in names.EARLIER_STATE if os.path.lexists(path / name)]
-        if earlier:
+        if earlier := earlier_files(path):
+            more = f" and {len(earlier) - 2} more" if len(earlier) > 2 else ""
             raise Misconfigured(
-                f"{path} has topics, settings and committed offsets in the form of an earlier "
-                f"development version, which is not read: {' and '.join(earlier)}. To serve the "
-                "records without them, move these files out of the directory"
+                f"{path} has settings, committed offsets or append times in the form of an earlier "
+                f"development version, which is not read: {' and '.join(earlier[:2])}{more}. To "
+                "serve the records without them, move these files out of the directory"
             )
         store = open_store(
             Files(),

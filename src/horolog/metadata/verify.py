@@ -5,7 +5,6 @@ as those of any log, and the batches of `horolog-metadata.log` with the other fi
 (storage/verify). What their records say, and the snapshots, is checked here.
 """
 
-import os
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -21,6 +20,7 @@ from horolog.metadata.rows import TOPIC_SCOPE, Stored, TopicRow
 from horolog.metadata.snapshots import SnapshotReader, snapshots_in
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_topic_id
+from horolog.storage.directory.contents import earlier_files
 from horolog.storage.files import Files
 from horolog.storage.verify.findings import Checked, Finding, Findings, Steps, damage, fault, note
 
@@ -33,13 +33,12 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
         is_live: a broker is running, so rows and directories may differ.
         is_clean: the last broker was stopped, not killed.
     """
-    for name in names.EARLIER_STATE:
-        if os.path.lexists(log_dir / name):
-            yield fault(
-                str(log_dir / name),
-                "It has topics, settings and offsets in the form of an earlier development version",
-                "a broker does not start with it; move it elsewhere to serve the records without",
-            )
+    for name in earlier_files(log_dir):
+        yield fault(
+            str(log_dir / name),
+            "It is in the form of an earlier development version",
+            "a broker does not start with it; move it elsewhere to serve the records without",
+        )
     try:
         stored = read_stored(log_dir)
     except StorageFailed:

@@ -20,9 +20,6 @@ COMPANION = ".companion"  # ours: append times, seal and block map (index/compan
 APPENDING = ".appending.deleted"
 """Ours: marks a segment that is appended to. A start of Kafka removes it, and is meant to
 (index/marker.py)."""
-EARLIER_TIMES = ".appendtimes"  # ours: what append times were in (append_times/earlier.py)
-EARLIER = (EARLIER_TIMES, ".seal", ".blocks")
-"""What the companion was before it was one file. Read no more, but for append times."""
 SEGMENT_SUFFIXES = (
     LOG,
     OFFSET_INDEX,
@@ -30,15 +27,12 @@ SEGMENT_SUFFIXES = (
     TXN_INDEX,
     COMPANION,
     APPENDING,
-    *EARLIER,
 )
-REMOVED_AT_ONCE = (APPENDING, *EARLIER)  # where a segment's files are renamed to be deleted
 SYNCED_BESIDE = (OFFSET_INDEX, TIME_INDEX, COMPANION)  # with the log of a finished segment
 
 REBUILT = (  # as far as the log tells, if they are missing
     *(OFFSET_INDEX, TIME_INDEX, TXN_INDEX, COMPANION, APPENDING),
     *(SNAPSHOT, BATCHES),
-    *EARLIER,
 )
 
 DELETED = ".deleted"
@@ -89,7 +83,9 @@ SERVED: Final = (HIGH_WATERMARKS, CLEAN_SHUTDOWN, *SERVED_HERE)
 """Files that only a broker writes: a directory that has one has had an identity."""
 
 EARLIER_STATE: Final = ("horolog-metadata.sqlite", "horolog-metadata.sqlite-wal")
-"""Ours, of before metadata and groups were kept in records; a broker does not start with them."""
+"""Metadata and groups in the form of a development version; no broker starts with these files."""
+EARLIER_COMPANIONS: Final = (".appendtimes", ".seal", ".blocks")
+"""Suffixes beside a segment in the form of a development version; no broker starts with them."""
 
 CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"

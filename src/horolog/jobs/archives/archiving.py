@@ -225,7 +225,7 @@ class _Run:
         if manifest is None:
             is_same = known is None and not state.done
         else:
-            is_same = known is None or manifest.id == known["id"]  # none of earlier versions
+            is_same = known is None or manifest.id == known["id"]
         if not is_same:
             raise Misconfigured(
                 f"{self.store.name} {'is gone' if manifest is None else 'is another archive'} "

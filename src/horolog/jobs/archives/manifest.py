@@ -11,8 +11,7 @@ number counts. It is one line of JSON after its CRC-32C:
             "batches": [...]}}}}}
 
 Ranges lie side by side: offsets from the first one's start to the last one's end are archived. A
-partition without records has one range, which begins and ends where its log does. Archives of
-version 1 lack such partitions, and the number of all.
+partition without records has one range, which begins and ends where its log does.
 
 A commit writes the next number, unless there is one: of two runs that write at a time one has to
 begin again. Files that no manifest names are of runs that were killed; readers ignore them.
@@ -37,7 +36,6 @@ from horolog.record.timestamps import TimeRange
 from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
 
 VERSION: Final = 2
-_READ: Final = (1, 2)
 _DIRECTORY: Final = "manifest"
 _NAME = re.compile(r"manifest/([0-9]{20})\.json")
 _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})\n", re.DOTALL)
@@ -130,21 +128,20 @@ class ArchivedTopic:
     from_ms: int | None
     to_ms: int | None
     partitions: Mapping[int, ArchivedPartition]
-    partition_count: Natural | None = None
-    """That the topic had, as far as its source knew; None in archives of version 1."""
+    partition_count: Natural
+    """That the topic had, as far as its source knew."""
 
     @property
     def times(self) -> TimeRange:
         """Of its records that are archived."""
         return TimeRange.between(self.from_ms, self.to_ms)
 
-    def updated(self, topic_id: str | None, partition_count: int | None) -> "ArchivedTopic":
+    def updated(self, topic_id: str | None, partition_count: int) -> "ArchivedTopic":
         """With what a later run found: an id that was not known, and partitions that were added."""
-        counts = [each for each in (self.partition_count, partition_count) if each is not None]
         return replace(
             self,
             topic_id=self.topic_id or topic_id,
-            partition_count=max(counts, default=None),
+            partition_count=max(self.partition_count, partition_count),
         )
 
 
@@ -177,7 +174,8 @@ class Manifest:
 
     def with_partition(self, partition: TopicPartition, state: ArchivedPartition) -> "Manifest":
         """With another state of a partition."""
-        topic = self.topics.get(partition.topic, ArchivedTopic(None, None, None, {}))
+        unknown = ArchivedTopic(None, None, None, {}, partition.partition + 1)
+        topic = self.topics.get(partition.topic, unknown)
         partitions = {**topic.partitions, partition.partition: state}
         return self.with_topic(partition.topic, replace(topic, partitions=partitions))
 
@@ -201,7 +199,7 @@ class Manifest:
 
         Raises:
             CorruptFile: it is damaged.
-            Misconfigured: it is of a later version.
+            Misconfigured: it is of another version.
         """
         match = _LINE.fullmatch(content)
         if match is None or int(match[1], 16) != crc32c(match[2]):
@@ -212,10 +210,9 @@ class Manifest:
         try:
             document = from_json(match[2])
             version = document.pop("version", None)
-            if version not in _READ:
+            if version != VERSION:
                 raise Misconfigured(
-                    f"{name} is of version {version!r:.{_SHOWN}}, and this horolog reads up to "
-                    f"{VERSION}"
+                    f"{name} is of version {version!r:.{_SHOWN}}, and this horolog reads {VERSION}"
                 )
             found = read_as(cls, document)
             for topic, of in found.topics.items():
@@ -237,7 +234,7 @@ def _check_topic(name: str, topic: ArchivedTopic) -> None:
                 raise ValueError(f"a range cannot be from {each.start} to {each.end}")
             if not is_record_digest(each.digest) or not is_batch_digest(each.batch_digest):
                 raise ValueError("a range has a digest that is none")
-        if topic.partition_count is not None and index >= topic.partition_count:
+        if index >= topic.partition_count:
             raise ValueError(f"{name!r} cannot have {topic.partition_count} partitions and {index}")
         for where, files in (("records", state.records), ("batches", state.batches)):
             for file in files:

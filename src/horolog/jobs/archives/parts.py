@@ -69,8 +69,6 @@ SCHEMA: Final = pa.schema(
         pa.field("seenTimeMs", pa.int64()),
     ]
 )
-MAY_LACK: Final = ("seenTimeMs",)
-"""Columns that files of earlier versions have not: they are null."""
 
 
 class PartFile:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from horolog.errors import CorruptFile
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.manifest import ArchivedFile
-from horolog.jobs.archives.parts import MAY_LACK, NEEDED_FOR_RECORDS, SCHEMA
+from horolog.jobs.archives.parts import NEEDED_FOR_RECORDS, SCHEMA
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.record.stretches import Int64Array
 from horolog.storage.names import MAX_OFFSET
@@ -51,10 +51,7 @@ def read_rows(
             with pq.ParquetFile(
                 source, page_checksum_verification=True, pre_buffer=not store.is_local
             ) as parquet:
-                found = parquet.schema_arrow
-                lacks = [name for name in names if name in MAY_LACK and name not in found.names]
-                names = [name for name in names if name not in lacks]
-                _require_columns(found, schema, names)
+                _require_columns(parquet.schema_arrow, schema, names)
                 for group in _groups(parquet, column, start, end):
                     facts = parquet.metadata.row_group(group)
                     each = max(1, facts.total_byte_size // max(1, facts.num_rows))
@@ -63,9 +60,6 @@ def read_rows(
                         for name in never_null:
                             if batch.column(name).null_count:
                                 raise pa.ArrowInvalid(f"the column {name} has nulls")
-                        for name in lacks:
-                            nulls = pa.nulls(len(batch), schema.field(name).type)
-                            batch = batch.append_column(name, nulls)
                         offsets = batch.column(column).to_numpy()
                         first, last = np.searchsorted(offsets, (start, end))
                         if first < last:

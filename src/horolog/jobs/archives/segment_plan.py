@@ -54,12 +54,7 @@ def lacking_partitions(manifest: Manifest, chosen: Selection) -> Iterator[str]:
         topic = manifest.topics[name]
         there = {index for index, state in topic.partitions.items() if state.ranges}
         count = topic.partition_count
-        if count is None:
-            yield (
-                f"{name}: which partitions had no record is unknown, as the archive was made by an "
-                "earlier horolog; those are not restored"
-            )
-        elif len(there) < count:
+        if len(there) < count:
             first = list(islice((each for each in range(count) if each not in there), _SHOWN))
             more = ", ..." if count - len(there) > _SHOWN else ""
             yield (

@@ -2,6 +2,6 @@
 
 Open `file.py` first: append times of one segment, read and written; `format.py` has their entries,
 `proof.py` says how much of them is true of a log, and `floor.py` is below which a partition gives
-none. `columns.py` has those of many batches at once. `kept_times.py` is of records that were set
-aside, `earlier.py` of directories from before the companion was one file.
+none. `columns.py` has those of many batches at once. `kept_times.py` reads those of records that
+were set aside.
 """

@@ -8,7 +8,6 @@ from bisect import bisect_right
 
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
-from horolog.storage.append_times.earlier import converted_file
 from horolog.storage.append_times.format import CHECK_BITS, ENTRY, is_intact, is_seen
 from horolog.storage.files import Files
 from horolog.storage.index.companion import TIMES_AT, parsed_head
@@ -56,4 +55,4 @@ def kept_times_of(files: Files, path: str, base_offset: int) -> KeptTimes | None
         StorageFailed: the disk refused.
     """
     content = files.read_whole(path + names.CUT_TIMES, _LONGEST)
-    return None if content is None else KeptTimes(converted_file(content) or content, base_offset)
+    return None if content is None else KeptTimes(content, base_offset)

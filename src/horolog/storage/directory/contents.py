@@ -56,6 +56,25 @@ def contents_of(log_dir: Path, reserved: Container[str] = names.INTERNAL_TOPICS)
     return found._replace(has_moved=has_moved)
 
 
+def earlier_files(log_dir: Path) -> list[str]:
+    """Paths of files in the form of an earlier development version, within a log directory.
+
+    Nothing reads them. Where they are, append times or settings would be lost silently.
+
+    Raises:
+        StorageFailed: a directory cannot be listed.
+    """
+    found = [name for name in names.EARLIER_STATE if os.path.lexists(log_dir / name)]
+    for partition in contents_of(log_dir, reserved=()).partitions:
+        found += (
+            f"{partition}/{entry.name}"
+            for entry in _entries(str(log_dir / str(partition)))
+            for suffix in names.EARLIER_COMPANIONS
+            if names.base_offset_of(entry.name, suffix) is not None
+        )
+    return sorted(found)
+
+
 def files_of(directory: str) -> set[str]:
     """The names in a partition's directory.
 

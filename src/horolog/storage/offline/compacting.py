@@ -26,7 +26,6 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, Misconfigured, RequestRefused, StorageFailed
 from horolog.record.batch import BatchHeader
 from horolog.storage import names
-from horolog.storage.append_times.earlier import take_over
 from horolog.storage.batches.reader import BatchReader, TornTail
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.passes import CleaningPass, Group
@@ -164,8 +163,7 @@ class _Partition:
         """Compact it, in as many passes as its keys need."""
         with self._alone(self._directory):
             if not self._compaction.dry_run:
-                kept = tidy(self._files, self._directory, keep=True, now_ms=self._compaction.now_ms)
-                take_over(self._files, self._directory, kept.present)
+                tidy(self._files, self._directory, keep=True, now_ms=self._compaction.now_ms)
             segments = self._segments()
         if len(segments) < 2:
             return

@@ -28,7 +28,6 @@ from horolog.record.conversion import Losses, as_plain_messages, convert_all
 from horolog.record.old_format.sent import RUN_BYTES
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
-from horolog.storage.append_times.earlier import take_over
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
@@ -106,8 +105,7 @@ class Conversion:
                 continue
             with self._alone(str(directory)):  # the names do not change while they are listed
                 if not self.dry_run:
-                    found = tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
-                    take_over(self.files, str(directory), found.present)
+                    tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
                     _remove_cleaned(self.files, str(directory))
                 bases = current_bases(self.files, str(directory))
             for index, base in enumerate(bases):

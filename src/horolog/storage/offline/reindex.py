@@ -21,7 +21,6 @@ from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile, StorageFailed
 from horolog.storage import names
-from horolog.storage.append_times.earlier import take_over
 from horolog.storage.batches.proof import LastBatch
 from horolog.storage.directory.checkpoints import read_append_time
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
@@ -97,8 +96,6 @@ class Reindexing:
         around = around._replace(is_live=False)  # the lock is ours
         done = []
         for directory in self.target.partitions:
-            if not self.dry_run:
-                self._take_over(str(directory))
             present = self.writer.names_in(str(directory))
             if any(name.endswith(names.SWAP) for name in present):
                 done.append(Reindexed(str(directory), refused=_UNFINISHED))
@@ -130,11 +127,6 @@ class Reindexing:
             if not self.dry_run:
                 self.writer.remove(path)
                 self.writer.sync_path(directory)
-
-    def _take_over(self, directory: str) -> None:
-        """Keep the append times of an earlier form, which a new companion would hide."""
-        with self._alone(directory):
-            take_over(self.writer, directory, set(self.writer.names_in(directory)))
 
     def _one(
         self, path: str, base_offset: int, situation: Situation, across: TransactionsAcross

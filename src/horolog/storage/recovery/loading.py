@@ -14,7 +14,6 @@ from uuid import UUID
 
 from horolog.errors import CorruptFile
 from horolog.storage import names
-from horolog.storage.append_times.earlier import take_over
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.checkpoints import (
@@ -70,7 +69,6 @@ class _Loader:
         )
         self.report.notes += notes
         self.report.warnings += warnings
-        take_over(self.files, self.directory, present)
         self.append_times = AppendTimes.read(self.files, self.directory)
         topic_id = self._topic_id(present)
         checkpointed = plan.checkpointed.for_topic(topic_id)

@@ -152,7 +152,7 @@ class Segment(SegmentReader):
         paths = []
         for suffix in names.SEGMENT_SUFFIXES:
             path = self._stem + suffix
-            if suffix in names.REMOVED_AT_ONCE:
+            if suffix == names.APPENDING:
                 self._files.remove(path)
                 continue
             if suffix == names.COMPANION:
