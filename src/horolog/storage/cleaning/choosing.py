@@ -1,4 +1,4 @@
-"""What of a log may be cleaned, and whether it is worth it; decides, and changes nothing.
+"""Decide which part of a log may be cleaned, and whether cleaning is worth it; change nothing.
 
 Behind the cleaner point, up to which the log was cleaned, its segments are dirty. They may be
 cleaned up to the first of these: the active segment, what consumers of committed records cannot
@@ -20,7 +20,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class Cleanable(NamedTuple):
-    """What of a log may be cleaned now."""
+    """The part of a log that may be cleaned now."""
 
     first_dirty: int
     """From here on records are not compared with those before them yet."""
@@ -55,7 +55,7 @@ def cleanable(
     now_ms: int,
     resets: Sequence[AppendTimeReset] = (),
 ) -> Cleanable:
-    """What of a log may be cleaned.
+    """Return the part of a log that may be cleaned.
 
     Args:
         segments: all of the log, in order; the last one is the active one.

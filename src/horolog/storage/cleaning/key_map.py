@@ -72,7 +72,7 @@ class KeyMap:
         return cleaning.latest_offsets(self._table, keys.hashes)
 
     def judge(self, keys: Keys, *, keeps_tombstones: bool, keeps_keyless: bool = False) -> Verdict:
-        """Which records stay; see `record.cleaning.judge`."""
+        """Return the records that stay, by `record.cleaning.judge`."""
         return cleaning.judge(
             self._table,
             keys,

@@ -162,6 +162,6 @@ def _keys_of(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
 
 
 def _are_bare(part: SmallParts) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Of which batches all records are."""
+    """Return the batches all of whose records are bare."""
     flags = part.small.keys.flags & layout.IS_BARE
     return np.logical_and.reduceat(flags > 0, part.small.firsts[:-1])

@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
     @property
     def last_header(self) -> BatchHeader:
-        """Of the batch, or of the last of the plain messages."""
+        """Header of the batch, or of the last of the plain messages."""
         if self.listed is None:
             return self.header
         return self.listed.header_of(len(self.listed.offsets) - 1)

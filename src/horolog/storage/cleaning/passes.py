@@ -149,7 +149,7 @@ class Group(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """Of the segment that they become."""
+        """Base offset of the segment that they become."""
         return self.segments[0].base_offset
 
     @property
@@ -159,10 +159,10 @@ class Group(NamedTuple):
 
 
 class CleaningPass:
-    """See the module."""
+    """One pass of the cleaner over a log."""
 
     def __init__(self, segments: Sequence[SegmentReader], key_map: KeyMap, rules: Rules) -> None:
-        """Of a log.
+        """Prepare a pass over a log.
 
         Args:
             segments: all finished ones from the first of the log up to `rules.end_offset`, in
@@ -301,7 +301,10 @@ class CleaningPass:
     def _clean_small(
         self, parts: SmallParts, source: _Source, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
-        """As `_clean`, of many batches; headers are parsed of those alone that stay empty."""
+        """Clean many batches, as `_clean` does one.
+
+        Headers are parsed only for batches that stay empty.
+        """
         small, rules = parts.small, self._rules
         keep, *_ = self._map.judge(
             small.keys, keeps_tombstones=True, keeps_keyless=rules.keeps_keyless
@@ -428,7 +431,7 @@ class CleaningPass:
 
 
 def _numbered(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:
-    """What stays of a batch with this header, with the append time that this had."""
+    """The rewritten batch, with the original append time."""
     appended = source.appended(header)
     new = parse_header(memoryview(data), 0, header.base_offset)
     return as_it_is(new, [data], appended.ms, is_seen=appended.is_seen)

@@ -1,4 +1,4 @@
-"""What is kept of a batch besides the latest record of each key, as Apache Kafka's cleaner has it.
+"""Decide what is kept of a batch besides the latest record of each key, as Kafka's cleaner does.
 
 - Records of aborted transactions go. A marker stays while a batch of its transaction does, and then
   until the delete horizon that it got at that time (KIP-534).
@@ -21,7 +21,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class LastOfProducer(NamedTuple):
-    """What the log must go on to say of a producer."""
+    """The last batch of a producer, which the log must keep."""
 
     last_data_offset: int | None
     """Of the last batch with records; None if only a marker is known."""
@@ -30,7 +30,7 @@ class LastOfProducer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of one pass over a log."""
+    """Rules of one pass over a log."""
 
     now_ms: int
     """The clock."""
@@ -49,7 +49,7 @@ class Rules:
 
 
 def last_of_producers(producers: Producers) -> dict[int, LastOfProducer]:
-    """What a log must go on to say of those that have written it."""
+    """Return the last batch of each producer of a log."""
     return {
         producer_id: LastOfProducer(
             state.batches[-1].last_offset if state.batches else None, state.epoch
@@ -64,7 +64,7 @@ def legacy_horizon(clean: Sequence[SegmentReader], delete_retention_ms: int) -> 
 
 
 class Fate(NamedTuple):
-    """What becomes of a batch."""
+    """Decision of a pass on a batch."""
 
     loses_records: bool = False
     """All of them, whatever their keys."""
@@ -76,7 +76,7 @@ class Fate(NamedTuple):
 
 
 def fate_of(header: BatchHeader, rules: Rules, may_go: bool, modified_ms: int) -> Fate:
-    """What becomes of a batch.
+    """Decide what a pass does with a batch.
 
     Args:
         header: of the batch.

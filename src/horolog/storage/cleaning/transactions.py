@@ -1,4 +1,4 @@
-"""Which transactions the batches of a log belong to: what of them may go, in the order of offsets.
+"""Assign batches to transactions in the order of offsets, and decide which of them may go.
 
 What a batch does to the transaction of its producer is one function (`cleaning_twins.step`), for
 batches that come one by one as for many small ones; between them one number is kept for each
@@ -25,7 +25,7 @@ class Transactions:
     """Asked about every batch with a producer, and every control batch."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        """Of a log with these aborted transactions."""
+        """Start with the aborted transactions of a log."""
         self._aborted = sorted(aborted, key=lambda entry: (entry.first_offset, entry))
         self._first_offsets = np.array([each.first_offset for each in self._aborted], np.int64)
         self._begun = 0  # how many of them have begun
@@ -53,7 +53,7 @@ class Transactions:
         return fate == _MAY_GO
 
     def meet_small(self, small: SmallBatches) -> Mask:
-        """As `meet`, of small batches of all kinds: 1 for each that may go."""
+        """Do what `meet` does for small batches of all kinds; return 1 for each that may go."""
         may_go = np.zeros(len(small.kinds), np.uint8)
         rows = np.flatnonzero(small.kinds != layout.OF_NONE)
         if not len(rows):

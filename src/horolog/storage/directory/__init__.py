@@ -1,4 +1,4 @@
-"""What a log directory holds besides logs: its lock, its identity, its small text files.
+"""A log directory without its logs: lock, identity, small text files.
 
 lock             one process at a time, and whether the directory is still mounted
 identity         `meta.properties`, `partition.metadata`

@@ -1,4 +1,4 @@
-"""Which topic the lines of Kafka's checkpoints were written for: a file of ours next to them.
+"""Topic ids of the lines in Kafka's checkpoints: a file of ours beside them.
 
 Kafka's lines name a topic and a partition. A topic that is deleted and created again has the
 same name, and a partition's directory can be replaced by a backup while no broker runs; so
@@ -51,7 +51,7 @@ class LogStart(NamedTuple):
 
 
 class Checkpointed(NamedTuple):
-    """What the checkpoints say of one partition; None where they say nothing."""
+    """Checkpoints of one partition; None where there is no line."""
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
@@ -64,7 +64,7 @@ class Checkpointed(NamedTuple):
     """Up to which the log was cleaned."""
 
     def for_topic(self, topic_id: UUID | None) -> "Checkpointed":
-        """What of it counts for the log of the topic with this id, None if it has no id.
+        """Keep what counts for the log of the topic with this id; None is a topic without an id.
 
         Lines that we wrote for another topic do not count.
         """
@@ -90,7 +90,7 @@ class Checkpointed(NamedTuple):
 
 
 class CheckpointIds(NamedTuple):
-    """What the file says."""
+    """Contents of the file."""
 
     entries: Mapping[TopicPartition, CheckpointId]
     starts_written_ns: int

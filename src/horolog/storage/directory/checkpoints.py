@@ -71,7 +71,7 @@ class AppendTimeReset(NamedTuple):
 
 
 class MetaProperties(NamedTuple):
-    """Whose log directory this is; `others` are lines of which we only keep the text."""
+    """Identity of a log directory. `others` are lines of which only the text is kept."""
 
     cluster_id: str | None
     node_id: int | None

@@ -1,4 +1,4 @@
-"""Which cluster and which broker a log directory belongs to: Kafka's `meta.properties`."""
+"""Identity of a log directory, by cluster and broker: Kafka's `meta.properties`."""
 
 import logging
 import re
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Remembered(NamedTuple):
-    """What is known of a directory's identity without its `meta.properties`."""
+    """Identity of a directory as known without its `meta.properties`."""
 
     was_served: bool = False
     """A broker has had it, so it has an identity."""

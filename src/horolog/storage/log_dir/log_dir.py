@@ -48,7 +48,7 @@ _AT_ONCE = -(1 << 63)  # before any monotonic time
 
 
 class FoundPartitions(NamedTuple):
-    """What a log directory holds, before any log is opened."""
+    """Contents of a log directory before any log is opened."""
 
     ids: Mapping[TopicPartition, uuid.UUID | None]
     """The topic id in each partition's directory, None where there is none to be read."""
@@ -59,7 +59,7 @@ class FoundPartitions(NamedTuple):
 
 
 class LogDir:
-    """See the module. Made by `open`; to be closed with `close`."""
+    """A log directory and its open logs. `open` makes one, `close` ends it."""
 
     def __init__(
         self,

@@ -36,7 +36,10 @@ _MOST_SENTENCES = 10
 
 
 class OffsetCheckpoints:
-    """See the module. First `read`, then `keep`, then written by any number of threads."""
+    """Kafka's checkpoints of a directory.
+
+    Call `read`, then `keep`; then any number of threads may write.
+    """
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
@@ -86,7 +89,7 @@ class OffsetCheckpoints:
         return offsets
 
     def of(self, partition: TopicPartition) -> Checkpointed:
-        """What was found about one partition."""
+        """Return the checkpoints that were read for a partition."""
         return Checkpointed(
             self._found[names.RECOVERY_POINTS].get(partition),
             self._found[names.LOG_START_OFFSETS].get(partition),

@@ -1,4 +1,4 @@
-"""Which indexes of a log are checked before a lookup by time uses them, and which later.
+"""Decide which indexes are checked before a lookup by time uses them, and which later.
 
 Invariant: a table of largest times is kept only of segments whose indexes need no check any more;
 what is not checked at once is due, until `check_next` has checked it.

@@ -1,4 +1,4 @@
-"""Which offsets of a log may hold records of a time, by the block maps of its segments."""
+"""Find the offsets of a log that may hold records of a time, by its segments' block maps."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ MAPPED_AT_ONCE: Final = 64 << 20
 
 
 class TimeRanges(NamedTuple):
-    """What may hold records that are looked for."""
+    """Ranges of offsets that may hold the records looked for."""
 
     ranges: list[OffsetRange]
     """Each in one segment, in order; all other offsets before `end` hold no such record."""

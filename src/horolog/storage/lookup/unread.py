@@ -1,4 +1,4 @@
-"""What lies between two offsets of a log, for who has not read it: how much, and since when.
+"""Count the records between two offsets of a log, and find the time of the first.
 
 Block maps say it of whole blocks; the blocks that an offset cuts, one at each end, are read, and so
 is what no map covers, if that is not too much.
@@ -22,7 +22,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class Unread(NamedTuple):
-    """Of the records between two offsets."""
+    """Records between two offsets: their number and their oldest times."""
 
     records: int | None = 0
     """Without control records; None if block maps do not say it."""
@@ -32,7 +32,7 @@ class Unread(NamedTuple):
     """Whether the smallest create time is that of all: block maps say it of all of them."""
 
     def plus(self, other: "Unread") -> "Unread":
-        """Of both stretches."""
+        """Add another stretch."""
         records = None
         if self.records is not None and other.records is not None:
             records = self.records + other.records
@@ -62,7 +62,7 @@ def unread(
     max_batch_bytes: int,
     aborted: Sequence[AbortedTxn] = (),
 ) -> Unread:
-    """What is between two offsets.
+    """Count the records between two offsets.
 
     Finished segments get their maps first, as far as not too much has to be read for it.
 
@@ -131,7 +131,7 @@ class _Where:
 
 
 def _of_block(segment: SegmentReader, block: Block, stretch: _Stretch, budget: int) -> Unread:
-    """What a block has of some offsets."""
+    """Count the records of a block within a stretch."""
     if not block.is_exact:
         return _UNKNOWN
     is_whole = stretch.first <= block.base_offset and block.next_offset <= stretch.last
@@ -146,7 +146,7 @@ def _of_block(segment: SegmentReader, block: Block, stretch: _Stretch, budget: i
 def _scanned(
     segment: SegmentReader, start: int, end: int, stretch: _Stretch, budget: int = 0
 ) -> Unread:
-    """What some bytes of a segment have of some offsets, by their records."""
+    """Count the records in some bytes of a segment within a stretch, by reading them."""
     if budget < 0:
         return _UNKNOWN
     found = Unread()

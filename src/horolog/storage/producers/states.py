@@ -1,4 +1,4 @@
-"""What each producer wrote last, so that a retry is not written twice (KIP-98).
+"""Last batches of each producer, so that a retry is not written twice (KIP-98).
 
 For every producer id its epoch and its five newest batches, the first offset of its
 open transaction, and when it was last heard of. Written to Kafka's `.snapshot` file
@@ -76,7 +76,7 @@ class WrittenBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerState:
-    """What is known of one producer."""
+    """State of one producer."""
 
     epoch: int
     batches: list[WrittenBatch] = field(default_factory=list)
@@ -138,7 +138,7 @@ class OpenNow(NamedTuple):
 
 
 class Epochs(NamedTuple):
-    """Of a producer, and of the coordinator of its transactions."""
+    """Epochs of a producer and of the coordinator of its transactions."""
 
     producer: int
     coordinator: int
@@ -234,7 +234,7 @@ class Producers:
         return None
 
     def admit(self, producer_id: int, *, is_strict: bool) -> Admission:
-        """What to remember of a producer while a batch that its coordinator admits is on its way.
+        """Return what to remember of a producer while an admitted batch is on its way.
 
         Any thread may ask.
         """
@@ -379,7 +379,7 @@ class Producers:
         return min([*firsts, *islice(begun, 1)], default=None)
 
     def epochs_of(self, producer_id: int) -> Epochs:
-        """What a marker has that continues the state of a known producer."""
+        """Return the epochs of a marker that continues the state of a known producer."""
         state = self._states[producer_id]
         return Epochs(max(0, state.epoch), max(0, state.coordinator_epoch))
 
@@ -549,7 +549,7 @@ class Producers:
 
 
 def _end_before(first: BatchHeader) -> LastEnd | None:
-    """What is known of the markers before the first batch of an epoch that is seen."""
+    """Derive the last marker before the first batch of an epoch."""
     return NO_END if first.is_transactional and first.base_sequence == 0 else None
 
 
@@ -585,7 +585,7 @@ def _paths(directory: str, offset: int) -> tuple[str, str]:
 
 
 class _Companion(NamedTuple):
-    """What Kafka's snapshot has no place for."""
+    """State that Kafka's snapshot has no place for."""
 
     crc_of_snapshot: int = -1
     older: Sequence[tuple[int, ...]] = ()
@@ -623,7 +623,7 @@ def _read_snapshot(files: Files, path: str) -> tuple[int, list[tuple[int, ...]]]
 
 
 def _read_companion(files: Files, path: str) -> _Companion:
-    """What was written beside a snapshot; nothing if there is no such file."""
+    """Read the file beside a snapshot; empty if there is none."""
     if not files.exists(path):
         return _Companion()
     data = _read_summed(files, path, _COMPANION, _COMPANION_VERSION)

@@ -40,7 +40,7 @@ _INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
 
 
 class Tidied(NamedTuple):
-    """What is in a directory now, and sentences on what was done."""
+    """The remaining names of a directory, and sentences on what was done."""
 
     present: set[str]
     notes: list[str]
@@ -184,7 +184,7 @@ def current_names(files: Files, directory: str, present: Collection[str]) -> dic
 
 
 def stable_look(look: Callable[[], T]) -> T:
-    """What a look at a directory finds; taken again where it changes meanwhile.
+    """Read a directory, again where it changes meanwhile.
 
     Raises:
         FileMissing: it changes again and again.
@@ -259,7 +259,7 @@ def _valid_swaps(present: Iterable[str]) -> list[str]:
 
 
 class _Compaction:
-    """What is done about the `.swap` files of a directory: nothing that can be read is deleted."""
+    """Treatment of a directory's `.swap` files. Nothing that can be read is deleted."""
 
     def __init__(self, files: Files, directory: str, swaps: list[str], old: Sequence[int]) -> None:
         self._files = files
@@ -292,7 +292,7 @@ class _Compaction:
         return None
 
     def begun(self) -> Replacement | None:
-        """What it replaces, if segments that it replaces are gone and it may; else None."""
+        """Return the replacement that a kill interrupted, if it may be finished; otherwise None."""
         if self._new and (self._new[0] in self._old or self.refusal() is not None):
             return None
         sizes = {base: self._files.size(self._swap_path(base)) for base in self._new}

@@ -26,7 +26,7 @@ class DeletedSegment(NamedTuple):
 
 
 class RemovedFiles:
-    """See the module. One thread at a time: the one that writes the log."""
+    """Deleted segments whose files still exist. Only the thread that writes the log uses it."""
 
     __slots__ = ("_directory", "_files", "_set_aside", "_to_remove")
 

@@ -1,4 +1,4 @@
-"""Which segments take the place of which, written down before the first of them goes.
+"""Record which segments replace which, before the first old one goes.
 
 `replaced-segments`, ours, in the partition's directory while segments are replaced:
 
@@ -42,7 +42,7 @@ class Replacement(NamedTuple):
 
 
 def read_replacement(files: Files, directory: str) -> Replacement | None:
-    """What is being replaced in a directory; None if nothing is, or that cannot be read."""
+    """Return the replacement under way in a directory; None without a readable one."""
     try:
         data = files.read_whole(_path(directory), _MAX_BYTES)
     except StorageFailed:

@@ -1,4 +1,4 @@
-"""Which segments may go, and why; decides, and deletes nothing.
+"""Decide which segments may be deleted, and why; delete nothing.
 
 A segment may go if it is before the log start, if what follows it reaches
 `retention.bytes`, or if it is older than `retention.ms`: Kafka's three passes, asked of one
@@ -43,7 +43,7 @@ MAY_GO: Final = frozenset({Because.BEFORE_START, Because.BEYOND_SIZE, Because.EX
 
 
 class Candidate(NamedTuple):
-    """What retention looks at in one segment, and compaction."""
+    """The facts of a segment by which retention and compaction decide."""
 
     base_offset: int
     end_offset: int
@@ -67,7 +67,7 @@ class SegmentTime(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What retention says of one segment by itself; those before it may still keep it."""
+    """Retention's decision on one segment by itself. Segments before it may still keep it."""
 
     because: Because
     reason: str
@@ -92,7 +92,7 @@ def verdicts(
     now_ms: int,
     resets: Sequence[AppendTimeReset] = (),
 ) -> Iterator[tuple[Candidate, Verdict]]:
-    """What retention says of each segment, oldest first, by itself.
+    """Decide on each segment by itself, oldest first.
 
     What is read of a segment to know its time is read when its verdict is taken.
 
@@ -224,7 +224,7 @@ def judge(
     now_ms: int,
     time_of: Callable[[Candidate], SegmentTime | None],
 ) -> Iterator[Verdict]:
-    """What retention says of each segment, oldest first; the other arguments as of `verdicts`.
+    """Decide on each segment, oldest first; the other arguments are those of `verdicts`.
 
     `time_of` is asked for no more segments than necessary; one whose time is unknown, None, stays.
     """
@@ -253,7 +253,7 @@ def _judge_age_and_size(
     size: int,
     bytes_to_go: int | None,
 ) -> Verdict:
-    """Of a segment from which on the log has `size` bytes."""
+    """Decide on a segment by age and size. The log has `size` bytes from this segment on."""
     if segment.end_offset > high_watermark:
         return Verdict(
             Because.HIGH_WATERMARK, f"it is not below the high watermark {high_watermark}"

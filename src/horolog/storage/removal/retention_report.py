@@ -1,4 +1,4 @@
-"""What retention does about every segment of a log, and when: for people, and deletes nothing.
+"""Explain to users what retention does with every segment of a log, and when; delete nothing.
 
 The verdicts are those of removal/retention.py, by which segments are deleted. A log is only cut at
 its beginning, so that a segment goes when it may and all before it may: here is added which one
@@ -100,7 +100,7 @@ class SegmentRetention(NamedTuple):
         return self.kept_by is None and self.because in MAY_GO
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Convert to JSON."""
         holder = None if self.holder is None else self.holder._asdict()
         marker = None if self.marker is None else self.marker._asdict()
         return {**self._asdict(), "holder": holder, "marker": marker}
@@ -136,7 +136,7 @@ def report(
     first_offset: int = 0,
     names_markers: bool = False,
 ) -> Iterator[SegmentRetention]:
-    """What retention does about each segment, oldest first.
+    """Report what retention does with each segment, oldest first.
 
     Of a segment without a seal this reads all headers. The segments before `first_offset` are
     judged, since they may keep those that follow, and those after the last that is taken are not
@@ -241,7 +241,7 @@ def _marker(
 
 
 def kind_of(time: SegmentTime) -> str:
-    """What a time is the time of, in the words of `SegmentRetention`."""
+    """Name the kind of a segment's time, in the words of `SegmentRetention`."""
     if time.was_reset:
         return "append-time-reset"
     if not time.is_record_time:

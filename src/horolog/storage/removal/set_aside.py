@@ -1,4 +1,4 @@
-"""What recovery, or a truncation, takes off a log and keeps: nothing that can be read is deleted.
+"""Bytes that recovery or a truncation takes off a log and keeps: nothing readable is deleted.
 
     <base offset>.log.<byte>.cut      what began at this byte of the segment, 0 for all of it
     <base offset>.log.<byte>.<n>.cut  the same of a later one
@@ -34,7 +34,7 @@ class SetAside(NamedTuple):
 
 
 def set_aside_of(name: str) -> SetAside | None:
-    """What a file of this name holds, None if it was not set aside."""
+    """Describe a set-aside file by its name; None for other files."""
     match = _NAME.fullmatch(name)
     return None if match is None else SetAside(int(match[1]), int(match[2] or 0))
 

@@ -1,4 +1,4 @@
-"""What a leader checks before it appends.
+"""Checks of a leader before it appends.
 
 validate       one batch: its facts, or why it is refused
 rules          the bounds of timestamps and sizes

@@ -1,4 +1,4 @@
-"""What a topic of format v0 or v1 stores of what a producer sends (KIP-31, KIP-32).
+"""Conversion to v0 or v1 of what a producer sends, where a topic stores these (KIP-31, KIP-32).
 
     sent      stored in v0                          stored in v1
     v0        as it is, if plain                    converted: no timestamps (-1)
@@ -91,7 +91,7 @@ class MessageSet(NamedTuple):
         return self.data
 
     def facts(self, sent: RecordFacts) -> RecordFacts:
-        """What is known of the records that are stored, from what was known of those sent."""
+        """Derive the facts of the stored records from those of the sent ones."""
         if self.magic:
             return sent
         counts = NO_RECORDS._replace(records=sent.count, untimed=sent.count).counts()
@@ -163,7 +163,7 @@ def refuse_in_messages(header: BatchHeader, magic: int, partition: str) -> None:
 
 
 def most_uncompressed(config: TopicConfig, max_uncompressed_bytes: int) -> int:
-    """What may be decompressed for a topic, at most."""
+    """Return how many bytes may be decompressed for a topic."""
     if config.message_format_version == 0:
         return min(max_uncompressed_bytes, MAX_SET_BYTES)
     return max_uncompressed_bytes

@@ -1,4 +1,4 @@
-"""What a leader takes for a topic, whatever record format it comes in and is stored in.
+"""Rules by which a leader accepts records for a topic, whatever their format.
 
 The checks, their order, codes and texts are those of Kafka's produce path. One record that is
 refused refuses its batch, and all records at fault are named (KIP-467).
@@ -27,7 +27,7 @@ _INT64_MIN = -(1 << 63)
 
 
 class FaultChecks(NamedTuple):
-    """What each record is checked for, see `find_faults`; without either check all are refused."""
+    """Checks of each record for `find_faults`. Without either check all records are refused."""
 
     keys: bool
     times: tuple[int, int, int] | None
@@ -40,7 +40,7 @@ def check_size(size: int, config: TopicConfig, partition: str) -> None:
 
 
 def too_large(size: int, config: TopicConfig, partition: str) -> RequestRefused:
-    """What such a batch is answered with."""
+    """Error for a batch that exceeds `max.message.bytes`."""
     if size > config.max_message_bytes:
         return RequestRefused(
             ErrorCode.message_too_large,
@@ -77,7 +77,7 @@ def codec_of(header: BatchHeader, produce_version: int | None) -> Codec:
 def faults_to_find(
     facts: RecordFacts, config: TopicConfig, now_ms: int, *, claims_append_time: bool
 ) -> FaultChecks | None:
-    """What to go through the records for again; None if the topic takes them as they are.
+    """Return the checks that records need one by one; None if the topic takes them as they are.
 
     Args:
         facts: about all of them, by their producer's times.
@@ -176,7 +176,7 @@ def _out_of_range(index: int, timestamp: int, config: TopicConfig, now_ms: int) 
 
 
 class _Wrong(NamedTuple):
-    """What is wrong with one record, and the kind that it is counted under."""
+    """A fault of one record, and the kind that it is counted under."""
 
     code: ErrorCode
     error: RecordError

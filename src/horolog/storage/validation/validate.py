@@ -1,4 +1,6 @@
-"""What a leader checks before it appends. Pure: the same answer for the same arguments.
+"""Check a batch before a leader appends it.
+
+Pure: the same answer for the same arguments.
 
 The checks, their order, codes and texts are those of Kafka's produce path; where we
 answer differently the reason is given there. `rules` has those that are the same for all record
@@ -88,7 +90,7 @@ class Prepared(NamedTuple):
     """Of a transactional batch to the transaction that it is of."""
 
     def numbered(self, base_offset: int, leader_epoch: int, append_ms: int) -> Numbered:
-        """What is stored: with offsets, epoch and, on a LogAppendTime topic, append time.
+        """Return the stored batch, with offsets, epoch and, on a LogAppendTime topic, append time.
 
         Raises:
             RequestRefused: as `MessageSet.placed`.
@@ -198,7 +200,7 @@ def trusted(batch: bytes, config: TopicConfig, now_ms: int) -> Prepared:
 
 
 def trusted_plain(built: StampedBatch, config: TopicConfig, now_ms: int) -> Prepared:
-    """As `trusted`, of a batch of which all is known: no record is looked at.
+    """Prepare a batch of which all is known, without reading a record.
 
     Raises:
         RequestRefused: as `trusted`.
@@ -262,7 +264,7 @@ def _prepare_carefully(
     max_uncompressed_bytes: int,
     admission: Admission | None,
 ) -> Prepared:
-    """As `prepare`, check by check."""
+    """Prepare a batch check by check."""
     stored = config.message_format_version
     is_old = is_old_format(batch, produce_version)
     if is_old:
@@ -366,7 +368,7 @@ def _as_messages(
     *,
     is_converted: bool,
 ) -> Prepared:
-    """What the log is given in place of a batch; records of v0 have no times from here on."""
+    """Convert a batch to the messages that the log stores. Records of v0 lose their times."""
     timestamp_type = config.message_timestamp_type
     facts = messages.facts(facts)
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
