@@ -49,7 +49,7 @@ def missing_extra(error: ImportError, what: str, extra: str | None = None) -> Mi
 def lazy_names(
     package: str, homes: Mapping[str, str], extras: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[list[str]], list[str]]]:
-    """What `__getattr__` and `__dir__` of a package do.
+    """Make `__getattr__` and `__dir__` for a package whose names are imported on use.
 
     Args:
         package: its name.

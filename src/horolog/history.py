@@ -1,4 +1,4 @@
-"""What questions about the past take and give: topics and groups as they were."""
+"""Arguments and results of questions about the past of topics and groups."""
 
 from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
@@ -22,7 +22,7 @@ class KeptLog(NamedTuple):
 
 
 class TopicAspect(StrEnum):
-    """What of a topic has changed."""
+    """Aspect of a topic that has changed."""
 
     CREATED = "created"
     DELETED = "deleted"
@@ -71,7 +71,7 @@ class TopicHistory(NamedTuple):
 
 
 class GroupAspect(StrEnum):
-    """What of a group has changed."""
+    """Aspect of a group that has changed."""
 
     COMMITTED = "committed"
     REMOVED = "removed"
@@ -114,7 +114,7 @@ class AskGroupHistory(NamedTuple):
 
 
 class GroupHistory(NamedTuple):
-    """What a group has committed, and how it has changed, as far back as that is kept."""
+    """Commits and changes of a group, as far back as the log keeps them."""
 
     events: tuple[GroupEvent, ...]
     logs: tuple[KeptLog, ...]

@@ -63,7 +63,7 @@ class NamePattern:
         return self._match(name) is not None
 
     def groups(self, name: str) -> dict[str | int, str] | None:
-        """What the groups of a match have taken, by number and by name; None without a match."""
+        """Return the groups of a match, by number and by name; None without a match."""
         match = self._match(name)
         if match is None:
             return None
@@ -117,7 +117,7 @@ def given_pattern(expression: str, option: str) -> NamePattern:
 
 
 def _sentence(reason: bytes) -> str:
-    """What RE2 says, in words that help."""
+    """Translate RE2's error into words that help."""
     text = reason.decode(errors="replace")
     if text.startswith("pattern too large"):
         return "it is too large: fewer or smaller repetitions, or fewer alternatives"

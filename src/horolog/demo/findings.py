@@ -1,4 +1,4 @@
-"""What the demo found, as tables for the page and lines for the terminal."""
+"""Findings of the demo, as tables for the page and lines for the terminal."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class RangeRead:
 
 
 def produced_table(outcome: SendCounts) -> ReportTable:
-    """What the broker took, topic by topic."""
+    """Return the accepted records, topic by topic."""
     rejected = Counter(event.topic for event in outcome.rejected)
     topics = sorted(outcome.accepted | rejected)
     rows = [
@@ -82,7 +82,7 @@ def produced_table(outcome: SendCounts) -> ReportTable:
 
 
 def rejected_table(rejected: Sequence[DemoEvent], reasons: Mapping[DemoEvent, str]) -> ReportTable:
-    """What was rejected and why, one example for each kind of fault."""
+    """Return the rejected records with reasons, one example for each kind of fault."""
     examples: dict[str, DemoEvent] = {}
     counts: Counter[str] = Counter()
     for event in rejected:

@@ -27,7 +27,7 @@ class Commit(NamedTuple):
     files: tuple[str, ...]
 
     def value(self) -> bytes:
-        """What the record of the commit holds, as JSON."""
+        """Return the value of the commit's record, as JSON."""
         body = {
             "author": self.author,
             "subject": self.subject,

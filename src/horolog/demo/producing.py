@@ -27,7 +27,7 @@ class DemoEvent(NamedTuple):
 
 @dataclass
 class SendCounts:
-    """What became of the records of one or more calls of `send`."""
+    """Counts of accepted and rejected records of one or more calls of `send`."""
 
     accepted: Counter[str] = field(default_factory=Counter)
     neighbours: Counter[str] = field(default_factory=Counter)

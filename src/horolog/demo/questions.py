@@ -1,4 +1,4 @@
-"""What the demo asks of the log, each a function of DataFrames. Times in milliseconds."""
+"""Questions of the demo to the log, each a function of DataFrames. Times in milliseconds."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ DOTS_A_TOPIC = 4_000
 
 @dataclass(frozen=True, kw_only=True)
 class DemoPlan:
-    """What to run on."""
+    """Settings of a run of the demo."""
 
     repo: Path
     output: Path

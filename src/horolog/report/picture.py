@@ -34,7 +34,7 @@ class Odd(NamedTuple):
 
 
 class Picture:
-    """See the module."""
+    """A picture of a log by both clocks."""
 
     def __init__(self) -> None:
         self.records = self.future = self.out_of_order = 0

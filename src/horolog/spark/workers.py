@@ -1,4 +1,4 @@
-"""What a Python process that Spark started needs: the driver's version of horolog, and kernels."""
+"""Prepare a Python process of Spark: check the driver's version of horolog, load kernels."""
 
 import gc
 import sys

@@ -33,6 +33,6 @@ class Failures(logging.Handler):
         logging.getLogger(__name__).error("%s", context.get("message"), exc_info=error)
 
     def take(self) -> str | None:
-        """What was noted since it was last asked for, in one text."""
+        """Return all failures since the last call, in one text; None without any."""
         texts, self._texts = self._texts, []
         return "\n".join(texts) or None

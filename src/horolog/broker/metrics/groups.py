@@ -36,7 +36,7 @@ class _Appended(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """What retention does about a partition."""
+    """Retention's verdict on a partition."""
 
     log: ReadableLog
     config: TopicConfig
@@ -45,7 +45,7 @@ class _Judged(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """Of a group in a partition, or in the partitions of a topic."""
+    """Numbers of a group in a partition, or in the partitions of a topic."""
 
     committed: int
     behind: int
@@ -67,7 +67,10 @@ class _Numbers(NamedTuple):
 
 
 class GroupNumbers:
-    """Of one broker. For the event loop's thread only, one `add` at a time."""
+    """Numbers of all groups of a broker.
+
+    Only the event loop's thread uses it, one `add` at a time.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

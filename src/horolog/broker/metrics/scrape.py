@@ -29,7 +29,7 @@ _SUMMED: Final = (of.LOG_SIZE, of.SEGMENTS, of.CURRENT_OFFSET, of.OLDEST_OFFSET,
 
 
 class _Topic:
-    """What the partitions of a topic add up to."""
+    """Sums over the partitions of a topic."""
 
     __slots__ = ("appended", "name", "numbers")
 

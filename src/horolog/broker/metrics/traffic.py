@@ -1,4 +1,4 @@
-"""What is counted as requests are answered, because no log can say it later."""
+"""Counters of answered requests, which no log can reproduce later."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ class ByTopic:
 
 
 class Traffic:
-    """Of one broker, since it was started. For the event loop's thread only."""
+    """Counters of one broker since its start. Only the event loop's thread uses it."""
 
     def __init__(self) -> None:
         self.bytes_out = ByTopic()

@@ -30,7 +30,7 @@ class _Where(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """Of a partition, or of several."""
+    """Numbers of a partition, or of several."""
 
     opened: int = 0
     hanging: int = 0
@@ -45,7 +45,10 @@ class _Numbers(NamedTuple):
 
 
 class TransactionNumbers:
-    """Of one broker. For the event loop's thread only, one `add` at a time."""
+    """Numbers of a broker's open transactions.
+
+    Only the event loop's thread uses it, one `add` at a time.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""What runs on the event loop and what in threads, in which order, and who waits for it.
+"""Division of work between the event loop and threads: order, turns and waits.
 
 turns            slices of time on the event loop, for requests that take long
 begun            coroutines that become tasks only where they have to wait

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def rest_of(begun: Coroutine[Any, Any, T], awaited: Any) -> T:
-    """As `resumed`, for a task: since Python 3.12 these take no generators."""
+    """Do what `resumed` does, for a task: since Python 3.12 tasks take no generators."""
     return await resumed(begun, awaited)
 
 

@@ -33,7 +33,7 @@ class FairPool:
         return future
 
     async def run(self, owner: Hashable, call: Callable[[], T]) -> T:
-        """What a call returns that was made in its turn; raises what it raises."""
+        """Run a call in its owner's turn; return or raise what the call does."""
         return await asyncio.wrap_future(self.submit(owner, call))
 
     def _do_next(self) -> None:

@@ -86,7 +86,7 @@ class GroupQueue:
         return done
 
     def run_now(self, decide: Callable[[], Decided[None]]) -> "asyncio.Future[None] | None":
-        """As `run`; None if the operation is durable and applied already, raises if it has failed.
+        """Run an operation; return None if it is durable and applied already.
 
         Raises:
             Exception: `decide` or the store has raised it; nothing is applied.

@@ -10,7 +10,7 @@ _SHORTEST_WAIT_S: Final = 0.001
 
 
 class Pace:
-    """What threads have done beyond their rate; any of them waits until that is over."""
+    """Work that threads have done beyond their rate. Each thread waits until that is over."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic

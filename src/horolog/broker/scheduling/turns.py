@@ -67,7 +67,7 @@ class TimeSlice:
             raise ClientGone
 
     async def pause(self) -> None:
-        """As `checkpoint`, but never cancelled."""
+        """Yield like `checkpoint`, but never be cancelled."""
         if perf_counter() >= self._until:
             self.is_long = True
             await next_turn()

@@ -39,7 +39,7 @@ class LogReader(SentToWorkers, DataSourceReader):
         self.row_filter = RowFilter()
 
     def partitions(self) -> list[InputPartition]:
-        """What each task is to read."""
+        """Return what each task reads."""
         with in_one_sentence():
             tasks = planning.tasks(self.options, self.row_filter, lambda: self.cores)
         return [InputPartition(task) for task in tasks]
@@ -77,7 +77,7 @@ class FilteringLogReader(LogReader):
         return unmarked
 
     def partitions(self) -> list[InputPartition]:
-        """What each task is to read."""
+        """Return what each task reads."""
         try:
             return super().partitions()
         except HorologError:

@@ -80,14 +80,14 @@ def pass_over_unheld(deserializer: ModuleType) -> None:
 
 
 class Left(NamedTuple):
-    """What one filter leaves of a column (None: all of it), and whether all that satisfies it."""
+    """Values of a column that a filter leaves (None: all), and whether it is fully applied."""
 
     narrowing: Narrowing | None
     is_exact: bool = True
 
 
 class Numeric:
-    """What each of Spark's filters leaves of a column of whole numbers, which are never null here.
+    """Apply Spark's filters to a column of whole numbers, which are never null here.
 
     Args:
         picks: whether a read picks single numbers, and not only a range of them.
@@ -106,7 +106,7 @@ class Numeric:
         return None
 
     def __call__(self, condition: Filter) -> Left | None:
-        """What this filter leaves; None where it says nothing."""
+        """Return what this filter leaves; None where it is not understood."""
         match condition:
             case IsNotNull():
                 return self._left(EVERYTHING)
@@ -159,7 +159,7 @@ class Moments(Numeric):
 
 
 def names_left(condition: Filter) -> Left | None:
-    """What each of Spark's filters leaves of a column of names, none of which is null."""
+    """Apply one of Spark's filters to a column of names, none of which is null."""
     match condition:
         case In(value=values):
             return _test("is", _not_null(values))
@@ -193,7 +193,7 @@ _LEAVES: Mapping[str, Callable[[Filter], Left | None]] = {
 
 
 class Absorbed(NamedTuple):
-    """What the filters narrow a read to, and which of them Spark has to apply itself."""
+    """The narrowed read, and the filters that Spark must apply itself."""
 
     row_filter: RowFilter
     left: list[Filter]

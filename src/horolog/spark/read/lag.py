@@ -72,7 +72,7 @@ class QueryLag(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, str]:
-        """What Spark's Kafka source has as `metrics` in a progress, by the same names."""
+        """Return the `metrics` that Spark's Kafka source reports, by the same names."""
         behind = [each.records for each in self.partitions]
         if not behind:
             return {}

@@ -1,4 +1,4 @@
-"""What a streaming query of format "horolog" reports of itself, read from its progress.
+"""Read a streaming query's state of format "horolog" from its progress.
 
 Works with every session, Spark Connect included: the progress of a query holds the offsets of
 its sources as JSON (`stream_offsets`).

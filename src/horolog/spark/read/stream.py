@@ -191,7 +191,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         return self._looks.report(self._planned)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What each task of a micro-batch reads."""
+        """Return what each task of a micro-batch reads."""
         if start == end:
             return []
         with in_one_sentence():

@@ -1,4 +1,4 @@
-"""What there is to read for a stream: from where, up to where, and whether it ends."""
+"""Find what a stream has to read: from where, up to where, and whether the stream ends."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ _MOST_LAGS = 100
 
 @dataclass(slots=True)
 class Look:
-    """What there is to read: from where, up to where, and what the checkpoint lacks of it."""
+    """Offsets to read, from where and up to where, and what the checkpoint lacks of them."""
 
     positions: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
@@ -93,7 +93,7 @@ class StreamLooks:
         return self.log.latest(self._discover())
 
     def look(self, start: StreamOffset, targets: Offsets | None) -> Look:
-        """What there is to read from `start` on, up to `targets` if a query is to read no more.
+        """Find what there is to read from `start` on, at most up to `targets`.
 
         Raises:
             DataLost: something that was to be read is gone, and data loss is to fail.
@@ -236,7 +236,7 @@ class StreamLooks:
         return now_ms >= stop.timestamp_ms
 
     def _lost(self, message: str) -> None:
-        """As `data_lost`, once."""
+        """Report lost data like `data_lost`, once."""
         if self._options.fail_on_data_loss or message not in self._said:
             self._said.add(message)
             data_lost(self._options, message)

@@ -50,7 +50,7 @@ class ApartTables:
         self._call = self._call_by_map()
 
     def source(self, relation: Any) -> tuple[Any, Any]:
-        """What `load()` made of a relation: its source's class, and its source (pickled)."""
+        """Return the source of a relation that `load()` made: its class and its pickled form."""
         table = relation.table()
         provider = self._provider.get(table)
         schema = self._some(table.schema())

@@ -58,7 +58,7 @@ _ASKS_FOR_A_READ = ("subscribe", "subscribepattern", "topicspattern", "assign", 
 
 
 class LogSource(DataSource):
-    """What Spark makes of `format("horolog")`, once for each `load()`."""
+    """The source of `format("horolog")`. Spark makes one for each `load()`."""
 
     cores: int | None = None
     """How many tasks run at a time, where `register` found it."""

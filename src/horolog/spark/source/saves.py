@@ -1,4 +1,4 @@
-"""What `save()` and `start()` do for the format "horolog", in the user's process.
+"""Replace `save()` and `start()` in the user's process, for the format "horolog".
 
 Spark refuses some modes before the format is asked. Where `register` was called, the default
 mode of a batch appends, as with Spark's Kafka sink, other modes are refused with a sentence

@@ -1,4 +1,4 @@
-"""What `load()` returns: a DataFrame whose scans are each planned by themselves.
+"""Give each scan of a DataFrame that `load()` returns a plan of its own.
 
 Spark up to 4.3 plans all scans of a Python source together: what one query pushes
 down, another reads (SPARK-58551), and without a filter the first plan is kept for

@@ -109,7 +109,7 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str | int | boo
 
 
 def _use_this_machine() -> None:
-    """What Spark takes from the environment when its JVM starts."""
+    """Set the environment that Spark reads when its JVM starts."""
     # Else workers are whatever `python3` is, and fail with "No module named pyarrow".
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

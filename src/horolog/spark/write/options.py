@@ -36,7 +36,7 @@ _MOST_BATCH = (1 << 63) - 1
 
 
 class OnInvalidTimestamp(Enum):
-    """What becomes of records whose time a broker refuses."""
+    """Treatment of records whose time a broker refuses."""
 
     FAIL = "fail"
     """The task fails, and names them."""
@@ -48,7 +48,7 @@ class OnInvalidTimestamp(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a write was asked for; `topic` None is the topic of each row."""
+    """Options of a write. `topic` None stands for the topic of each row."""
 
     producing: Producing
     topic: str | None = None

@@ -1,4 +1,4 @@
-"""What becomes of records whose time a broker refuses: option `onInvalidTimestamp`.
+"""Treatment of records whose time a broker refuses: option `onInvalidTimestamp`.
 
 A broker refuses the whole batch and names the records at fault (KIP-467); the producer
 asks here what to append in its place.
@@ -46,7 +46,7 @@ class RejectedTimes:
         """Nothing is open."""
 
     def __call__(self, batch: RejectedBatch) -> Repair:
-        """What to append in the place of a batch.
+        """Return what to append in the place of a batch.
 
         Raises:
             RowsRefused: nothing; names the records and their times.
@@ -176,7 +176,7 @@ def _refused_too(error: RowsRefused) -> RowsRefused:
 
 
 def _refused(batch: RejectedBatch) -> npt.NDArray[np.int64]:
-    """Which of the rows, each once, in their order."""
+    """Return the refused rows, each once, in their order."""
     indexes = {error.batch_index for error in batch.refusal.errors}
     return np.array(sorted(at for at in indexes if 0 <= at < batch.rows.num_rows), np.int64)
 

@@ -47,7 +47,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Which columns of the rows are written, and where they go.
+    """The columns that are written, and their places in a record.
 
     Attributes:
         names: The columns, without `topic`.

@@ -32,7 +32,7 @@ _EndOfBatch = Callable[[_Messages, WriteOptions], None]
 
 
 class _RowWriter(SentToWorkers):
-    """What tasks do of either writer, and the driver once they are done."""
+    """Steps that both writers share, in tasks and afterwards in the driver."""
 
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
         self.columns = columns
@@ -75,7 +75,7 @@ class LogStreamWriter(_RowWriter, DataSourceStreamArrowWriter):
 
 
 def _report(messages: _Messages, where: str) -> None:
-    """What became of records whose time was refused, in the driver's log."""
+    """Log in the driver what was done with records whose time was refused."""
     done = [message for message in messages if isinstance(message, TaskCommitMessage)]
     _logger.info("%d records written%s", sum(each.records for each in done), where)
     if nulled := sum(each.nulled for each in done):

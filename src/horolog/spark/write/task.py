@@ -1,4 +1,4 @@
-"""What a task of a write does: open a producer, append its rows, say how many.
+"""Run one task of a write: open a producer, append the task's rows, report how many.
 
     rows -> sink_rows (runs of one topic) -> client.Producer -> what it says in the commit message
 
@@ -43,7 +43,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Which attempt of which task this is; batch and query only in the thread of a stream.
+    """Identity of an attempt at a task; batch and query only in the thread of a stream.
 
     `number` counts the attempts of a task from 0; a speculative copy is one more. A batch of
     a query that is run again, in this or another run of the query, has the same id.
@@ -71,7 +71,7 @@ class Attempt:
 
 @dataclass
 class TaskCommitMessage(WriterCommitMessage):
-    """What a task has appended.
+    """Report of a task on what it has appended.
 
     Attributes:
         records: To the topics of the rows, those with another time included.

@@ -60,7 +60,7 @@ class TransactionAttempt:
 
 
 class _Record(NamedTuple):
-    """What a group's committed offset says of a task, or of a whole batch."""
+    """A task or batch that a group's committed offset records."""
 
     batch: int
     layout: object = None
@@ -275,7 +275,7 @@ def _is_void(client: Client, record: _Record, attempts: Sequence[TransactionAtte
 
 
 def _record_of(client: Client, group: str) -> _Record | None:
-    """What the last transaction has recorded; the topic may be another one in each batch.
+    """Read what the last transaction has recorded; the topic may be another one in each batch.
 
     Raises:
         RequestRefused: the broker cannot say that all of an ended transaction is there: then a
