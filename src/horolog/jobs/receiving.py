@@ -187,7 +187,7 @@ class ReceivingTopic:
 
     @property
     def remedy(self) -> str:
-        """What keeps its retention from that."""
+        """Setting that keeps the topic's retention from that."""
         ours = f", or {_BY}=append-time to count from the load" if self.is_horolog else ""
         return f"Set {_RETENTION_MS}=-1 for the topic{ours}"
 

@@ -1,4 +1,4 @@
-"""What a job reads: a location, topics of it, and a range of time."""
+"""The input of a job: a location, topics of it, and a range of time."""
 
 import json
 import os
@@ -83,7 +83,7 @@ class Selection:
 
     @classmethod
     def asked(cls, job: Reads, settings: Mapping[str, str] | None = None) -> "Selection":
-        """What a job reads, with its settings or others."""
+        """Return the input of a job, with its settings or others."""
         chosen = job.settings if settings is None else settings
         return cls.of(job.source, job.topics, job.topics_pattern, job.from_, job.to, chosen)
 

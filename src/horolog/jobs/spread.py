@@ -28,7 +28,7 @@ _FALLBACK_CORES = 8
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Unit, Result]):
-    """What became of a unit: its result, or the sentence of the error that it failed with."""
+    """Outcome of a unit: its result, or the sentence of the error that it failed with."""
 
     unit: Unit
     result: Result | None = None
@@ -92,7 +92,7 @@ def in_shares(
 
 
 class _Task(SentToWorkers):
-    """What Spark calls with the places of the units that a task does: one."""
+    """Run a unit. Spark calls it with the places of the units of a task: one."""
 
     def __init__(
         self, units: Sequence[bytes], work: Callable[[Any], Any], counts: CountReceiver | None

@@ -37,7 +37,7 @@ _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})")
 
 
 class DocumentsOnly:
-    """What a state directory has, without its lock: a run may be under way."""
+    """A state directory read without its lock, since a run may be under way."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Look at it.
@@ -52,7 +52,7 @@ class DocumentsOnly:
 
     @property
     def done(self) -> dict[str, dict[str, Any]]:
-        """As `JobState.done`, as it is now.
+        """Return what is done now, like `JobState.done`.
 
         Raises:
             CorruptFile: it is damaged.
@@ -60,12 +60,12 @@ class DocumentsOnly:
         return _done(self._files, self.path)[0]
 
     def read(self, name: str) -> Any:
-        """As `JobState.read`."""
+        """Read a document like `JobState.read`."""
         return _document(self._files, self.path, name)
 
 
 class JobState:
-    """What one job has done; open while it runs, closed by `close` or `with`."""
+    """Progress of one job in a directory; open while it runs, closed by `close` or `with`."""
 
     def __init__(
         self, path: str | os.PathLike[str], job: str, arguments: Mapping[str, Any]
@@ -225,7 +225,7 @@ def _has_begun_nothing(directory: Path, known: Any) -> bool:
 
 
 def _other_files(directory: Path) -> list[str]:
-    """What is there beside the files that any run begins with."""
+    """List the files beside those that any run begins with."""
     return sorted(set(os.listdir(directory)) - {_JOB, _LOCK, _JOB + names.TEMPORARY})
 
 

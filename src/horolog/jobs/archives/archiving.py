@@ -52,7 +52,7 @@ from horolog.times import parse_time
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What a run has done, or would do."""
+    """Result of a run, or of a dry run."""
 
     archive: str
     manifest: int
@@ -142,7 +142,7 @@ def _is_relative(moment: Moment | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a task does with a unit; goes to workers."""
+    """Archive a unit in a task. Spark sends it to workers."""
 
     options: ReadOptions
     store: ArchiveStore
@@ -193,7 +193,7 @@ class _Run:
     progress: OnProgress
 
     def planned(self, known: DocumentsOnly | None) -> Archived:
-        """What a run would do, after those of a state if there is one."""
+        """Plan a run, after the runs of a state if there is one."""
         manifest = read_manifest(self.store)
         self._check_archive(known, manifest)
         if manifest is None:

@@ -25,7 +25,7 @@ _OURS = re.compile(r"(?:records|batches)/.+\.parquet|manifest/.+\.tmp")
 
 @dataclass(frozen=True, slots=True)
 class CheckedArchive:
-    """What a check has found."""
+    """Findings of a check."""
 
     archive: str
     files: int
@@ -100,7 +100,7 @@ def _is_manifest(path: str) -> bool:
 
 
 def _of_partition(partition: TopicPartition, state: ArchivedPartition) -> Iterator[tuple[str, str]]:
-    """What the manifest itself says that cannot be."""
+    """Report contradictions within a partition's manifest."""
     for before, after in zip(state.ranges, state.ranges[1:], strict=False):
         if before.end != after.start:
             yield str(partition), f"offsets {before.end} to {after.start - 1} are in no range"
@@ -114,7 +114,7 @@ def _of_partition(partition: TopicPartition, state: ArchivedPartition) -> Iterat
 
 
 def check_files(store: ArchiveStore, files: tuple[ArchivedFile, ...]) -> dict[str, str]:
-    """What is wrong with files, by path, in a task; one that is wrong leaves the others alone."""
+    """Check files in a task; return faults by path. A faulty file leaves the others alone."""
     problems = {}
     for file in files:
         try:

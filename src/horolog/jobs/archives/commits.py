@@ -1,4 +1,4 @@
-"""What a run of `archive` commits: the units that are done, in order, partition by partition."""
+"""Commits of a run of `archive`: finished units in order, partition by partition."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from horolog.storage.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class UnitDone:
-    """What a task has written of a unit."""
+    """Files and counts that a task has written for a unit."""
 
     ranges: tuple[ArchivedRange, ...]
     files: tuple[ArchivedFile, ...]
@@ -27,7 +27,7 @@ class UnitDone:
 
 @dataclass(slots=True)
 class Changes:
-    """What a commit adds."""
+    """Additions of a commit."""
 
     topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
     """Without what there is of their partitions already."""
@@ -64,7 +64,7 @@ class Changes:
 
 
 class PlanProgress:
-    """What has become of the units of a plan, in order."""
+    """Progress of a plan's units, in order."""
 
     def __init__(self, plan: Plan) -> None:
         self.refused = dict(plan.refused)
@@ -80,7 +80,7 @@ class PlanProgress:
         }
 
     def take(self, wave: Iterable[Outcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
-        """What a commit adds after a wave; and files that it does not name."""
+        """Return what a commit adds after a wave, and files that it does not list."""
         changes, unused = Changes(), []
         for outcome in wave:
             partition, done = outcome.unit.partition, outcome.result
@@ -100,7 +100,7 @@ class PlanProgress:
         return changes, unused
 
     def rest(self) -> Changes:
-        """What is left: offsets up to the ends that hold no record in the range of time.
+        """Return the remaining offsets, up to the ends: they hold no record in the range of time.
 
         A partition that the archive does not know is written down without any record, too.
         """

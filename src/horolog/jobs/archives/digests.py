@@ -81,7 +81,7 @@ def _power_of_x(exponent: int) -> int:
 
 
 class RecordDigest:
-    """Of rows with the columns of `reading.SCHEMA`, added in offset order."""
+    """Digest of rows with the columns of `reading.SCHEMA`, added in offset order."""
 
     def __init__(self) -> None:
         self._streams = [_Stream() for _ in range(_STREAMS)]
@@ -131,7 +131,7 @@ class RecordDigest:
 
 
 class BatchDigest:
-    """Of the facts of batches, as `facts.BatchFacts` keeps them, in offset order."""
+    """Digest of the facts of batches (`facts.BatchFacts`), in offset order."""
 
     def __init__(self) -> None:
         self._numbers, self._payloads = _Stream(), _Stream()

@@ -43,7 +43,7 @@ class Hours:
 
     @classmethod
     def parse(cls, window: str | None, now_ms: int) -> "Hours":
-        """Of `FROM..TO`, where either may be left out.
+        """Parse `FROM..TO`, where either may be left out.
 
         Raises:
             Misconfigured: it is no such window, or an empty one.

@@ -64,7 +64,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """What the archive has of one partition; a manifest without any of these is damaged."""
+    """The archive's contents of one partition. A manifest that lacks a field is damaged."""
 
     ranges: tuple[ArchivedRange, ...]
     records: tuple[ArchivedFile, ...]
@@ -133,7 +133,7 @@ class ArchivedTopic:
 
     @property
     def times(self) -> TimeRange:
-        """Of its records that are archived."""
+        """Range of time of the topic's archived records."""
         return TimeRange.between(self.from_ms, self.to_ms)
 
     def updated(self, topic_id: str | None, partition_count: int) -> "ArchivedTopic":
@@ -147,14 +147,14 @@ class ArchivedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is in an archive, as of one commit."""
+    """Contents of an archive as of one commit."""
 
     number: Natural
     id: str
     topics: Mapping[str, ArchivedTopic]
 
     def partition(self, partition: TopicPartition) -> ArchivedPartition | None:
-        """What there is of one partition; None if nothing."""
+        """Return the archive's contents of one partition; None if nothing is archived."""
         topic = self.topics.get(partition.topic)
         found = None if topic is None else topic.partitions.get(partition.partition)
         return found if found is not None and found.ranges else None
@@ -188,14 +188,14 @@ class Manifest:
         }
 
     def to_bytes(self) -> bytes:
-        """As it is written."""
+        """Encode for the file."""
         document = {"version": VERSION, **asdict(self)}
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
         return b"%08x %s\n" % (crc32c(text), text)
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> "Manifest":
-        """What `to_bytes` wrote.
+        """Decode what `to_bytes` has written.
 
         Raises:
             CorruptFile: it is damaged.

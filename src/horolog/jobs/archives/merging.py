@@ -37,7 +37,7 @@ _MOST_FILES: Final = 1_000  # that one task reads
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge has done, or would do."""
+    """Result of a merge, or of its dry run."""
 
     archive: str
     files_before: int = 0

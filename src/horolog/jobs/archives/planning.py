@@ -1,4 +1,4 @@
-"""What a run of `archive` reads: of each partition the offsets behind the archive, in units."""
+"""Plan a run of `archive`: the offsets of each partition behind the archive, in units."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ class ArchiveUnit:
 
     @property
     def partition(self) -> TopicPartition:
-        """Of the stretch."""
+        """Partition of the stretch."""
         return self.stretch.partition
 
     @property
@@ -54,7 +54,7 @@ class ArchiveUnit:
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be read, and what cannot be."""
+    """Units to read, and partitions that cannot be read."""
 
     partitions: list[TopicPartition] = field(default_factory=list)
     units: list[ArchiveUnit] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Planner:
     """Which ends of the range of time count from now."""
 
     def plan(self, manifest: Manifest) -> Plan:
-        """What is to be archived now.
+        """Plan what is to be archived now.
 
         Raises:
             Misconfigured: the archive has another range of time of a topic.
@@ -124,7 +124,7 @@ class Planner:
     def _topic(
         self, manifest: Manifest, name: str, topic_id: str | None, count: int
     ) -> ArchivedTopic:
-        """What is known of a topic; partitions are those of the manifest.
+        """Return a topic as the archive knows it; partitions are those of the manifest.
 
         Raises:
             Misconfigured: the archive has another range of time of it.

@@ -1,4 +1,4 @@
-"""What an archive has of a range of offsets: counts, and checksums that prove a restored log."""
+"""Counts and checksums of an archived range of offsets; they prove a restored log."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ MOST_OFFSETS: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """What was read of `start` to before `end`: counts, checksums, and times of the appends."""
+    """Counts, checksums and append times of the offsets from `start` to before `end`."""
 
     start: Natural
     end: Natural

@@ -60,7 +60,7 @@ _Done = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a run has restored, or would."""
+    """Result of a run, or of a dry run."""
 
     target: str
     partitions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class _Run:
     files: Files = field(default_factory=Files)
 
     def planned(self, known: DocumentsOnly | None) -> Restored:
-        """What a run would do, after those of a state if there is one."""
+        """Plan a run, after the runs of a state if there is one."""
         manifest = require_manifest(self.store)
         plan, done = self._pinned(known, manifest), {} if known is None else known.done
         staging = self.target / self._staging(known)
@@ -389,7 +389,7 @@ def _bounds(plan: Mapping[TopicPartition, SegmentPlan]) -> dict[str, tuple[int, 
 
 
 def _built(done: _Done, unit: SegmentUnit) -> BuiltSegment | None:
-    """What a state has of a segment."""
+    """Return a segment as the state records it."""
     known = done.get(f"segment:{unit.key}")
     return None if known is None else BuiltSegment(**known["built"])
 

@@ -1,4 +1,4 @@
-"""What `restore` makes: partitions of an archive, and their ranges as the segments of a log."""
+"""Plan a run of `restore`: partitions of an archive, and their ranges as segments of a log."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace

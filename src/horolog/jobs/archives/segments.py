@@ -54,12 +54,12 @@ class SegmentUnit:
 
     @property
     def start(self) -> int:
-        """Of the first range."""
+        """Start of the first range."""
         return self.ranges[0].start
 
     @property
     def end(self) -> int:
-        """Of the last range."""
+        """End of the last range."""
         return self.ranges[-1].end
 
     @property
@@ -87,7 +87,7 @@ class BuiltSegment:
 
 @dataclass(frozen=True, slots=True)
 class BuildSegment:
-    """What a task does with a segment; goes to workers."""
+    """Build a segment in a task. Spark sends it to workers."""
 
     store: ArchiveStore
     staging: str

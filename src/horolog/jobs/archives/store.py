@@ -286,7 +286,7 @@ class ArchiveStore:
             raise self._failed("remove", path, error) from None
 
     def damaged(self, path: str, error: Exception) -> CorruptFile:
-        """What a file is that Arrow cannot read."""
+        """Error for a file that Arrow cannot read."""
         return CorruptFile(f"{self.name}/{path} is damaged: {self._store.scrubbed(error)}")
 
     def _info(self, path: str) -> pafs.FileInfo:

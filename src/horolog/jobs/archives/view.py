@@ -103,7 +103,7 @@ def archived(spark: SparkSession, job: ArchiveView) -> DataFrame:
 
 
 class ArchivedSource(LogSource):
-    """What Spark makes of it."""
+    """Spark's data source of an archive with the log behind it."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         plain = {name: value for name, value in options.items() if name.lower() not in _OURS}
@@ -174,7 +174,7 @@ class _Reader(LogReader):
     is_only: bool
 
     def partitions(self) -> list[InputPartition]:
-        """What each task is to read."""
+        """Return what each task reads."""
         with in_one_sentence():
             store = ArchiveStore(self.uri, self.options.store)
             manifest = require_manifest(store)

@@ -15,7 +15,7 @@ Offsets = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a group."""
+    """Result for one group."""
 
     group: str
     offsets: int

@@ -1,4 +1,4 @@
-"""What a cluster says before its records are read: its time, what groups committed, log ends."""
+"""Ask a cluster, before its records are read, for its time, committed offsets and log ends."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class PartitionEnds(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What a recording found, before it read the records."""
+    """Answers of a cluster before a recording reads records."""
 
     cluster_id: str | None
     at_ms: int
@@ -40,7 +40,7 @@ class Looked(NamedTuple):
         return [number for name, number in self.partitions if name == topic]
 
     def committed(self, group: str, partition: Key) -> int | None:
-        """What a group has committed."""
+        """Return the committed offset of a group."""
         found = self.commits[group].get(partition)
         return None if found is None else found.offset
 

@@ -1,4 +1,4 @@
-"""What the records of a topic hold between marks: offsets that someone asks about."""
+"""Sums over the records of a topic between marks, which are the offsets asked about."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

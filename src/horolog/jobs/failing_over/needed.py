@@ -1,4 +1,4 @@
-"""What a recording has to read: what is new, and where a group is amid what was read before.
+"""Decide what a recording reads: new records, and the place of each group among earlier ones.
 
 What was read of a partition is kept as sums of stretches of it. So of a group that has moved only
 the rest of the stretch is read again that it is in, however much is behind it.
@@ -25,7 +25,7 @@ MOST_RANGES: Final = 4  # of a partition: each is planned apart
 
 
 class GroupLag(NamedTuple):
-    """What has to be known of the lag of a group in a partition: what it has not read."""
+    """Facts needed about the unread records of a group in a partition."""
 
     since: int
     """From here on records are new to what is known."""
@@ -36,7 +36,7 @@ class GroupLag(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """What is read of one partition."""
+    """Offsets to read of one partition."""
 
     before: PartitionRead
     """What was read of it."""
@@ -48,12 +48,12 @@ class Needed(NamedTuple):
     """Of offsets, the first and the one after the last; in rising order, none of them empty."""
 
     def place(self, offset: int) -> int:
-        """Which of the marks that is."""
+        """Return the index of a mark."""
         return self.marks.index(offset)
 
 
 def needed(recorded: Recorded, looked: Looked) -> dict[Key, Needed]:
-    """What has to be read of each partition."""
+    """Return what has to be read of each partition."""
     found = {}
     for key, ends in looked.partitions.items():
         topic = recorded.read.get(key[0])

@@ -72,12 +72,12 @@ class FailoverPlan:
         return dict(found)
 
     def to_json(self) -> dict[str, Any]:
-        """As a document; `from_json` reads it."""
+        """Convert to a document for `from_json`."""
         return {"version": 1, **asdict(self)}
 
     @classmethod
     def from_json(cls, document: Any) -> "FailoverPlan":
-        """What `to_json` made.
+        """Read a document of `to_json`.
 
         Raises:
             CorruptFile: it is not that.

@@ -1,4 +1,4 @@
-"""What recordings keep of a cluster, and until when a group has read by them.
+"""Kept results of recordings of a cluster, and the time until which a group has read by them.
 
 A recording reads what was appended since the one before it. So what the earlier ones have read is
 kept as sums: of each partition (`PartitionRead`), of stretches of it (`ReadSums`), and of what a
@@ -42,12 +42,12 @@ class Bound:
 
     @property
     def ms(self) -> int:
-        """What a record took at most, as far as is known."""
+        """Longest time in milliseconds that a record took, as far as known."""
         return max(self.lateness_ms, self.latency_ms or 0)
 
     @property
     def by(self) -> str | None:
-        """What says so: the order of the records where that is more than any latency."""
+        """Name the evidence: the order of the records where that exceeds any latency."""
         return self.latency_by if self.ms == self.latency_ms else BY_ORDER
 
 
@@ -85,7 +85,7 @@ class TopicProgress:
 
     @property
     def unread_odd(self) -> int:
-        """Of these, without a usable time."""
+        """Number of unread records without a usable time."""
         return sum(each.unread_odd for each in self.partitions.values())
 
     def read_before_ms(self, bound_ms: int, only: int | None = None) -> int:
@@ -104,7 +104,7 @@ class TopicProgress:
 
 
 class ReadSums(NamedTuple):
-    """What was read of some offsets of a partition, for groups that come to be within or before."""
+    """Sums over some offsets of a partition, for groups that come to be within or before them."""
 
     start: int
     end: int
@@ -115,7 +115,7 @@ class ReadSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRead:
-    """What the recordings have read of a partition."""
+    """Sums of all recordings over a partition."""
 
     end: int
     """The log end up to which they have."""
@@ -133,7 +133,7 @@ class PartitionRead:
 
 @dataclass(slots=True)
 class TopicRead:
-    """What the recordings have read of a topic."""
+    """Sums of all recordings over a topic."""
 
     topic_id: str | None
     """None of brokers before Kafka 2.8, whose topics are read anew each time."""
@@ -188,12 +188,12 @@ class Recorded:
         return max((each.odd for each in self.bounds.get(topic, ())), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """As a document; `from_json` reads it."""
+        """Convert to a document for `from_json`."""
         return {"version": VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, document: Any) -> "Recorded":
-        """What `to_json` made.
+        """Read a document of `to_json`.
 
         Raises:
             CorruptFile: it is not that.

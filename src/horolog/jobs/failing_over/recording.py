@@ -47,7 +47,7 @@ _ISOLATION: Final = "kafka.isolation.level"
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one recording found."""
+    """Result of one recording."""
 
     bounds: Mapping[str, Bound]
     """By topic."""

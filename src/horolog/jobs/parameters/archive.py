@@ -1,4 +1,4 @@
-"""What `archive` and `restore` are asked for."""
+"""Options of `archive` and `restore`."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Final
@@ -59,7 +59,7 @@ RemoveUnreferenced = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Archive(Keeps, Chooses):
-    """What `archive` is as a function."""
+    """Options of `archive` as a function."""
 
     archive: ArchivePlace
     source: Annotated[
@@ -116,7 +116,7 @@ class ArchiveCommand(Archive):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckArchive:
-    """What `archive --check` is as a function."""
+    """Options of `archive --check` as a function."""
 
     archive: ArchivePlace
     settings: OfStores = field(default=None, repr=False)
@@ -133,7 +133,7 @@ class CheckArchive:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeArchive:
-    """What `archive --merge` is as a function."""
+    """Options of `archive --merge` as a function."""
 
     archive: ArchivePlace
     settings: OfStores = field(default=None, repr=False)
@@ -144,7 +144,7 @@ class MergeArchive:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveView(Chooses):
-    """What `archived` is as a function."""
+    """Options of `archived` as a function."""
 
     archive: ArchivePlace
     source: Annotated[

@@ -1,4 +1,4 @@
-"""What `bootstrap` is asked for."""
+"""Options of `bootstrap`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

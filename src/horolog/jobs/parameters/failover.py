@@ -1,4 +1,4 @@
-"""What the steps of `failover` are asked for."""
+"""Options of the steps of `failover`."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Final

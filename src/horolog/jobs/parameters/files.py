@@ -1,4 +1,4 @@
-"""What `index` and `convert` are asked for."""
+"""Options of `index` and `convert`."""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What `mirror`, `compare` and `reprocess` are asked for."""
+"""Options of `mirror`, `compare` and `reprocess`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is said of a field of a job: on the command line, in Python, and to the state."""
+"""Declarations of a job's options: for the command line, for Python and for the state."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -58,12 +58,12 @@ class Declared:
 
     @property
     def name(self) -> str:
-        """Of the argument in Python."""
+        """Name of the argument in Python."""
         return self.field.name
 
     @property
     def flag(self) -> str:
-        """Of the option on the command line, or the name of the argument."""
+        """Flag on the command line, or the name of the argument."""
         if self.option.is_argument:
             return self.name
         return self.option.flag or "--" + self.name.strip("_").replace("_", "-")
@@ -75,7 +75,7 @@ class Declared:
 
     @property
     def shown_default(self) -> str | None:
-        """As it is written on the command line; None where nothing is said of it."""
+        """Default as written on the command line; None where none is shown."""
         default = self.field.default
         if default is MISSING or default is None or isinstance(default, bool):
             return None
@@ -115,14 +115,14 @@ def _said(
 
 
 class Pinned(dict[str, Any]):
-    """What must be the same in each run with a state, by the names of the arguments."""
+    """Values that must be the same in each run with a state, by the names of the arguments."""
 
     def __init__(self, values: Mapping[str, Any], pins: Mapping[str, Pin]) -> None:
         super().__init__(values)
         self._pins = pins
 
     def normal(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """What an earlier run has written down, in the same form, whichever form it had then."""
+        """Convert what an earlier run has recorded to the present form, whichever form it had."""
         found = dict(before)
         for name in before.keys() & self._pins.keys():
             with suppress(HorologError, TypeError, ValueError):
@@ -131,7 +131,7 @@ class Pinned(dict[str, Any]):
 
 
 def pinned(job: "DataclassInstance") -> Pinned:
-    """What must be the same in each run with a state, as JSON; it holds no secrets."""
+    """Return as JSON what must be the same in each run with a state. It contains no secrets."""
     pins = {
         each.name.strip("_"): (each.name, each.option.pin)
         for each in sorted(declared(job), key=lambda each: each.name)

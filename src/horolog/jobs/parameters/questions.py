@@ -1,4 +1,4 @@
-"""What `audit` and `latency` are asked for."""
+"""Options of `audit` and `latency`."""
 
 import threading
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ Every = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Audit(Reads):
-    """What `audit` is as a function."""
+    """Options of `audit` as a function."""
 
     before_max_ms: BeforeMax = None
     after_max_ms: AfterMax = DEFAULT_AFTER_MAX_MS
@@ -80,7 +80,7 @@ class AuditCommand(Audit):
 
 @dataclass(frozen=True, kw_only=True)
 class FollowAudit:
-    """What `audit --follow` is as a function."""
+    """Options of `audit --follow` as a function."""
 
     source: Source
     topics: Topics = None
@@ -96,7 +96,7 @@ class FollowAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class Latency(Reads):
-    """What `latency` is as a function."""
+    """Options of `latency` as a function."""
 
     live_ms: Annotated[
         int | None,

@@ -1,4 +1,4 @@
-"""What `replay` is asked for."""
+"""Options of `replay`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

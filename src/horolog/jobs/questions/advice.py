@@ -23,7 +23,7 @@ _STEPS = {AFTER: ("ahead", STEPS_MS[1]), BEFORE: ("behind", STEPS_MS[2])}
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a bound would have rejected of a topic."""
+    """Records of a topic that a bound would have rejected."""
 
     topic: str
     setting: str
@@ -50,7 +50,7 @@ class Evidence:
 
 
 def evidence(audited: DataFrame) -> list[Evidence]:
-    """What each of `STEPS_MS` would have rejected, as either bound, topic by topic.
+    """Count what each of `STEPS_MS` would have rejected, as either bound, topic by topic.
 
     Of topics whose append times are unknown only the bound on times ahead can be judged: how old
     a record was when it was appended is not known.

@@ -1,4 +1,4 @@
-"""Which times of a log are wrong, and what bounds on them would have rejected (KIP-937)."""
+"""Find wrong times in a log, and what bounds on them would have rejected (KIP-937)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -218,7 +218,7 @@ class AuditSummary:
     def _distances(
         self, times: Times, timed: Flags, counted: Flags
     ) -> dict[str, Int64Array | Flags]:
-        """Which records are too far ahead and behind, by the bounds and by the steps."""
+        """Mark the records that are too far ahead and behind, by the bounds and by the steps."""
         bounds = self.bounds
         clock: Int64Array | int = min(max(-_FAR_MS, bounds.now_ms), _FAR_MS)
         if times.is_appended.any():

@@ -41,7 +41,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AuditWindow:
-    """What was appended from one look at the log ends to the next."""
+    """Records appended from one look at the log ends to the next."""
 
     from_ms: int
     to_ms: int
@@ -123,7 +123,7 @@ class _Following:
             self._topic_ids = log.topic_ids
 
     def window(self) -> AuditWindow:
-        """What was appended since the last one."""
+        """Return what was appended since the last window."""
         to_ms = self._clock.now_ms()
         with BrokerLog(self._selection.read_options()) as log:
             partitions = log.partitions(may_miss=True)

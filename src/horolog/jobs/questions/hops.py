@@ -59,7 +59,7 @@ class Hop:
 
     @classmethod
     def of(cls, mirror_state: PathLike, source: Selection, target: Selection) -> "Hop":
-        """What the state directory of a mirror says.
+        """Read the state directory of a mirror.
 
         Raises:
             Misconfigured: there is none, the target is no broker, or a topic was created again

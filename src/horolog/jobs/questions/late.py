@@ -1,4 +1,4 @@
-"""Which records are out of order, where tasks read a partition side by side.
+"""Find records out of order where tasks read a partition side by side.
 
 A record is out of order if a record before it in its partition has a larger time. A task knows that
 of the records that it reads itself: a run of the partition. What is in order there rises, so that
@@ -56,7 +56,7 @@ _ASKED = ("topic", "partition", "place", *KEYS, "in_order_from", "in_order_to", 
 
 
 class InOrder:
-    """What is known of a run so far: its largest time, and how many records were in order."""
+    """State of a run so far: its largest time, and how many records were in order."""
 
     def __init__(self, told_apart: int = TOLD_APART) -> None:
         self.largest_ms = NO_TIME
@@ -73,7 +73,7 @@ class InOrder:
 
 
 def counted_in(times: Times) -> Flags:
-    """Which records have a time in milliseconds; others are neither late nor make others late."""
+    """Mark the records with a time in milliseconds. Others are not late and make no record late."""
     counted: Flags = times.is_timed & (units_of(times.created_ms) == 0)
     return counted
 
@@ -91,7 +91,7 @@ def with_late_across(parts: DataFrame, scan: Scan) -> DataFrame:
 
 
 class Resolve(SentToWorkers):
-    """What Spark calls with the sums: counts what it takes the records to know."""
+    """Resolve the sums: count the records that need to be read once more. Spark calls it."""
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan

@@ -1,4 +1,4 @@
-"""What tasks sum up of latencies: by topic, hour and class."""
+"""Sums of latencies that tasks compute: by topic, hour and class."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -54,13 +54,16 @@ class LiveScan:
         return cls(tuple(shares), options, for_ms)
 
     def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
-        """What a summary makes of each task; run when Spark needs it, for `for_ms`."""
+        """Summarise what each task reads for `for_ms`. Spark runs it when it needs the rows."""
         count = len(self.shares)
         numbers = spark.range(0, count, 1, max(count, 1))
         return numbers.mapInArrow(_Follow(self, summary), schema)
 
     def times(self, place: int) -> Iterator[Times]:
-        """What is appended to the partitions of a task; appended, it says, when it was read."""
+        """Yield what is appended to the partitions of a task.
+
+        Its append time is when it was read.
+        """
         prepare_for_tasks()
         positions = dict(self.shares[place])
         clock = SystemClock()
@@ -113,7 +116,7 @@ def _times(
 
 
 class _Follow(SentToWorkers):
-    """What Spark calls with the numbers of the tasks."""
+    """Follow the partitions of some tasks. Spark calls it with their numbers."""
 
     def __init__(self, scan: LiveScan, summary: Summary) -> None:
         self.scan = pickle.dumps(scan)

@@ -162,7 +162,7 @@ class Scan:
         return sum(each.end - each.start for task in self.tasks for each in task)
 
     def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
-        """What a summary makes of each task; run when Spark needs it."""
+        """Summarise what each task reads. Spark runs it when it needs the rows."""
         tasks = len(self.tasks)
         numbers = spark.range(0, tasks, 1, max(tasks, 1))
         return numbers.mapInArrow(_Run(self, summary, counts_of(spark)), schema)
@@ -180,7 +180,7 @@ class Scan:
 
 
 class _Run(SentToWorkers):
-    """What Spark calls with the numbers of the tasks."""
+    """Scan the ranges of some tasks. Spark calls it with their numbers."""
 
     def __init__(self, scan: Scan, summary: Summary, counts: CountReceiver | None) -> None:
         self.scan = pickle.dumps(scan)  # once, not for each reference to a stretch

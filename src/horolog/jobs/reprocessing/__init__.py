@@ -64,7 +64,7 @@ EachBatch = Callable[[DataFrame, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reprocessed:
-    """What a run did, or would do."""
+    """Result of a run, or of a dry run."""
 
     records: int
     """That it wrote; of a dry run, how many are in the range now."""
@@ -82,7 +82,7 @@ class Reprocessed:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What stopped partitions, or would keep a run from beginning."""
+        """Errors that stopped partitions, or would keep a run from beginning."""
         return self.refused + (() if self.mirrored is None else self.mirrored.errors)
 
 
