@@ -47,7 +47,7 @@ _METHODS: Final = ("GET", "HEAD")
 
 
 class HttpRequest(NamedTuple):
-    """What is asked for."""
+    """A request of the metrics port."""
 
     path: str
     query: dict[str, str]
@@ -55,7 +55,7 @@ class HttpRequest(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """What is answered."""
+    """A response of the metrics port."""
 
     status: int
     body: bytes

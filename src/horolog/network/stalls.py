@@ -57,7 +57,7 @@ class StallWatch:
             self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def start_from_thread(self) -> None:
-        """As `start`, from any thread."""
+        """Start from any thread."""
         if not self._closed:
             self._loop.call_soon_threadsafe(self.start)
 

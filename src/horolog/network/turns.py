@@ -41,7 +41,7 @@ class Turns:
         return perf_counter() >= self._until
 
     def is_over_for_quick(self) -> bool:
-        """As `is_over`, for the first request of a connection in this iteration, if it is quick.
+        """Return whether the turn is over for a connection's first request, if it is quick.
 
         No slice starts for one that comes soon after the last slice: to end it takes an iteration.
         """

@@ -1,4 +1,4 @@
-"""What a stretch of a log is read as, wherever it is: whole batches."""
+"""Whole batches, the form in which a stretch of any log is read."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -46,7 +46,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class BoundedLog(Protocol):
-    """What answers where a log starts, ends, and passes a moment: a broker, or files."""
+    """A log whose start, end and offsets by time can be asked: a broker, or files."""
 
     def partitions(self) -> Collection[TopicPartition]:
         """The partitions that the read subscribes to."""
@@ -68,7 +68,7 @@ class BoundedLog(Protocol):
 
 
 class StreamLog(BoundedLog, Protocol):
-    """What a stream asks besides."""
+    """A log with the further questions of a stream."""
 
     def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition]

@@ -32,7 +32,7 @@ _Answer = TypeVar("_Answer")
 
 
 def _parts(stretch: BrokerStretch, spans: Sequence[OffsetRange] | None) -> Iterator[BrokerStretch]:
-    """What of a range is within spans; their sizes bound what a part has."""
+    """Return the parts of a range covered by spans. A span's size is an upper bound."""
     if spans is None:
         yield stretch
         return

@@ -93,7 +93,7 @@ def fetches(
     reuses_memory: bool = False,
     runs_ahead: bool = True,
 ) -> Iterator[Batches]:
-    """What the broker has of a stretch, each batch once.
+    """Fetch a stretch from its broker, each batch once.
 
     The batch that holds the last offset is among them, and comes whole. The next request is
     sent before batches are given, if nothing else asks the client meanwhile (`runs_ahead`). With
@@ -149,7 +149,7 @@ def fetches(
 
 
 def _sound(fetched: Fetched, offset: int) -> tuple[Fetched, int, CorruptBatch | None]:
-    """What was fetched, up to what is no batch; the offset after it; and what is wrong there."""
+    """Return the fetched batches before damage, the offset after them, and the damage."""
     try:
         return fetched, next_offset_of(fetched.records, offset, fetched.high_watermark), None
     except CorruptBatch as error:

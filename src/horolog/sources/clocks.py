@@ -32,7 +32,7 @@ def decode_with_clocks(
     columns: Sequence[str],
     **how: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """What `decode` gives, with the columns of this module where they are asked for.
+    """Decode batches, with the columns of this module where they are asked for.
 
     Args:
         buffer: of whole batches.

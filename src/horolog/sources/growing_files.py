@@ -27,7 +27,7 @@ _VANISHED_AGAIN = 3
 
 
 class GrowingFiles:
-    """What a stream asks of logs in files; as `broker_log.BrokerLog`. Close it after use."""
+    """Logs in files, as a stream asks them. Close it after use."""
 
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options

@@ -40,7 +40,7 @@ TUNING = (
 
 
 def security_of(options: Mapping[str, str]) -> Security:
-    """What `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` say.
+    """Read `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*`.
 
     Raises:
         Misconfigured: a setting or value that no connection could be made with.

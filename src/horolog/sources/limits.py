@@ -1,4 +1,4 @@
-"""What of the log a read asks for: topics and partitions, and where to start and end in each.
+"""The part of a log that a read asks for: topics, partitions, and where each starts and ends.
 
 Values, and their reading from options; `bounds` turns them into offsets.
 """
@@ -138,7 +138,7 @@ Limit = Everywhere | AtTime | TimeByPartition | OffsetByPartition
 
 
 def subscription_of(given: Mapping[str, str]) -> Subscription | None:
-    """What one of `_SUBSCRIPTIONS` says; None when none is given.
+    """Read the one of `_SUBSCRIPTIONS` that is given; None when none is.
 
     Raises:
         Misconfigured: more than one is given, or it names nothing.
@@ -270,7 +270,7 @@ def _by_partition(text: str, option: str, example: str) -> dict[TopicPartition, 
 
 
 def check_order(starting: Limit | None, ending: Limit) -> None:
-    """What the options alone show: same partitions, and start not after end."""
+    """Check the options alone: same partitions, and start not after end."""
     pairs: list[tuple[str, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]] = []
     match starting, ending:
         case OffsetByPartition(first), OffsetByPartition(last):

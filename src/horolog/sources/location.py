@@ -21,7 +21,7 @@ class Location:
 
     @classmethod
     def parse(cls, text: "str | os.PathLike[str] | Location", option: str = "source") -> "Location":
-        """What a user gave: `host:port`, several with commas, or a path or URI.
+        """Parse a user's location: `host:port`, several with commas, or a path or URI.
 
         A name that looks like `host:port` is a broker; write `./name:9092` for such a file.
 

@@ -36,7 +36,7 @@ _CHAIN = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What `fs.*` options say, by lower-case name; secrets are not in its `repr`."""
+    """Options `fs.*`, by lower-case name. Secrets are not in the `repr`."""
 
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -63,7 +63,7 @@ class Fetching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a read was asked for. Either `brokers` or `paths` is set."""
+    """Options of a read. Either `brokers` or `paths` is set."""
 
     brokers: ClientConfig | None = None
     paths: tuple[LogPath, ...] = ()

@@ -92,7 +92,7 @@ Task = tuple[Stretch, ...]
 
 
 def from_offset(stretch: Stretch, offset: int) -> Stretch:
-    """What of a stretch is at or behind an offset."""
+    """Return the part of a stretch at or behind an offset."""
     if offset <= stretch.start:
         return stretch
     if isinstance(stretch, BrokerStretch):

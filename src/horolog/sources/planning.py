@@ -51,7 +51,7 @@ def opened_log(options: ReadOptions) -> FileLog | BrokerLog:
 
 
 class ReadPlan(NamedTuple):
-    """What is to be read, in order, and where each partition ends by now."""
+    """Stretches to read, in order, and the present end of each partition."""
 
     stretches: Sequence[Stretch]
     ends: Mapping[TopicPartition, int]
@@ -64,7 +64,7 @@ def plan_offsets(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> ReadPlan:
-    """What may hold what a filter takes of the log as it is now.
+    """Plan the stretches that may hold records that a filter takes, of the log as it is now.
 
     Args:
         log: that is read.
@@ -109,7 +109,7 @@ def numbered(
 def tasks(
     options: ReadOptions, row_filter: RowFilter, cores: Callable[[], int | None]
 ) -> list[Task]:
-    """What each task is to read of what a filter takes of the log as it is now.
+    """Plan what each task reads, of the log as it is now.
 
     Args:
         options: of the read.

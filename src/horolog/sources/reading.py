@@ -1,4 +1,4 @@
-"""What a task does: its stretches of the log, one after the other, as Spark's rows."""
+"""Read a task's stretches of the log, one after the other, as Spark's rows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -84,7 +84,7 @@ class RecordLog:
     def plan(
         self, partitions: Collection[TopicPartition], from_offset: int | None = None
     ) -> ReadPlan:
-        """What may hold records of these times in the log as it is now.
+        """Plan the stretches that may hold records of these times, of the log as it is now.
 
         Raises:
             RequestRefused: a partition has not the offset.
@@ -111,7 +111,7 @@ class RecordLog:
     def read_between(
         self, plan: ReadPlan, partition: TopicPartition, start: int, end: int
     ) -> Iterator[list[ReadRecord]]:
-        """What of a plan is between two offsets of a partition, batch by batch."""
+        """Yield the records of a plan between two offsets of a partition, batch by batch."""
         for each in plan.stretches:
             first, last = max(start, each.start), min(end, each.end)
             if each.partition == partition and first < last:

@@ -23,7 +23,7 @@ _LOOKS = 20
 def present_segments(
     root: Root, stretch: SegmentStretch
 ) -> Iterator[tuple[SegmentStretch, SegmentReader]]:
-    """What there is of a stretch, in order, each with its segment, open.
+    """Yield the segments that now hold a stretch, in order, each open.
 
     Raises:
         FileMissing: offsets of it are gone; the others are given before that.
@@ -59,7 +59,7 @@ def _found_by_offset(
 
 
 def _pieces(root: Root, stretch: SegmentStretch) -> tuple[list[SegmentStretch], bool]:
-    """What the segments that are there now have of a stretch, and whether offsets of it are gone.
+    """Return the present segments' parts of a stretch, and whether offsets of it are gone.
 
     Raises:
         FileMissing: the directory has changed while it was read.

@@ -1,4 +1,4 @@
-"""What is below the paths given to `load()`: partition directories, and their segments.
+"""Find the partition directories and segments below the paths given to `load()`.
 
     <path>/.../<topic>-<partition>/<base offset, 20 digits>.log
 

@@ -1,4 +1,4 @@
-"""Which rows a read takes, column by column: values that planners and tasks share.
+"""The rows that a read takes, column by column: values that planners and tasks share.
 
 `filters` makes them of the filters that Spark pushes down. They are joined by "and"
 within a query (`&`) and by "or" across queries (`hull`), and can be JSON (`json_text.read_as`).
@@ -115,7 +115,7 @@ _OF_APPENDS = (columns.APPEND_TIME, columns.APPEND_TIME_MS)
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Which rows a read takes: of each column what is named here, of the others everything."""
+    """The rows that a read takes. A column that is not named here is not limited."""
 
     of: Mapping[str, Narrowing] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Which rows a read gives by their own time, whatever their offset, and when a stream ends.
+"""The rows that a read gives by their own time, whatever their offset, and the end of a stream.
 
     fromTimestamp, toTimestamp   rows with a time in [from, to), late ones included
     backfillFromTimestamp        of a stream: of what the log holds when the query first starts,

@@ -171,7 +171,7 @@ def late_by(
 
 
 def in_times(times_ms: npt.NDArray[np.int64], times: TimeRange) -> npt.NDArray[np.bool_]:
-    """Which times are in a range; -1, which is none, is not."""
+    """Mark the times in a range; -1, which is no time, is in none."""
     taken: npt.NDArray[np.bool_] = times_ms != NO_TIMESTAMP
     taken &= (times_ms >= times.first_ms) & (times_ms <= times.last_ms)
     return taken

@@ -49,7 +49,7 @@ class SegmentPart(NamedTuple):
 def narrowed_in_time(
     part: SegmentPart, segment: SegmentReader, row_filter: RowFilter
 ) -> SegmentPart | None:
-    """What of a part may hold a record that a filter takes by either clock, None if nothing.
+    """Return the part that may hold a record that a filter takes by either clock; None if none may.
 
     Raises:
         FileMissing: the segment is gone.
@@ -176,7 +176,7 @@ def stretch_of(
     aborted: tuple[AbortedTransaction, ...],
     topic_id: str | None,
 ) -> SegmentStretch:
-    """What a task is given to read a part; `aborted` are those of the partition."""
+    """Return the stretch by which a task reads a part; `aborted` are those of the partition."""
     return SegmentStretch(
         root=part.root.given,
         path=part.segment.path,

@@ -58,7 +58,7 @@ class StreamOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark takes it."""
+        """Convert to the JSON object that Spark takes."""
         written: dict[str, Any] = {"version": VERSION, "offsets": by_topic(self.offsets)}
         for name, offsets in (("starts", self.starts), ("seams", self.seams), ("ends", self.ends)):
             if offsets:
@@ -73,7 +73,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "StreamOffset":
-        """What `to_json` gave, or Spark's Kafka source.
+        """Read what `to_json`, or Spark's Kafka source, has written.
 
         Raises:
             Misconfigured: it is neither.
@@ -116,7 +116,7 @@ class StreamOffset:
         )
 
     def ranges_from(self, start: "StreamOffset", times: RowTimes = ANY_TIME) -> list[BrokerStretch]:
-        """What the micro-batch that ends here reads, if the one before it ended at `start`.
+        """Return the ranges of the micro-batch that begins at `start` and ends here.
 
         Raises:
             Misconfigured: neither of them says where a partition starts.

@@ -22,7 +22,9 @@ from horolog.storage.file_errors import FileMissing
 
 
 class StretchReader:
-    """What a task has open: a client of the brokers, or the paths of files. Close it after use.
+    """The open resources of a task: a client of the brokers, or paths of files.
+
+    Close it after use.
 
     Unless it `runs_ahead`, batches of several stretches may be asked for in turns. Unless it
     `reuses_memory`, batches are valid for good, else until the next ones are asked for.
@@ -45,7 +47,7 @@ class StretchReader:
 
     @cached_property
     def client(self) -> Client:
-        """Of the brokers."""
+        """Client of the brokers."""
         return self._stack.enter_context(task_client(self._options))
 
     def batches(

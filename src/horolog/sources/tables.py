@@ -147,7 +147,7 @@ def _source(
 
 
 def _decoded(columns: Sequence[str]) -> tuple[str, ...]:
-    """What has to be decoded for these columns; at least one."""
+    """Return the columns to decode for these columns; at least one."""
     found = ["timestamp_ms" if name == "timestamp" else name for name in columns if name != "topic"]
     return tuple(dict.fromkeys(found)) or ("offset",)
 

@@ -56,7 +56,7 @@ class LogPath:
 
     @classmethod
     def parse(cls, given: str | os.PathLike[str]) -> "LogPath":
-        """What a user gave; a relative path is that of this process."""
+        """Parse a user's path; a relative one is relative to this process."""
         text = os.fspath(given)
         uri = local_path(text) or text
         above, pattern = _split_pattern(uri)
@@ -69,7 +69,7 @@ class LogPath:
 
     @property
     def scheme(self) -> str:
-        """Of its file system; empty on this machine."""
+        """Scheme of the file system; empty on this machine."""
         return "" if self.local is not None else self.uri.partition(":")[0]
 
 
