@@ -1,4 +1,4 @@
-"""What a broker has and can do; requests to answers.
+"""The broker: requests to answers.
 
 `service.serve` runs a broker in the foreground; `service.Service` is one to start and stop.
 

@@ -1,4 +1,4 @@
-"""Which batches of a Produce request are of a transaction, and whether its coordinator admits them.
+"""Ask the coordinator whether it admits the transactional batches of a Produce request.
 
 The coordinator is asked before anything is appended. Requests of one producer over one connection
 wait for each other there, so that its batches reach the logs in the order of their sequences.
@@ -20,7 +20,7 @@ ADDS_PARTITIONS_SINCE: Final = 12
 
 
 class Transactions(Protocol):
-    """What a coordinator of transactions is asked before their batches are appended."""
+    """Questions to a coordinator of transactions before batches are appended."""
 
     async def admit(
         self,
@@ -35,7 +35,7 @@ class Transactions(Protocol):
 
 
 class Admitted(NamedTuple):
-    """What the coordinator has said of the batches of one request."""
+    """The coordinator's answers for the batches of one request."""
 
     producer_id: int
     """-1 where it was asked about none."""

@@ -294,7 +294,7 @@ class Broker:
 
     @property
     def transaction_version(self) -> int:
-        """See the store."""
+        """Finalised level of the feature `transaction.version`."""
         return self._store.transaction_version
 
     def endpoint(self, listener: Endpoint) -> Endpoint:

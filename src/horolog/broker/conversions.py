@@ -1,4 +1,4 @@
-"""Which clients make the broker convert records, so that operators see when none does (KIP-32).
+"""Report clients for which the broker converts records: operators see when none is left (KIP-32).
 
 Counted under the names of Kafka's metrics (`Traffic`), and logged: the first time and then at most
 once a minute for each client and topic. Conversions of formats count, in both

@@ -81,7 +81,7 @@ class Request(Generic[BodyT]):
         self._slice = None
 
     async def pause(self) -> None:
-        """As `checkpoint`, for work that is finished even if the client disconnects."""
+        """Yield like `checkpoint`, for work that is finished even if the client disconnects."""
         if self._slice is None:
             self._slice = TimeSlice(self.peer)
         await self._slice.pause()
@@ -144,7 +144,7 @@ def shortcut(key: ApiKey) -> Callable[[Shortcut], Shortcut]:
 
 
 def served() -> dict[ApiKey, Versions]:
-    """What ApiVersions answers: all handlers, in the versions that `wire` knows."""
+    """Return the answer of ApiVersions: all handlers, in the versions that `wire` knows."""
     return {key: SUPPORTED[key] for key in sorted(HANDLERS)}
 
 
@@ -241,7 +241,7 @@ class Dispatcher:
     def _begun(
         self, answering: Coroutine[Any, Any, Reply]
     ) -> "Reply | asyncio.Future[Reply | None]":
-        """What a shortcut's coroutine returns; its future where it has to wait."""
+        """Return the reply of a shortcut's coroutine, or its future where it has to wait."""
         try:
             awaited = answering.send(None)
         except StopIteration as done:

@@ -1,4 +1,4 @@
-"""What a Fetch request reads: records of one partition after another, up to its limits.
+"""Read a Fetch request's records, one partition after another, up to its limits.
 
 With horolog's flag in the isolation level a partition's append times follow its aborted
 transactions (docs/wire.md).
@@ -107,7 +107,7 @@ class FetchReading:
         return partitions
 
     def _converted(self, requested: RequestedPartition) -> FetchedPartition:
-        """As `_read_partition`, in a format that the client reads."""
+        """Read a partition in a format that the client understands."""
         partition = requested.partition
         if partition is None:
             assert requested.error is not None
@@ -138,7 +138,7 @@ class FetchReading:
         return error_code
 
     def read_nowait(self, some: Sequence[RequestedPartition]) -> list[FetchedPartition] | None:
-        """As `read`, on the event loop; None, and nothing is read, if that may block."""
+        """Read on the event loop; None, and nothing is read, if that may block."""
         if self.may_convert or self._with_append_times:
             return None
         if self._are_hot(some):

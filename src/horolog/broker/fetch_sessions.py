@@ -166,11 +166,11 @@ class SessionFetch:
 
     @property
     def session_id(self) -> int:
-        """Of the session."""
+        """Id of the session."""
         return self._session.id
 
     def news(self, found: Iterable[FetchedTopic]) -> Sequence[FetchedTopic]:
-        """What of a read the client does not know yet; from now on it does.
+        """Return the parts of a read that the client does not know yet, and count them as known.
 
         Raises:
             RequestRefused: meanwhile another fetch of this session was begun.
@@ -220,7 +220,7 @@ class FetchSessions:
 
     @property
     def ids(self) -> Iterable[int]:
-        """Of all sessions, that used least recently first."""
+        """Ids of all sessions, the one used least recently first."""
         return self._sessions.keys()
 
     def begin(self, version: int, request: FetchRequest, found: Iterable[FetchedTopic]) -> int:

@@ -321,7 +321,7 @@ class GroupCoordinator:
     def commit_now(
         self, group_id: str, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
     ) -> "Awaitable[None] | None":
-        """As `commit`: None if they can be fetched, else that is so once the result is awaited."""
+        """Commit; None if the offsets can be fetched now, otherwise once the result is awaited."""
         self.check_loaded(group_id)
         if not self._store.is_ready:
             return self._commit_later(group_id, by, offsets)

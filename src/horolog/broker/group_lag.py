@@ -222,7 +222,7 @@ def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) ->
 
 
 def unknown_lag(behind: Behind, paces: Paces, clock: LagClock) -> GroupPartitionLag:
-    """What can be said of a log that cannot be read."""
+    """Return the lag of a log that cannot be read."""
     return GroupPartitionLag(
         *behind.key,
         behind.committed,
@@ -255,7 +255,7 @@ def append_time_of(log: ReadableLog | LogView, offset: int) -> int | None:
 def deletions(
     view: LogView, first_unread: int, now_ms: int, config: TopicConfig | None = None
 ) -> list[SegmentRetention]:
-    """What retention does about the segments that hold unread records; see `retention_report`."""
+    """Report retention of the segments with unread records; see `retention_report`."""
     base_offset = segments_from(view.segments, first_unread)[0].base_offset
     return list(view.retention_report(now_ms, config, first_offset=base_offset))
 

@@ -27,7 +27,7 @@ from horolog.record.markers import TransactionEnd
 
 
 class GroupTransactions:
-    """See the module. For the event loop's thread only."""
+    """Offsets that are pending in transactions. Only the event loop's thread uses it."""
 
     def __init__(
         self,

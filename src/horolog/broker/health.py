@@ -1,4 +1,4 @@
-"""What is wrong with a broker that answers: what an operator has to look at.
+"""Problems of a running broker that an operator has to look at.
 
 offline            a partition whose log could not be read
 metadata-lost      the settings of `value` topics may be lost, because the metadata were gone or
@@ -115,7 +115,7 @@ def _wrong_with_disk(broker: Broker) -> Iterator[Wrong]:
 
 
 async def _not_followed(broker: Broker) -> list[Wrong]:
-    """What is not here of the cluster that is followed; the source alone if it cannot be asked."""
+    """List what is missing of the followed cluster; the source alone if it cannot be asked."""
     source, wrong = broker.shadow.source(), []
     error = None if source is None else source.error
     if source is not None and error is not None:

@@ -1,4 +1,4 @@
-"""What is not carried over between an Apache Kafka's log directory and horolog.
+"""State that is not carried over between an Apache Kafka's log directory and horolog.
 
 Kafka keeps committed offsets and cluster-wide settings in its internal topics, horolog in its
 metadata store, and neither reads the other's. Each start names what is at stake, in the log;
@@ -24,7 +24,7 @@ IsCommitted = Callable[[str, str, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What a Kafka has left in the log directory; without a Kafka nothing."""
+    """State that a Kafka has left in the log directory; empty without a Kafka."""
 
     metadata: ClusterMetadata = field(default_factory=lambda: ClusterMetadata({}, {}, {}, {}))
     offsets: KafkaOffsets = field(default_factory=lambda: KafkaOffsets({}, ()))
@@ -56,7 +56,7 @@ class LeftBehind:
         is_committed: IsCommitted,
         made_here: Mapping[str, Iterable[str]],
     ) -> Iterator[str]:
-        """What to say at a start, a sentence for each group and setting.
+        """Yield the warnings of a start, a sentence for each group and setting.
 
         Args:
             topics: those that are served.

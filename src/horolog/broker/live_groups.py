@@ -211,7 +211,7 @@ class LiveGroups:
     def answered(
         self, entry: GroupEntry, group: Group, waiter: "asyncio.Future[T]"
     ) -> "Decided[asyncio.Future[T]]":
-        """What a member has asked for, with the row that is to be stored before it is answered."""
+        """Return the answer to a member, with the row that is stored before it."""
         storing = group.take_storing()
         if storing is None:
             return Decided(waiter)
@@ -343,7 +343,7 @@ class LiveGroups:
 
 
 def _to_members(error: BaseException) -> ErrorCode:
-    """What members are told if their row is not in the log, as by Kafka."""
+    """Return the error for members whose row is not in the log, as Kafka does."""
     if isinstance(error, StorageFailed):
         return ErrorCode.not_coordinator
     if isinstance(error, HorologError) and code_for(error) is ErrorCode.coordinator_not_available:

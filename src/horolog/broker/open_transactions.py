@@ -1,4 +1,4 @@
-"""Which transactions are open in partitions, and which of them hang (KIP-664).
+"""List open transactions of partitions, and those of them that hang (KIP-664).
 
 Readers of committed records wait at the first of them. One hangs where no transactional id of the
 coordinator has an open transaction of its producer with the partition in it: no marker will come.
@@ -45,7 +45,9 @@ class FirstOpen(NamedTuple):
     log: ReadableLog
 
     def held_up(self) -> HeldUp:
-        """What consumers of committed records wait for; any thread may ask, the disk may be read.
+        """Describe what consumers of committed records wait for.
+
+        Any thread may ask; the disk may be read.
 
         Raises:
             StorageFailed: the disk refused.
@@ -68,7 +70,7 @@ class FirstOpen(NamedTuple):
 
 
 class OpenTransactions:
-    """See the module. For the event loop's thread only."""
+    """Open transactions of a broker's partitions. Only the event loop's thread uses it."""
 
     def __init__(self, topics: TopicRegistry, transactions: TransactionCoordinator) -> None:
         self._topics = topics

@@ -277,7 +277,7 @@ class _Opening:
             )
 
     def _follow_source(self) -> SourceRow | None:
-        """Which cluster is followed by the settings, and what it compacts; a change to store."""
+        """Return the cluster to follow by the settings, and what it compacts; a change to store."""
         stored = self.stored.source
         source = source_of(self.config, stored)
         self.stored = self.stored._replace(source=source)

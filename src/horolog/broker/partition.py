@@ -130,7 +130,7 @@ class Partition:
         return self.writes.run(call)
 
     def change(self, change: Callable[[Log], T]) -> "asyncio.Future[T]":
-        """As `run`, of a change to a log that follows; listeners hear of what it appends."""
+        """Run a change of a log that follows; listeners hear of what it appends."""
         return self.writes.run(lambda: change(self._log))
 
     @property

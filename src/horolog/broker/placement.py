@@ -1,4 +1,4 @@
-"""Who leads each topic: this broker, or the cluster that it follows (docs/following.md).
+"""Know who leads each topic: this broker, or the cluster that it follows (docs/following.md).
 
 A topic that another cluster leads has `Topic.followed`. `Placement` knows that cluster, what was
 promoted, and where the leaders are; it is asked by handlers, and changed by `Controller` in the

@@ -1,4 +1,4 @@
-"""Which client each idempotent producer is: by its producer id, the client id of its requests.
+"""Client ids of idempotent producers, by producer id.
 
 A log keeps producer ids alone (KIP-98). The broker learns the rest with the first batch that a
 producer appends to a partition since the log was opened, and forgets it when it stops.
@@ -31,5 +31,5 @@ class ProducerClients:
         self._clients[producer_id] = ProducerClient(producer_id, epoch, client_id)
 
     def find(self, producer_id: int) -> ProducerClient | None:
-        """Whose a producer is, if that is known."""
+        """Return the client of a producer, if known."""
         return self._clients.get(producer_id)

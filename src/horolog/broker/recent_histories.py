@@ -12,13 +12,13 @@ _MOST: Final = 4
 
 
 class RecentHistories:
-    """See the module. For the event loop's thread only."""
+    """Answers about group histories that were read lately. Only the event loop's thread uses it."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, AskGroupHistory], GroupHistory] = {}
 
     def following(self, group: str, ask: AskGroupHistory) -> GroupHistory | None:
-        """What an answer has from `ask.start` on; None if it has to be read.
+        """Return the answer from `ask.start` on; None if it has to be read.
 
         A question that begins at the first entry is about what the log has now.
         """

@@ -1,4 +1,4 @@
-"""What OffsetCommit and TxnOffsetCommit name: topics, partitions, and the offsets to commit."""
+"""Topics, partitions and offsets of OffsetCommit and TxnOffsetCommit."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -41,12 +41,12 @@ class NamedPartition(Protocol):
 
     @property
     def committed_leader_epoch(self) -> int:
-        """Of the last record read, or -1."""
+        """Leader epoch of the last record the consumer read; -1 if unknown."""
         ...
 
     @property
     def committed_metadata(self) -> str | None:
-        """What the client keeps with it."""
+        """Text that the client keeps with the offset."""
         ...
 
 

@@ -35,7 +35,7 @@ _MEMBER_BYTES: Final = 64  # for what making the answer of one costs
 
 
 class _Found(NamedTuple):
-    """What there is to say about a group, and about how large that is."""
+    """A description of a group, and its size."""
 
     group: GroupDescription | ErrorCode | None
     size: int

@@ -74,7 +74,7 @@ class _Asked(NamedTuple):
 def fetch(
     request: Request[FetchRequest], broker: Broker
 ) -> Reply | Coroutine[Any, Any, Reply | Apart]:
-    """What there is; at once if that is enough and in the page cache."""
+    """Answer with the available records; at once if they are enough and in the page cache."""
     body = request.body
     asked = _Asked(body.topics)
     if body.session_id or body.session_epoch != _NO_SESSION:
@@ -110,7 +110,7 @@ def fetch(
 
 
 def _of_session(request: Request[FetchRequest], broker: Broker) -> _Asked:
-    """What a fetch with a session id or epoch reads.
+    """Return what a fetch with a session id or epoch reads.
 
     Raises:
         RequestRefused: it is not the next one of a session.
@@ -150,7 +150,7 @@ def _answer(
 
 
 class _Seen(NamedTuple):
-    """What is known to be too little: the topics as they were found, and the bytes in them.
+    """A read that gave too little: the topics as they were found, and the bytes in them.
 
     The quiet partitions of a session have no news.
     """

@@ -69,7 +69,7 @@ class SpecialTimestamp(IntEnum):
 
 
 class Asked(NamedTuple):
-    """What a request says of all partitions of a topic."""
+    """The part of a request that all partitions of a topic share."""
 
     version: int
     isolation_level: int
@@ -212,7 +212,7 @@ def _found_at_once(
 def found_at_once(
     broker: Broker, asked: Asked, timestamps: Sequence[int], find: Callable[[], T]
 ) -> T | None:
-    """What `find` finds on the event loop; None if that may block or take long."""
+    """Run `find` on the event loop; None if it may block or take long."""
     searches = 0
     for timestamp in timestamps:
         if timestamp >= 0:

@@ -67,7 +67,7 @@ class Repeats:
 
 
 class Committed(NamedTuple):
-    """What a group has committed, and which partitions have no stable offset."""
+    """Committed offsets of a group, and its partitions without a stable offset."""
 
     rows: Mapping[TopicPartition, OffsetRow]
     unstable: frozenset[TopicPartition]

@@ -34,7 +34,7 @@ class RepeatedCommit:
     __slots__ = ("__weakref__", "_by", "_form", "_group_id", "_records", "_topics")
 
     def __init__(self, form: CommitForm, topics: list[Topic]) -> None:
-        """Of requests without metadata and expiry time, and the topics that they name."""
+        """Keep the form of requests without metadata and expiry time, and their topics."""
         request = form.request
         self._form = form
         self._topics = topics
