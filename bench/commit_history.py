@@ -79,7 +79,7 @@ def fill(
     base: Path, groups: list[str], commits: int, offsets: int, days: float, segment_bytes: int
 ) -> int:
     """A directory with this many commits; the bytes of their log."""
-    with horolog(directory=base) as side:
+    with horolog({"horolog.history.ms": str(7 * DAY_MS)}, base) as side:
         create_topic(side, TOPIC)
         with Client(side.bootstrap) as client:
             for group_id in groups:
@@ -154,7 +154,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="horolog-bench-") as directory:
             base = Path(directory)
             size = fill(base, groups, commits, given.offsets, given.days, given.segment_bytes)
-            with horolog(directory=base) as side:
+            with horolog({"horolog.history.ms": str(7 * DAY_MS)}, base) as side:
                 used = side.cpu_s()
                 seconds, longest_s = loading(side, groups)
                 used = side.cpu_s() - used

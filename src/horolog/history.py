@@ -124,3 +124,5 @@ class GroupHistory(NamedTuple):
     since: int | None = None
     """The offset before which the log was not read, as the last entries are behind it; None: it was
     read whole. `end` does not count what is before, nor is its damage known, nor what it lacks."""
+    is_off: bool = False
+    """Compaction removes superseded commits at once (`horolog.history.ms`)."""

@@ -5,7 +5,7 @@ from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.state_topics import StateTopic
 from horolog.client import ResourceType
-from horolog.errors import RequestRefused
+from horolog.errors import Misconfigured, RequestRefused
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.stamped import stamped_batch
@@ -85,42 +85,74 @@ def lag_of(broker: RunningBroker, name: str = CONSUMER_OFFSETS) -> str | None:
     return broker.service.broker.topics.named(name).overrides.get("min.compaction.lag.ms")
 
 
-def test_a_new_topic_of_groups_keeps_each_commit_for_a_week(broker: RunningBroker) -> None:
-    assert lag_of(broker) == "604800000"
+def alter_history(broker: RunningBroker, ms: int | None) -> None:
+    value = None if ms is None else str(ms)
+    broker.client.alter_configs({(ResourceType.BROKER, ""): {"horolog.history.ms": value}})
+
+
+def test_history_is_off_until_it_is_asked_for(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    assert lag_of(broker) is None
+    assert lag_of(broker, TRANSACTION_STATE) is None
+    alter_history(broker, 5000)
+    assert lag_of(broker) == "5000"
+    broker.restart()
+    alter_history(broker, 6000)
+    assert lag_of(broker) == "6000"
+    alter_history(broker, None)
+    assert lag_of(broker) is None
+
+
+def test_a_new_topic_of_groups_keeps_commits_as_long_as_the_broker_says(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker(horolog_history_ms="5000")
+    assert lag_of(broker) == "5000"
     assert lag_of(broker, TRANSACTION_STATE) is None
 
 
-@pytest.mark.parametrize("which", ["min", "max"])
-def test_a_topic_of_groups_has_the_lag_that_the_broker_was_given(
-    make_broker: MakeBroker, which: str
-) -> None:
-    broker = make_broker(**{f"log_cleaner_{which}_compaction_lag_ms": "1"})
-    assert lag_of(broker) is None
+def test_history_that_is_longer_than_any_lag_may_be_is_refused(make_broker: MakeBroker) -> None:
+    longest = {"log_cleaner_max_compaction_lag_ms": "5000"}
+    with pytest.raises(Misconfigured, match=r"horolog\.history\.ms is 5001, and must not be above"):
+        make_broker(horolog_history_ms="5001", **longest)
+    broker = make_broker(horolog_history_ms="5000", **longest)
+    assert lag_of(broker) == "5000"
+    with pytest.raises(RequestRefused, match=r"horolog\.history\.ms is 5001"):
+        alter_history(broker, 5001)
 
 
-def test_a_lag_that_is_set_stays_over_a_restart(broker: RunningBroker) -> None:
-    assert lag_of(broker) is not None
-    change = {(ResourceType.TOPIC, CONSUMER_OFFSETS): {"min.compaction.lag.ms": None}}
-    broker.client.alter_configs(change)
-    broker.restart()
-    assert lag_of(broker) is None
-
-
-@pytest.mark.parametrize("is_dynamic", [False, True])
-def test_a_broker_with_a_shorter_longest_lag_starts_and_keeps_the_week(
-    broker: RunningBroker, is_dynamic: bool
-) -> None:
-    assert lag_of(broker) is not None
-    name, text = "log.cleaner.max.compaction.lag.ms", "60000"
-    if is_dynamic:
-        broker.client.alter_configs({(ResourceType.BROKER, ""): {name: text}})
+def test_a_lag_that_is_set_by_hand_stays(make_broker: MakeBroker) -> None:
+    broker = make_broker(horolog_history_ms="5000")
+    assert lag_of(broker) == "5000"
+    for by_hand in ("7000", None):
+        change = {(ResourceType.TOPIC, CONSUMER_OFFSETS): {"min.compaction.lag.ms": by_hand}}
+        broker.client.alter_configs(change)
         broker.restart()
-    else:
-        broker.restart(log_cleaner_max_compaction_lag_ms=text)
-    its = broker.service.broker
-    config = its.settings.topic_config(its.topics.named(CONSUMER_OFFSETS).overrides)
-    assert config.min_compaction_lag_ms == 604800000
-    assert its.settings.topic_config().max_compaction_lag_ms == 60000
+        assert lag_of(broker) == by_hand
+        alter_history(broker, 5000)  # as it is
+        assert lag_of(broker) == by_hand
+    broker.client.alter_configs(
+        {(ResourceType.TOPIC, CONSUMER_OFFSETS): {"min.compaction.lag.ms": "7000"}}
+    )
+    alter_history(broker, 6000)
+    assert lag_of(broker) == "7000"
+
+
+def test_the_week_of_earlier_versions_stays_until_history_is_altered(broker: RunningBroker) -> None:
+    lag_of(broker)
+    week = {(ResourceType.TOPIC, CONSUMER_OFFSETS): {"min.compaction.lag.ms": "604800000"}}
+    broker.client.alter_configs(week)
+    broker.restart()
+    assert lag_of(broker) == "604800000"
+    alter_history(broker, 86_400_000)
+    assert lag_of(broker) == "86400000"
+
+
+def test_an_altered_history_that_cannot_be_stored_changes_nothing(broker: RunningBroker) -> None:
+    lag_of(broker)
+    with pytest.raises(RequestRefused):
+        alter_history(broker, -1)
+    assert lag_of(broker) is None
 
 
 @pytest.mark.parametrize("crash", [False, True])

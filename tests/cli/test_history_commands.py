@@ -122,6 +122,7 @@ def test_a_topic_that_never_was_is_said_to_be_unknown(broker: RunningBroker) -> 
         assert (found.code, found.lines[0]) == (1, "nothing is known of a topic none")
         found = ask(broker, "groups", "history", "none", offline=offline)
         assert (found.code, found.lines[0]) == (1, "nothing is known of a group none")
+        assert found.lines[1] == "history is off: set horolog.history.ms (docs/history.md)"
         found = ask(broker, "groups", "history", "none", "--at", "-1", offline=offline)
         assert found.lines[0] == "none had committed nothing at 1969-12-31T23:59:59.999Z"
 
@@ -151,6 +152,18 @@ def committed(found: Any) -> list[tuple[Any, ...]]:
         for each in found["events"]
         if each["topic"] is not None
     ]
+
+
+@pytest.mark.parametrize("name", ["horolog_history_ms", "log_cleaner_min_compaction_lag_ms"])
+def test_a_broker_that_keeps_history_does_not_say_it_is_off(
+    make_broker: MakeBroker, name: str
+) -> None:
+    broker = make_broker(**{name: "5000"})
+    assert "history is off" not in ask(broker, "groups", "history", "none").out
+    broker.create_topic("t")
+    commit(broker, "g", "t", 1)
+    assert ask(broker, "groups", "history", "g", "--json").json["is_off"] is False
+    assert "history is off" not in ask(broker, "groups", "history", "none").out
 
 
 def test_every_commit_of_a_group_has_its_time(broker: RunningBroker, clock: ManualClock) -> None:

@@ -206,3 +206,10 @@ def _segments(lab: Lab, topic: StateTopic) -> int:
 
     lab.broker.run(append())
     return len(lab.broker.log(topic.name).segments)
+
+
+@of_broker("horolog.history.ms", {"0": None, "60000": "60000"})
+def how_long_each_commit_is_kept(lab: Lab) -> str | None:
+    broker = lab.broker.service.broker
+    lab.broker.run(broker.offsets_topic.ready())
+    return broker.topics.named("__consumer_offsets").overrides.get("min.compaction.lag.ms")

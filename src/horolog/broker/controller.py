@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
@@ -37,8 +38,11 @@ from horolog.metadata.topics import (
     check_partition_increase,
     partitions_of_new_topic,
 )
-from horolog.storage.names import FOLLOWED_INTERNAL, TopicPartition
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL, TopicPartition
 from horolog.transactions.taking_over import Outcomes
+
+_LAG: Final = "min.compaction.lag.ms"
+_WEEK_MS: Final = "604800000"
 
 _LOG = logging.getLogger(__name__)
 
@@ -408,8 +412,14 @@ class Controller:
         self, after: Settings, cluster_wide: bool, validate_only: bool
     ) -> None:
         await self._check_topics(after)
+        history = self._live.config.horolog_history_ms, after.broker_config().horolog_history_ms
         if validate_only:
             return
+        commits = self._topics.find(CONSUMER_OFFSETS)
+        if commits is not None and not commits.adopted:
+            lagging = with_history(commits.overrides, *history)
+            if lagging != commits.overrides:  # first: a kill leaves what is wanted now
+                await self._put_settings(commits, lagging)
         if cluster_wide:
             resource, old, new = "", self._live.settings.dynamic_default, after.dynamic_default
         else:
@@ -434,6 +444,17 @@ class Controller:
             if overrides not in checked:
                 checked.add(overrides)
                 check_topic(after, topic.overrides, asked=False)
+
+
+def with_history(overrides: Mapping[str, str], before_ms: int, after_ms: int) -> Mapping[str, str]:
+    """Settings of `__consumer_offsets` once `horolog.history.ms` is altered.
+
+    A lag that was set by hand stays. A week is what development versions gave to every new topic.
+    """
+    if before_ms == after_ms or overrides.get(_LAG) not in (None, str(before_ms), _WEEK_MS):
+        return overrides
+    others = {name: value for name, value in overrides.items() if name != _LAG}
+    return {**others, _LAG: str(after_ms)} if after_ms else others
 
 
 def check_owned(topic: Topic) -> None:

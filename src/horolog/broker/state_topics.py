@@ -15,13 +15,13 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from horolog.broker.controller import Controller, NewTopic
+from horolog.broker.controller import Controller, NewTopic, with_history
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import Partitions
 from horolog.buffers import Buffer
-from horolog.clock import DAY_MS, Clock
-from horolog.config import LONG_MAX, topic_settings
+from horolog.clock import Clock
+from horolog.config import LONG_MAX
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.record.builder import Record
@@ -37,9 +37,6 @@ from horolog.storage.validation.validate import Prepared, trusted, trusted_plain
 
 _LOG = logging.getLogger(__name__)
 
-HISTORY_MS: Final = 7 * DAY_MS
-"""For so long every commit is kept, for questions about the past (docs/history.md)."""
-_SHORTEST_LAG, _LONGEST_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
 _OF_LATEST_VALUES: Final = frozenset({CONSUMER_OFFSETS})
 """Of these the latest value of a key counts, whether it can be read or not. In __transaction_state
 the last that can be read does; and its history is short, as it is compacted without a lag."""
@@ -47,22 +44,16 @@ _OWNER: Final = "coordinator"  # its batches are appended in the order of the ca
 
 
 def _consumer_offsets(live: LiveSettings) -> NewTopic:
-    """The topic of groups and committed offsets, as Kafka 4.3 makes it, with a week of history.
-
-    Where the broker has a lag of its own, it has that.
-    """
+    """The topic of groups and committed offsets, as Kafka 4.3 makes it."""
     overrides = {
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "segment.bytes": str(live.config.offsets_topic_segment_bytes),
     }
-    lags = (topic_settings()[name] for name in (_SHORTEST_LAG, _LONGEST_LAG))
-    if not any(next(live.settings.given_for_topic(lag, {}), None) for lag in lags):
-        overrides[_SHORTEST_LAG] = str(HISTORY_MS)
     return NewTopic(
         name=CONSUMER_OFFSETS,
         partitions=live.config.offsets_topic_num_partitions,
-        overrides=overrides,
+        overrides=with_history(overrides, 0, live.config.horolog_history_ms),
     )
 
 

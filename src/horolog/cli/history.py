@@ -118,13 +118,16 @@ def group_history(
     if as_json:
         events = [each._asdict() for each in found.events]
         total = found.end if found.since is None else None
-        show_json({"group": group, "at": at_ms, "events": events, **_plain(found, total)})
+        plain = {**_plain(found, total), "is_off": found.is_off}
+        show_json({"group": group, "at": at_ms, "events": events, **plain})
     elif found.events:
         _show_group(found.events, shown_zone)
     elif at_ms is None:
         echo(f"nothing is known of a group {group}")
     else:
         echo(f"{group} had committed nothing at {format_moment(at_ms, shown_zone)}")
+    if found.is_off and not (found.events or as_json):
+        echo("history is off: set horolog.history.ms (docs/history.md)")
     left_out = found.end - len(found.events) if found.since is None else None
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.events or at))
 

@@ -103,6 +103,7 @@ class BrokerConfig:
     horolog_follow_topics: str = ".*"
     horolog_group_max_bytes: int = 16 << 20
     horolog_groups_max_bytes: int = 128 << 20
+    horolog_history_ms: int = 0
     horolog_ignore_unknown_settings: bool = False
     horolog_max_batch_uncompressed_bytes: int = 1 << 30
     horolog_max_buffered_bytes: int = 512 << 20

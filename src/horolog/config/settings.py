@@ -261,6 +261,12 @@ class Settings:
             raise ValueError(
                 "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."
             )
+        longest_ms = self._broker_value("log.cleaner.max.compaction.lag.ms")
+        if values["horolog_history_ms"] > longest_ms:
+            raise ValueError(
+                f"horolog.history.ms is {values['horolog_history_ms']}, and must not be above "
+                f"log.cleaner.max.compaction.lag.ms ({longest_ms})"
+            )
         values["log_dir"] = self._log_dir()
         values["max_connections_per_ip_overrides"] = _connection_limits(
             self._broker_value("max.connections.per.ip.overrides") or ""

@@ -24,6 +24,7 @@ from horolog.groups.replay import Replay
 from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
 from horolog.metadata.commit_templates import CommitTemplates
 from horolog.metadata.group_file import REWRITTEN
+from horolog.metadata.image import BROKER, TOPIC
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.past import PastLog, answered, shortened
 from horolog.record.batch import BatchHeader, parse_header
@@ -88,7 +89,15 @@ def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> Group
     if since is not None and ask.since is None and len(found[0]) < ask.most:
         since = None  # the group's name was in other records as well
         found = answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end)
-    return GroupHistory(*found, since=since)
+    return GroupHistory(*found, since=since, is_off=_is_off(log_dir))
+
+
+def _is_off(log_dir: Path) -> bool:
+    """Whether the metadata gives `__consumer_offsets` no lag before it is compacted."""
+    image = MetadataLog.open(Files(read_only=True), str(log_dir), node_id=0).image
+    given = image.settings_of(TOPIC, names.CONSUMER_OFFSETS)
+    default = image.settings_of(BROKER, "").get("log.cleaner.min.compaction.lag.ms", "0")
+    return given.get("min.compaction.lag.ms", default) == "0"
 
 
 def _logs(files: Files, log_dir: str, group: str, topic: str | None) -> "Iterator[_GroupLog]":

@@ -6,6 +6,7 @@ from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, Topi
 from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
 from horolog.network.peer import Peer
+from horolog.storage.names import CONSUMER_OFFSETS
 
 
 async def show_topic_history(
@@ -36,9 +37,15 @@ async def show_group_history(
     """
     recent = broker.recent_histories
     kept = recent.following(group, ask)
+    topic = broker.topics.find(CONSUMER_OFFSETS)
+    overrides = None if topic is None else topic.overrides
+    keeps_ms = broker.settings.topic_config(overrides).min_compaction_lag_ms
+    if topic is None:
+        keeps_ms = keeps_ms or broker.config.horolog_history_ms
 
     def page() -> tuple[GroupHistory, GroupHistory]:
         found = read_group_history(broker.log_dir_path, group, ask) if kept is None else kept
+        found = found._replace(is_off=not keeps_ms)
         first = found.end - len(found.events)
         events, following = as_many_as_fit(iter(enumerate(found.events, first)), found.logs)
         return found, found._replace(events=events, next=following)
