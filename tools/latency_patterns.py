@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from horolog.config import Settings
-from horolog.storage.offline.simulation import Arrival, Outcome, Simulation
+from horolog.storage.offline.simulation import Arrival, Simulation, SimulationOutcome
 
 SEED: Final = 32
 START_MS: Final = 1_700_000_000_000
@@ -81,7 +81,7 @@ def settings(clock: str) -> dict[str, str]:
 class Measured(NamedTuple):
     """What a pattern does to a log that goes by one clock."""
 
-    outcome: Outcome
+    outcome: SimulationOutcome
     single: int
     """Segments of one record."""
 
@@ -154,7 +154,7 @@ def _spread(days: tuple[float, float] | None) -> float:
     return 0.0 if days is None else days[1] - days[0]
 
 
-def _longest(outcome: Outcome) -> float:
+def _longest(outcome: SimulationOutcome) -> float:
     """How many days the longest segment took records."""
     spans = [each.append_age_max_ms - each.append_age_min_ms for each in outcome.deletions]
     return max(spans, default=0) / DAY_MS

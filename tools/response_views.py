@@ -49,6 +49,9 @@ def annotation(seen: Seen, versions: int) -> str:
 def main() -> None:
     parts = [HEAD]
     names = ClassNames()
+    # A class name is unique in the package: a structure of a request keeps its short name.
+    for key in SUPPORTED:
+        names.of(views_of("request", key), None)
     for key in SUPPORTED:
         if key in BUILT_APART:
             continue

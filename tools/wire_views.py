@@ -53,12 +53,12 @@ class ClassNames:
     """Names of classes: that of the structure, with its API before it where another has it."""
 
     def __init__(self) -> None:
-        self._first: dict[str, ApiKey] = {}
+        self._first: dict[str, ApiKey | None] = {}
 
-    def of(self, views: dict[str, View], key: ApiKey) -> dict[str, str]:
+    def of(self, views: dict[str, View], key: ApiKey | None) -> dict[str, str]:
         """The class of each structure; the fields that hold one name its class from here on."""
         taken = {
-            name: name if self._first.setdefault(name, key) is key else key.title + name
+            name: name if self._first.setdefault(name, key) is key else f"{key.title}{name}"
             for name in views
         }
         for view in views.values():

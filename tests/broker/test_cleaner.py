@@ -14,7 +14,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from storelogs import records_in
 
 from horolog.broker.cleaner import RETRY_MS, Cleaner
-from horolog.broker.scheduling.pace import Pace
+from horolog.broker.scheduling.pace import ThreadPace
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
@@ -296,7 +296,7 @@ def test_threads_wait_until_their_bytes_fit_the_rate() -> None:
             self.waited += timeout or 0
             return self.is_set()
 
-    pace, stop = Pace(lambda: now), Stop()
+    pace, stop = ThreadPace(lambda: now), Stop()
     pace.wait(1000, lambda: 100.0, stop)
     assert stop.waited == pytest.approx(10.0)
     pace.wait(1000, lambda: 1e300, stop)

@@ -9,7 +9,7 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.scheduling.group_queue import Decided
+from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.groups.rows import GroupChange
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
@@ -77,7 +77,7 @@ async def without_topic(
     written: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     queue = broker.broker.groups._groups.entry(group).queue
     write, queue._write = queue._write, lambda changes: written
-    first = queue.run(lambda: Decided(None, GroupChange()), exclusive=True)
+    first = queue.run(lambda: GroupDecision(None, GroupChange()), exclusive=True)
     answer = client.dispatcher(frame, client.peer)
     assert isinstance(answer, asyncio.Future)
     await asyncio.sleep(0)

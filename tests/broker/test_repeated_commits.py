@@ -16,7 +16,7 @@ from patience import eventually
 from running_broker import RunningBroker, a_broker
 
 from horolog.broker.handlers.repeated_commits import RepeatedCommit
-from horolog.broker.scheduling.group_queue import Decided
+from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.errors import ErrorCode
 from horolog.groups.rows import GroupChange, OffsetRow, PendingRow
 from horolog.groups.values import Join, Protocol, Sync
@@ -247,7 +247,7 @@ def test_a_commit_waits_for_what_its_group_writes(broker: RunningBroker) -> None
         queue = broker.broker.groups._groups.entry("queued").queue
         written: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         write, queue._write = queue._write, lambda changes: written
-        first = queue.run(lambda: Decided(None, GroupChange()), exclusive=True)
+        first = queue.run(lambda: GroupDecision(None, GroupChange()), exclusive=True)
         reply: Any = client.dispatcher(with_offsets(asked, 8).frame(broker), client.peer)
         await asyncio.sleep(0)
         waited = not reply.done() and stored_now()[0] == 7

@@ -3,8 +3,8 @@
 import pytest
 
 from horolog.config import (
-    Change,
     Operation,
+    SettingChange,
     Settings,
     alter_broker,
     alter_topic,
@@ -16,40 +16,50 @@ SET, DELETE, APPEND, SUBTRACT = Operation
 
 
 def test_settings_are_set_and_deleted() -> None:
-    changes = [Change("segment.ms", SET, "5"), Change("retention.ms", DELETE, None)]
+    changes = [SettingChange("segment.ms", SET, "5"), SettingChange("retention.ms", DELETE, None)]
     after = alter_topic(Settings(), {"retention.ms": "9", "segment.bytes": "99"}, changes)
     assert after == {"segment.ms": "5", "segment.bytes": "99"}
 
 
 def test_lists_are_appended_to_and_subtracted_from() -> None:
     name = "leader.replication.throttled.replicas"
-    after = alter_topic(Settings(), {name: "1:1,2:2"}, [Change(name, APPEND, "2:2,3:3")])
+    after = alter_topic(Settings(), {name: "1:1,2:2"}, [SettingChange(name, APPEND, "2:2,3:3")])
     assert after == {name: "1:1,2:2,3:3"}
-    assert alter_topic(Settings(), after, [Change(name, SUBTRACT, "1:1,9:9")]) == {name: "2:2,3:3"}
+    assert alter_topic(Settings(), after, [SettingChange(name, SUBTRACT, "1:1,9:9")]) == {
+        name: "2:2,3:3"
+    }
 
 
 def test_a_list_starts_from_what_it_inherits() -> None:
-    change = Change("cleanup.policy", SUBTRACT, "delete")
+    change = SettingChange("cleanup.policy", SUBTRACT, "delete")
     assert alter_topic(Settings(), {}, [change]) == {"cleanup.policy": ""}
 
 
 @pytest.mark.parametrize(
     ("changes", "code", "complaint"),
     [
-        ([Change("segment.ms", SET, "x")], ErrorCode.invalid_config, "not a whole number"),
-        ([Change("nonsense", SET, "1")], ErrorCode.invalid_config, "Unknown topic config name"),
-        ([Change("segment.ms", APPEND, "1")], ErrorCode.invalid_config, "type is not LIST"),
-        ([Change("segment.ms", SET, None)], ErrorCode.invalid_request, "Null value"),
-        ([Change("cleanup.policy", APPEND, "keep")], ErrorCode.invalid_config, "compact, delete"),
+        ([SettingChange("segment.ms", SET, "x")], ErrorCode.invalid_config, "not a whole number"),
         (
-            [Change("segment.ms", SET, "1"), Change("segment.ms", DELETE, None)],
+            [SettingChange("nonsense", SET, "1")],
+            ErrorCode.invalid_config,
+            "Unknown topic config name",
+        ),
+        ([SettingChange("segment.ms", APPEND, "1")], ErrorCode.invalid_config, "type is not LIST"),
+        ([SettingChange("segment.ms", SET, None)], ErrorCode.invalid_request, "Null value"),
+        (
+            [SettingChange("cleanup.policy", APPEND, "keep")],
+            ErrorCode.invalid_config,
+            "compact, delete",
+        ),
+        (
+            [SettingChange("segment.ms", SET, "1"), SettingChange("segment.ms", DELETE, None)],
             ErrorCode.invalid_request,
             "duplicate config keys: segment.ms",
         ),
     ],
 )
 def test_a_topics_bad_change_is_refused(
-    changes: list[Change], code: ErrorCode, complaint: str
+    changes: list[SettingChange], code: ErrorCode, complaint: str
 ) -> None:
     with pytest.raises(RequestRefused, match=complaint) as refusal:
         alter_topic(Settings(), {}, changes)
@@ -63,13 +73,13 @@ def test_a_new_topics_settings_are_checked_as_a_whole() -> None:
 
 
 def test_broker_settings_change_for_one_or_for_all() -> None:
-    change = [Change("log.message.timestamp.after.max.ms", SET, "77")]
+    change = [SettingChange("log.message.timestamp.after.max.ms", SET, "77")]
     for_all = alter_broker(Settings(), change, cluster_wide=True)
     assert for_all.dynamic_default == {"log.message.timestamp.after.max.ms": "77"}
     assert for_all.topic_config().message_timestamp_after_max_ms == 77
     for_one = alter_broker(Settings(), change, cluster_wide=False)
     assert for_one.dynamic_broker == {"log.message.timestamp.after.max.ms": "77"}
-    undone = [Change("log.message.timestamp.after.max.ms", DELETE, None)]
+    undone = [SettingChange("log.message.timestamp.after.max.ms", DELETE, None)]
     assert alter_broker(for_all, undone, cluster_wide=True) == Settings()
 
 
@@ -86,20 +96,20 @@ def test_a_brokers_bad_change_is_refused(
     name: str, value: str, cluster_wide: bool, complaint: str
 ) -> None:
     with pytest.raises(RequestRefused, match=complaint) as refusal:
-        alter_broker(Settings(), [Change(name, SET, value)], cluster_wide=cluster_wide)
+        alter_broker(Settings(), [SettingChange(name, SET, value)], cluster_wide=cluster_wide)
     assert refusal.value.code is ErrorCode.invalid_request
 
 
 def test_an_unknown_broker_setting_is_refused() -> None:
     with pytest.raises(RequestRefused, match="Unknown broker config name"):
-        alter_broker(Settings(), [Change("nonsense", SET, "1")], cluster_wide=True)
+        alter_broker(Settings(), [SettingChange("nonsense", SET, "1")], cluster_wide=True)
 
 
 def test_a_whole_layer_is_replaced_by_the_older_request() -> None:
     before = Settings(dynamic_default={"message.max.bytes": "5"})
-    change = Change("log.roll.ms", SET, "6")
+    change = SettingChange("log.roll.ms", SET, "6")
     after = alter_broker(before, [change], cluster_wide=True, replaces=True)
     assert after.dynamic_default == {"log.roll.ms": "6"}
-    change = Change("num.partitions", SET, "6")
+    change = SettingChange("num.partitions", SET, "6")
     with pytest.raises(RequestRefused, match="Cannot update"):
         alter_broker(before, [change], cluster_wide=True, replaces=True)

@@ -4,9 +4,9 @@ import pytest
 
 from horolog.config import (
     DescribedSetting,
-    Kind,
+    SettingKind,
     Settings,
-    Source,
+    SettingSource,
     Synonym,
     describe_broker,
     describe_cluster,
@@ -24,27 +24,27 @@ def test_a_topics_value_names_its_source_and_the_values_it_overrides() -> None:
         static={"log.retention.hours": "5"}, dynamic_default={"log.retention.ms": "7"}
     )
     entry = one(describe_topic(settings, {"retention.ms": "9"}, ["retention.ms"]))
-    assert (entry.value, entry.source, entry.kind) == ("9", Source.TOPIC, Kind.LONG)
+    assert (entry.value, entry.source, entry.kind) == ("9", SettingSource.TOPIC, SettingKind.LONG)
     assert not entry.read_only
     assert not entry.is_default
     assert entry.synonyms == (
-        Synonym("retention.ms", "9", Source.TOPIC),
-        Synonym("log.retention.ms", "7", Source.DYNAMIC_DEFAULT_BROKER),
-        Synonym("log.retention.hours", "5", Source.STATIC_BROKER),
-        Synonym("log.retention.hours", "168", Source.DEFAULT),
+        Synonym("retention.ms", "9", SettingSource.TOPIC),
+        Synonym("log.retention.ms", "7", SettingSource.DYNAMIC_DEFAULT_BROKER),
+        Synonym("log.retention.hours", "5", SettingSource.STATIC_BROKER),
+        Synonym("log.retention.hours", "168", SettingSource.DEFAULT),
     )
 
 
 def test_an_inherited_value_is_shown_in_the_topics_own_unit() -> None:
     settings = Settings(static={"log.retention.hours": "5"})
     entry = one(describe_topic(settings, {}, ["retention.ms"]))
-    assert (entry.value, entry.source) == ("18000000", Source.STATIC_BROKER)
+    assert (entry.value, entry.source) == ("18000000", SettingSource.STATIC_BROKER)
 
 
 def test_a_bound_that_a_difference_decides_is_described_as_such() -> None:
     overrides = {"max.message.time.difference.ms": "5"}
     entry = one(describe_topic(Settings(), overrides, ["message.timestamp.after.max.ms"]))
-    assert (entry.value, entry.source) == ("5", Source.TOPIC)
+    assert (entry.value, entry.source) == ("5", SettingSource.TOPIC)
     assert entry.synonyms[0].name == "max.message.time.difference.ms"
 
 
@@ -63,14 +63,14 @@ def test_a_broker_shows_its_settings_and_hides_its_secrets() -> None:
     assert len(entries) > 300
     assert "zookeeper.connect" not in entries
     partitions = entries["num.partitions"]
-    assert (partitions.value, partitions.source) == ("3", Source.STATIC_BROKER)
+    assert (partitions.value, partitions.source) == ("3", SettingSource.STATIC_BROKER)
     assert partitions.read_only
     assert not entries["log.retention.ms"].read_only
     assert entries["log.retention.ms"].value is None
     password = entries["ssl.key.password"]
     assert password.sensitive
     assert password.value is None
-    assert password.synonyms == (Synonym("ssl.key.password", None, Source.STATIC_BROKER),)
+    assert password.synonyms == (Synonym("ssl.key.password", None, SettingSource.STATIC_BROKER),)
 
 
 def test_the_documentation_of_a_setting_describes_its_effect_here() -> None:
@@ -86,8 +86,8 @@ def test_the_cluster_shows_only_what_was_set_for_it() -> None:
     )
     shown = {entry.name: (entry.value, entry.source) for entry in describe_cluster(settings)}
     assert shown == {
-        "message.max.bytes": ("5", Source.DYNAMIC_DEFAULT_BROKER),
-        "min.insync.replicas": ("1", Source.DYNAMIC_DEFAULT_BROKER),
+        "message.max.bytes": ("5", SettingSource.DYNAMIC_DEFAULT_BROKER),
+        "min.insync.replicas": ("1", SettingSource.DYNAMIC_DEFAULT_BROKER),
     }, "a Kafka stores the second one when a cluster begins"
 
 
@@ -96,9 +96,9 @@ def test_min_insync_replicas_has_the_source_that_kafka_4_gives(static: str) -> N
     settings = Settings(static={"min.insync.replicas": static})
     for described in (describe_topic(settings, {}), describe_broker(settings)):
         (entry,) = [each for each in described if each.name == "min.insync.replicas"]
-        assert (entry.value, entry.source) == (static, Source.DYNAMIC_DEFAULT_BROKER)
+        assert (entry.value, entry.source) == (static, SettingSource.DYNAMIC_DEFAULT_BROKER)
     own = describe_topic(settings, {"min.insync.replicas": "3"}, ["min.insync.replicas"])
-    assert [(each.value, each.source) for each in own] == [("3", Source.TOPIC)]
+    assert [(each.value, each.source) for each in own] == [("3", SettingSource.TOPIC)]
 
 
 def test_settings_are_described_in_the_order_asked() -> None:

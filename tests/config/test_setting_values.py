@@ -5,27 +5,27 @@ import pytest
 from horolog.config import Settings
 from horolog.config.rules import rule_of
 from horolog.config.tables import broker_settings, topic_settings
-from horolog.config.values import Kind, Value, parse, to_text
+from horolog.config.values import SettingKind, Value, parse, to_text
 from horolog.errors import Misconfigured
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        (Kind.BOOLEAN, "TRUE", True),
-        (Kind.BOOLEAN, " false ", False),
-        (Kind.INT, "+5", 5),
-        (Kind.INT, "-2147483648", -(1 << 31)),
-        (Kind.LONG, " 9223372036854775807 ", (1 << 63) - 1),
-        (Kind.SHORT, "32767", 32767),
-        (Kind.DOUBLE, "1e-1", 0.1),
-        (Kind.LIST, "compact, delete", ("compact", "delete")),
-        (Kind.LIST, "", ()),
-        (Kind.STRING, " CreateTime ", "CreateTime"),
-        (Kind.PASSWORD, "x", "x"),
+        (SettingKind.BOOLEAN, "TRUE", True),
+        (SettingKind.BOOLEAN, " false ", False),
+        (SettingKind.INT, "+5", 5),
+        (SettingKind.INT, "-2147483648", -(1 << 31)),
+        (SettingKind.LONG, " 9223372036854775807 ", (1 << 63) - 1),
+        (SettingKind.SHORT, "32767", 32767),
+        (SettingKind.DOUBLE, "1e-1", 0.1),
+        (SettingKind.LIST, "compact, delete", ("compact", "delete")),
+        (SettingKind.LIST, "", ()),
+        (SettingKind.STRING, " CreateTime ", "CreateTime"),
+        (SettingKind.PASSWORD, "x", "x"),
     ],
 )
-def test_what_kafka_reads_is_read(kind: Kind, text: str, value: Value) -> None:
+def test_what_kafka_reads_is_read(kind: SettingKind, text: str, value: Value) -> None:
     assert parse(kind, text) == value
     assert parse(kind, to_text(value)) == value
 
@@ -33,22 +33,22 @@ def test_what_kafka_reads_is_read(kind: Kind, text: str, value: Value) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "complaint"),
     [
-        (Kind.BOOLEAN, "yes", "neither true nor false"),
-        (Kind.BOOLEAN, "", "neither true nor false"),
-        (Kind.INT, "", "not a whole number"),
-        (Kind.INT, "1e9", "not a whole number"),
-        (Kind.INT, "2_000", "not a whole number"),
-        (Kind.INT, "٣", "not a whole number"),
-        (Kind.INT, "1.0", "not a whole number"),
-        (Kind.INT, "2147483648", "beyond 32 bits"),
-        (Kind.LONG, "9223372036854775808", "beyond 64 bits"),
-        (Kind.LONG, "1" * 5000, "not a whole number"),
-        (Kind.SHORT, "32768", "beyond 16 bits"),
-        (Kind.DOUBLE, "abc", "not a number"),
-        (Kind.DOUBLE, "NaN", "not a finite number"),
+        (SettingKind.BOOLEAN, "yes", "neither true nor false"),
+        (SettingKind.BOOLEAN, "", "neither true nor false"),
+        (SettingKind.INT, "", "not a whole number"),
+        (SettingKind.INT, "1e9", "not a whole number"),
+        (SettingKind.INT, "2_000", "not a whole number"),
+        (SettingKind.INT, "٣", "not a whole number"),
+        (SettingKind.INT, "1.0", "not a whole number"),
+        (SettingKind.INT, "2147483648", "beyond 32 bits"),
+        (SettingKind.LONG, "9223372036854775808", "beyond 64 bits"),
+        (SettingKind.LONG, "1" * 5000, "not a whole number"),
+        (SettingKind.SHORT, "32768", "beyond 16 bits"),
+        (SettingKind.DOUBLE, "abc", "not a number"),
+        (SettingKind.DOUBLE, "NaN", "not a finite number"),
     ],
 )
-def test_what_kafka_does_not_read_is_refused(kind: Kind, text: str, complaint: str) -> None:
+def test_what_kafka_does_not_read_is_refused(kind: SettingKind, text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         parse(kind, text)
 

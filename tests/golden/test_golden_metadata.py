@@ -15,7 +15,7 @@ from horolog.metadata.image import BROKER, TOPIC
 from horolog.metadata.log import MetadataLog
 from horolog.record.batch import parse_header
 from horolog.record.values import read_values
-from horolog.schemas.declared import Shape
+from horolog.schemas.declared import RecordShape
 from horolog.schemas.metadata import BrokerChange, Record, decode, encode
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.files import Files
@@ -73,7 +73,7 @@ def plain(value: Any) -> Any:
 def fields_of(record: Record, version: int) -> list[Any]:
     return [
         plain(value)
-        for field, value in zip(Shape(type(record)).fields, record, strict=True)
+        for field, value in zip(RecordShape(type(record)).fields, record, strict=True)
         if field.since <= version and (field.tag is None or value != field.default)
     ]
 

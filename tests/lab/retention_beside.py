@@ -7,7 +7,7 @@ from running_broker import ANY_TIME, RunningBroker
 from horolog.clock import ManualClock
 from horolog.config import Settings
 from horolog.record.builder import Record, build_batch
-from horolog.storage.offline.simulation import Arrival, Outcome, Simulation
+from horolog.storage.offline.simulation import Arrival, Simulation, SimulationOutcome
 
 Deleted = tuple[int, int, int, str]
 """When, base offset, bytes and reason."""
@@ -22,7 +22,7 @@ def deleted_by_both(
     *,
     check_ms: int,
     rest_ms: int,
-) -> tuple[Outcome, list[Deleted]]:
+) -> tuple[SimulationOutcome, list[Deleted]]:
     """What a simulation finds, and what the broker deletes, of a topic with these settings.
 
     Args:
@@ -72,6 +72,6 @@ def deleted_by_both(
     return found, deleted
 
 
-def as_deleted(found: Outcome) -> list[Deleted]:
+def as_deleted(found: SimulationOutcome) -> list[Deleted]:
     """The deletions of a simulation."""
     return [(each.at_ms, each.base_offset, each.size, each.reason) for each in found.deletions]

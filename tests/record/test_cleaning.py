@@ -57,7 +57,7 @@ def staying(opened: cleaning.OpenedRecords, mask: list[int]) -> cleaning.Staying
     found, number = cleaning.StayingRecords(), 0
     for keys in cleaning.read_keys(opened, SECRET):
         keep = np.array(mask[number : number + len(keys.offsets)], np.uint8)
-        found.add(keys, cleaning.Verdict(keep, int(keep.sum()), 0, 0))
+        found.add(keys, cleaning.CleaningVerdict(keep, int(keep.sum()), 0, 0))
         number += len(keep)
     return found
 

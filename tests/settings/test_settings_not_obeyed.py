@@ -13,7 +13,7 @@ from settings_lab import WHOLE_CLUSTER, Lab
 
 from horolog.client import ResourceType
 from horolog.clock import HOUR_MS, MINUTE_MS
-from horolog.config import Kind, Setting, Settings, Status, broker_settings, topic_settings
+from horolog.config import Setting, SettingKind, Settings, Status, broker_settings, topic_settings
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.record.builder import Record, build_batch
 
@@ -32,10 +32,10 @@ def another_value(setting: Setting) -> str:
     default = setting.default or ""
     words = setting.rule.words.removeprefix("any of ") if setting.rule else ""
     choices = chain(
-        ["0.25"] if setting.kind is Kind.DOUBLE else [],
+        ["0.25"] if setting.kind is SettingKind.DOUBLE else [],
         words.removesuffix(", in any case").replace(" or ", ", ").split(", "),
         re.findall("[0-9]+", words),
-        ["true", "false"] if setting.kind is Kind.BOOLEAN else [],
+        ["true", "false"] if setting.kind is SettingKind.BOOLEAN else [],
         ["1", "2", "20000", "0:1", "SOMETHING"],
     )
     for choice in choices:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from horolog.spark import session
 from horolog.spark.source.log_source import LogSource
 from horolog.spark.write.sink import LogBatchWriter
-from horolog.spark.write.task import Attempt, TaskCommitMessage
+from horolog.spark.write.task import TaskAttempt, TaskCommitMessage
 
 ROWS = 2_000
 TASKS = 4
@@ -44,7 +44,7 @@ class KillingWriter(LogBatchWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         context = TaskContext.get()
         assert context is not None
-        attempt = Attempt.current()
+        attempt = TaskAttempt.current()
         fate = self.fate.get((attempt.partition, attempt.number))
 
         def rows() -> Iterator[pa.RecordBatch]:

@@ -243,10 +243,10 @@ def with_attempts(frame: Any) -> Any:
     """For each row what its task knows of itself."""
 
     def attempts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # by value
-        from horolog.spark.write.task import Attempt  # noqa: PLC0415 - in the task
+        from horolog.spark.write.task import TaskAttempt  # noqa: PLC0415 - in the task
 
         for batch in batches:
-            at = Attempt.current()
+            at = TaskAttempt.current()
             said = json.dumps([at.query_id, at.batch_id, at.partition, at.number])
             yield pa.RecordBatch.from_pydict({"value": [said] * batch.num_rows})
 

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
-from horolog.broker.scheduling.pace import Pace
+from horolog.broker.scheduling.pace import ThreadPace
 from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage.cleaning.choosing import Cleanable
@@ -47,7 +47,7 @@ class Uncleanable(NamedTuple):
     """By a monotonic clock; None where it is not tried again."""
 
 
-class Due(NamedTuple):
+class DuePartition(NamedTuple):
     """A partition that is worth cleaning, and what of it."""
 
     partition: Partition
@@ -61,7 +61,7 @@ class Cleaner:
         self._live = live
         self._clock = clock
         self._partitions = partitions
-        self.pace = Pace()
+        self.pace = ThreadPace()
         """Of all its threads, by `log.cleaner.io.max.bytes.per.second`."""
         self._executor: ThreadPoolExecutor | None = None  # made when there is something to clean
         self._busy: dict[Partition, asyncio.Future[None]] = {}  # set when the run has ended
@@ -159,7 +159,7 @@ class Cleaner:
                 return partition.name
         return None
 
-    async def _due(self) -> list[Due]:
+    async def _due(self) -> list[DuePartition]:
         compacted = [each for each in self._partitions.values() if each.is_compacted]
         self.looked_ms = self._clock.now_ms()
         if not compacted or self._is_stopped:
@@ -179,7 +179,7 @@ class Cleaner:
             elif found is not None:
                 self.found[partition] = found
                 if found.is_due(partition.log.config):
-                    due.append(Due(partition, found))
+                    due.append(DuePartition(partition, found))
         return due
 
     async def _clean(self, partition: Partition, chosen: Cleanable) -> None:

@@ -20,7 +20,7 @@ from horolog.broker.placement import Placement
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import (
-    Change,
+    SettingChange,
     Settings,
     alter_broker,
     alter_topic,
@@ -358,7 +358,7 @@ class Controller:
     # --- settings ---------------------------------------------------------------------
 
     async def alter_topic_settings(
-        self, topic: Topic, changes: Sequence[Change], *, replaces: bool, validate_only: bool
+        self, topic: Topic, changes: Sequence[SettingChange], *, replaces: bool, validate_only: bool
     ) -> None:
         """Change single settings of a topic, or replace all of its own."""
         async with self._lock:
@@ -399,7 +399,12 @@ class Controller:
             _LOG.warning("topic %s: %s", topic, sentence)
 
     async def alter_broker_settings(
-        self, changes: Sequence[Change], *, cluster_wide: bool, replaces: bool, validate_only: bool
+        self,
+        changes: Sequence[SettingChange],
+        *,
+        cluster_wide: bool,
+        replaces: bool,
+        validate_only: bool,
     ) -> None:
         """Change single dynamic settings of this broker, or of all brokers; or replace them all."""
         async with self._lock:

@@ -18,7 +18,7 @@ from typing import Final
 
 from horolog.broker.group_transactions import GroupTransactions
 from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
-from horolog.broker.scheduling.group_queue import Decided
+from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.state_loading import LoadedLog, StateLoading
 from horolog.buffers import Buffer
@@ -210,7 +210,7 @@ class GroupCoordinator:
         waiter = await entry.queue.run(partial(self._join, entry, join))
         return await waiter
 
-    def _join(self, entry: GroupEntry, join: Join) -> "Decided[asyncio.Future[Joined]]":
+    def _join(self, entry: GroupEntry, join: Join) -> "GroupDecision[asyncio.Future[Joined]]":
         group = entry.group
         if group is None:
             if join.member_id:
@@ -236,7 +236,7 @@ class GroupCoordinator:
         waiter = await entry.queue.run(partial(self._sync, entry, sync))
         return await waiter
 
-    def _sync(self, entry: GroupEntry, sync: Sync) -> "Decided[asyncio.Future[Synced]]":
+    def _sync(self, entry: GroupEntry, sync: Sync) -> "GroupDecision[asyncio.Future[Synced]]":
         group = entry.group
         if group is None:
             raise _no_member(sync.member_id)
@@ -292,13 +292,13 @@ class GroupCoordinator:
 
     def _leave(
         self, entry: GroupEntry, members: Sequence[tuple[str, str | None]]
-    ) -> "Decided[asyncio.Future[list[ErrorCode]]]":
+    ) -> "GroupDecision[asyncio.Future[list[ErrorCode]]]":
         group = entry.group
         if group is None:
             unknown: asyncio.Future[list[ErrorCode]] = self._loop.create_future()
             unknown.set_result([ErrorCode.unknown_member_id] * len(members))
-            return Decided(unknown)
-        return Decided(self._groups.asked(entry, group, partial(group.leave, members)))
+            return GroupDecision(unknown)
+        return GroupDecision(self._groups.asked(entry, group, partial(group.leave, members)))
 
     # --- offsets ----------------------------------------------------------------------
 
@@ -374,7 +374,7 @@ class GroupCoordinator:
 
     def _commit(
         self, entry: GroupEntry, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
-    ) -> Decided[None]:
+    ) -> GroupDecision[None]:
         if entry.group is not None:
             entry.group.check_commit(*by, self._groups.now_ms())
         elif by.generation >= 0:
@@ -383,7 +383,7 @@ class GroupCoordinator:
             )
         rows = offsets()
         if not rows:
-            return Decided(None)
+            return GroupDecision(None)
         new_row = entry.row() if entry.stored is None else None
 
         def apply() -> None:
@@ -394,7 +394,7 @@ class GroupCoordinator:
             self.offsets.put_all(entry.group_id, rows)
 
         groups = () if new_row is None else (new_row,)
-        return Decided(None, GroupChange(groups=groups, offsets=rows), apply)
+        return GroupDecision(None, GroupChange(groups=groups, offsets=rows), apply)
 
     async def replace_offset(self, before: OffsetRow, after: OffsetRow) -> None:
         """Replace a committed offset, if it is still as it was, whoever is a member of the group.
@@ -406,10 +406,10 @@ class GroupCoordinator:
         entry = self._groups.entry(before.group_id)
         await entry.queue.run(partial(self._replace, before, after))
 
-    def _replace(self, before: OffsetRow, after: OffsetRow) -> Decided[None]:
+    def _replace(self, before: OffsetRow, after: OffsetRow) -> GroupDecision[None]:
         if self.offsets.get(before.group_id, before.topic, before.partition) != before:
-            return Decided(None)
-        return Decided(None, GroupChange(offsets=[after]), partial(self.offsets.put, after))
+            return GroupDecision(None)
+        return GroupDecision(None, GroupChange(offsets=[after]), partial(self.offsets.put, after))
 
     async def delete_offsets(
         self, group_id: str, keys: Collection[TopicPartition]
@@ -427,7 +427,7 @@ class GroupCoordinator:
 
     def _delete_offsets(
         self, entry: GroupEntry, keys: Collection[TopicPartition]
-    ) -> Decided[frozenset[str]]:
+    ) -> GroupDecision[frozenset[str]]:
         group_id, group = entry.group_id, entry.group
         if group is None:
             raise _no_group(group_id)
@@ -439,9 +439,9 @@ class GroupCoordinator:
         )
         gone = [key for key in keys if key[0] not in subscribed and self.offsets.has(group_id, key)]
         if not gone:
-            return Decided(subscribed)
+            return GroupDecision(subscribed)
         change = GroupChange(dropped_offsets=[(group_id, *key) for key in gone])
-        return Decided(subscribed, change, partial(self.offsets.drop, group_id, gone))
+        return GroupDecision(subscribed, change, partial(self.offsets.drop, group_id, gone))
 
     # --- administration ---------------------------------------------------------------
 
@@ -472,14 +472,14 @@ class GroupCoordinator:
             raise _no_group(group_id)
         await entry.queue.run(partial(self._delete, entry), exclusive=True)
 
-    def _delete(self, entry: GroupEntry) -> Decided[None]:
+    def _delete(self, entry: GroupEntry) -> GroupDecision[None]:
         if entry.group is None:
             raise _no_group(entry.group_id)
         if entry.group.member_count:
             raise RequestRefused(
                 ErrorCode.non_empty_group, f"the group {entry.group_id!r} is not empty"
             )
-        return Decided(None, self._drop(entry.group_id), partial(self._groups.forget, entry))
+        return GroupDecision(None, self._drop(entry.group_id), partial(self._groups.forget, entry))
 
     def _drop(self, group_id: str) -> GroupChange:
         """Drop a group with its offsets."""
@@ -507,10 +507,10 @@ class GroupCoordinator:
                 with suppress(StorageFailed):
                     await dropped
 
-    def _drop_topic(self, group_id: str, topic: str) -> Decided[None]:
+    def _drop_topic(self, group_id: str, topic: str) -> GroupDecision[None]:
         gone = [(group_id, *key) for key in self.offsets.keys(group_id) if key[0] == topic]
         self.offsets.drop_topic(group_id, topic)
-        return Decided(None, GroupChange(dropped_offsets=gone) if gone else None)
+        return GroupDecision(None, GroupChange(dropped_offsets=gone) if gone else None)
 
     async def expire(self, retention_ms: int) -> int:
         """Expire offsets after `retention_ms`, and groups without any (KIP-211).
@@ -549,25 +549,25 @@ class GroupCoordinator:
 
     def _expire(
         self, entry: GroupEntry, now_ms: int, retention_ms: int
-    ) -> Decided[tuple[int, int]]:
+    ) -> GroupDecision[tuple[int, int]]:
         """Drop expired offsets, and the group if nothing remains; return their numbers.
 
         None expires while the group rebalances: its topics are not known (KAFKA-13636).
         """
         group_id, group = entry.group_id, entry.group
         if group is None or group.state not in (GroupState.EMPTY, GroupState.STABLE):
-            return Decided((0, 0))
+            return GroupDecision((0, 0))
         gone = self.offsets.expired(
             group_id, now_ms, retention_ms, entry.empty_since_ms, group.subscriptions
         )
         is_last = len(gone) == len(self.offsets.keys(group_id))
         if group.is_idle and is_last:
             forget = partial(self._groups.forget, entry)
-            return Decided((len(gone), 1), self._drop(group_id), forget)
+            return GroupDecision((len(gone), 1), self._drop(group_id), forget)
         if not gone:
-            return Decided((0, 0))
+            return GroupDecision((0, 0))
         change = GroupChange(dropped_offsets=[(group_id, *key) for key in gone])
-        return Decided((len(gone), 0), change, partial(self.offsets.drop, group_id, gone))
+        return GroupDecision((len(gone), 0), change, partial(self.offsets.drop, group_id, gone))
 
     def release_waiters(self) -> None:
         """Complete all waiting requests with COORDINATOR_NOT_AVAILABLE, for a stop."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups, written
-from horolog.broker.scheduling.group_queue import Decided
+from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import (
@@ -86,7 +86,7 @@ class GroupTransactions:
         producer: TransactionalProducer,
         offsets: Callable[[], Sequence[OffsetRow]],
         confirm: Callable[[], object],
-    ) -> Decided[None]:
+    ) -> GroupDecision[None]:
         confirm()
         if entry.group is not None:
             entry.group.check_transactional_commit(*by)
@@ -96,7 +96,7 @@ class GroupTransactions:
             )
         rows = offsets()
         if not rows:
-            return Decided(None)
+            return GroupDecision(None)
         pending = self._offsets.pending
         pending.check(rows)
 
@@ -106,7 +106,7 @@ class GroupTransactions:
             for row in rows:
                 pending.put(PendingRow(producer.id, row))
 
-        return Decided(None, GroupChange(offsets=rows, producer=producer), apply)
+        return GroupDecision(None, GroupChange(offsets=rows, producer=producer), apply)
 
     async def end(self, partition_index: int, ended: TransactionEnd) -> None:
         """Write the marker of a transaction to a partition of `__consumer_offsets`, and apply it.

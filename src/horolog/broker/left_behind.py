@@ -23,7 +23,7 @@ IsCommitted = Callable[[str, str, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class LeftBehind:
+class LeftByKafka:
     """State that a Kafka has left in the log directory; empty without a Kafka."""
 
     metadata: ClusterMetadata = field(default_factory=lambda: ClusterMetadata({}, {}, {}, {}))

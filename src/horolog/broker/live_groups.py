@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from horolog.broker.scheduling.group_queue import Decided, GroupQueue
+from horolog.broker.scheduling.group_queue import GroupDecision, GroupQueue
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
@@ -210,11 +210,11 @@ class LiveGroups:
 
     def answered(
         self, entry: GroupEntry, group: Group, waiter: "asyncio.Future[T]"
-    ) -> "Decided[asyncio.Future[T]]":
+    ) -> "GroupDecision[asyncio.Future[T]]":
         """Return the answer to a member, with the row that is stored before it."""
         storing = group.take_storing()
         if storing is None:
-            return Decided(waiter)
+            return GroupDecision(waiter)
 
         def apply() -> None:
             entry.note_stored(storing.row)
@@ -227,7 +227,7 @@ class LiveGroups:
                 _LOG.error("The members of %r are not stored", entry.group_id, exc_info=error)
             self.perform(entry, group, partial(group.not_stored, storing, _to_members(error)))
 
-        return Decided(waiter, GroupChange(groups=[storing.row]), apply, refused)
+        return GroupDecision(waiter, GroupChange(groups=[storing.row]), apply, refused)
 
     def perform(
         self, entry: GroupEntry, group: Group, decide: Callable[[int], list[Completed]]
@@ -272,11 +272,11 @@ class LiveGroups:
             return stored != entry.row()
         return stored.empty_since_ms is not None
 
-    def _note(self, entry: GroupEntry) -> Decided[None]:
+    def _note(self, entry: GroupEntry) -> GroupDecision[None]:
         if not self._is_to_be_noted(entry):
-            return Decided(None)
+            return GroupDecision(None)
         row = entry.row()
-        return Decided(None, GroupChange(groups=[row]), partial(entry.note_stored, row))
+        return GroupDecision(None, GroupChange(groups=[row]), partial(entry.note_stored, row))
 
     def _on_noted(self, entry: GroupEntry, written: "asyncio.Future[None]") -> None:
         entry.noting = False
@@ -302,11 +302,11 @@ class LiveGroups:
         entry.timer = None
         entry.queue.run(partial(self._tick, entry, group))
 
-    def _tick(self, entry: GroupEntry, group: Group) -> Decided[None]:
+    def _tick(self, entry: GroupEntry, group: Group) -> GroupDecision[None]:
         if entry.group is group:  # otherwise deleted while this was queued
             self.perform(entry, group, group.tick)
             self.drop_if_unused(entry)
-        return Decided(None)
+        return GroupDecision(None)
 
     def _cancel_timer(self, entry: GroupEntry) -> None:
         if entry.timer is not None:
@@ -351,5 +351,5 @@ def _to_members(error: BaseException) -> ErrorCode:
     return ErrorCode.unknown_server_error
 
 
-def _nothing_decided() -> Decided[None]:
-    return Decided(None)
+def _nothing_decided() -> GroupDecision[None]:
+    return GroupDecision(None)

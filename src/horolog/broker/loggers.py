@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from horolog.config import Change, DescribedSetting, Kind, Operation, Source
+from horolog.config import DescribedSetting, Operation, SettingChange, SettingKind, SettingSource
 from horolog.errors import ErrorCode, RequestRefused
 
 _ROOT: Final = "root"
@@ -31,11 +31,11 @@ def describe_loggers(names: Collection[str] | None) -> list[DescribedSetting]:
         DescribedSetting(
             name,
             _name_of(logger.getEffectiveLevel()),
-            Source.DYNAMIC_BROKER_LOGGER,
+            SettingSource.DYNAMIC_BROKER_LOGGER,
             read_only=False,
             sensitive=False,
             synonyms=(),
-            kind=Kind.STRING,
+            kind=SettingKind.STRING,
             documentation=f"The level of a logger: {', '.join(_LEVELS)}.",
         )
         for name, logger in sorted(_loggers().items())
@@ -43,7 +43,7 @@ def describe_loggers(names: Collection[str] | None) -> list[DescribedSetting]:
     ]
 
 
-def alter_loggers(changes: Sequence[Change], *, validate_only: bool) -> None:
+def alter_loggers(changes: Sequence[SettingChange], *, validate_only: bool) -> None:
     """Set levels, or delete them, so that those of their parents count; all or none.
 
     Raises:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from horolog.broker.adopted_settings import compacting, obeyed_settings
-from horolog.broker.left_behind import LeftBehind
+from horolog.broker.left_behind import LeftByKafka
 from horolog.broker.placement import source_of, undecided
 from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.broker.stored_settings import StoredSettings, read_stored_settings
@@ -69,7 +69,7 @@ class OpenedStorage:
     log_dir: LogDir
     topics: tuple[Topic, ...]
     """The topics to serve."""
-    left_behind: LeftBehind
+    left_behind: LeftByKafka
     """By an Apache Kafka that had this directory, or by the one that is followed."""
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class _Opening:
     """Topics that another cluster leads."""
     compacted: set[str] = field(default_factory=set)
     """By an Apache Kafka that had this directory."""
-    left_behind: LeftBehind = field(default_factory=LeftBehind)
+    left_behind: LeftByKafka = field(default_factory=LeftByKafka)
 
     @property
     def _reserved(self) -> frozenset[str]:
@@ -337,7 +337,7 @@ class _Opening:
         offsets = KafkaOffsets({}, ())
         if not self.store.is_own:
             offsets = read_consumer_offsets(files, self.path)
-        self.left_behind = LeftBehind(metadata, offsets, ignored)
+        self.left_behind = LeftByKafka(metadata, offsets, ignored)
 
     def _topic_config(self, topic: str) -> TopicConfig:
         config = self.settings.topic_config(self.overrides.get(topic))

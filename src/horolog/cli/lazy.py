@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
-class Entry(NamedTuple):
+class Lazy(NamedTuple):
     """A command's module and summary."""
 
     module: str
@@ -25,26 +25,26 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Entry("horolog.cli.serve", "Run a broker in the foreground."),
-    "topics": Entry("horolog.cli.topics", "List, create, describe, alter and delete topics."),
-    "produce": Entry("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
-    "consume": Entry("horolog.cli.consume", "Print records of a topic or files, or a time range."),
-    "replay": Entry("horolog.cli.replay", "Send records on, merged by time, at their pace."),
-    "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
-    "groups": Entry(
+    "serve": Lazy("horolog.cli.serve", "Run a broker in the foreground."),
+    "topics": Lazy("horolog.cli.topics", "List, create, describe, alter and delete topics."),
+    "produce": Lazy("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
+    "consume": Lazy("horolog.cli.consume", "Print records of a topic or files, or a time range."),
+    "replay": Lazy("horolog.cli.replay", "Send records on, merged by time, at their pace."),
+    "offsets": Lazy("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
+    "groups": Lazy(
         "horolog.cli.groups", "List and describe groups; what they committed, and when."
     ),
-    "lag": Entry("horolog.cli.lag", "Show how far groups are behind, in time, too."),
-    "report": Entry("horolog.cli.report", "Write a page on the times of topics, to be mailed."),
-    "retention": Entry(
+    "lag": Lazy("horolog.cli.lag", "Show how far groups are behind, in time, too."),
+    "report": Lazy("horolog.cli.report", "Write a page on the times of topics, to be mailed."),
+    "retention": Lazy(
         "horolog.cli.retention", "Explain why segments are still there, and when they go."
     ),
-    "health": Entry("horolog.cli.health", "Say what is wrong with a broker, for scripts too."),
-    "follow": Entry("horolog.cli.follow", "Follow another cluster, and see how far."),
-    "promote": Entry("horolog.cli.promote", "Have a broker lead what it has followed."),
-    "spark": Entry("horolog.cli.spark", "Run a job on Spark: audit, mirror, archive and others."),
-    "log": Entry("horolog.cli.log", "Inspect, verify and reindex log directories, offline."),
-    "demo": Entry("horolog.cli.demo", "Run an end-to-end demo on a git repository's history."),
+    "health": Lazy("horolog.cli.health", "Say what is wrong with a broker, for scripts too."),
+    "follow": Lazy("horolog.cli.follow", "Follow another cluster, and see how far."),
+    "promote": Lazy("horolog.cli.promote", "Have a broker lead what it has followed."),
+    "spark": Lazy("horolog.cli.spark", "Run a job on Spark: audit, mirror, archive and others."),
+    "log": Lazy("horolog.cli.log", "Inspect, verify and reindex log directories, offline."),
+    "demo": Lazy("horolog.cli.demo", "Run an end-to-end demo on a git repository's history."),
 }
 
 
@@ -56,7 +56,7 @@ _COMPLETION = ("install_completion", "show_completion")
 class LazyGroup(TyperGroup):
     """A command with commands; imports one when it runs."""
 
-    table: ClassVar[Mapping[str, Entry]] = COMMANDS
+    table: ClassVar[Mapping[str, Lazy]] = COMMANDS
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -114,7 +114,7 @@ def _without_extra(error: Exception, command: str) -> Exception:
     return missing_extra(error, f"this {command} command", extra) or error
 
 
-def load_command(name: str, table: Mapping[str, Entry] = COMMANDS) -> Any:
+def load_command(name: str, table: Mapping[str, Lazy] = COMMANDS) -> Any:
     """The command as typer runs it."""
     command = typer.main.get_command(import_module(table[name].module).app)
     command.name = name

@@ -29,7 +29,7 @@ from horolog.config import Settings, TopicConfig
 from horolog.errors import Misconfigured
 from horolog.sources.arrivals import ArrivalLog
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.simulation import Deletion, Outcome, Simulation
+from horolog.storage.offline.simulation import Deletion, Simulation, SimulationOutcome
 from horolog.storage.verify import find_target
 from horolog.times import format_time, parse_time
 
@@ -117,7 +117,7 @@ def _config(values: Mapping[str, str | None]) -> TopicConfig:
 
 def _run(
     log: ArrivalLog, configs: Mapping[str, TopicConfig], check_ms: int, until_ms: int, what: str
-) -> dict[TopicPartition, Outcome]:
+) -> dict[TopicPartition, SimulationOutcome]:
     outcomes, done = {}, 0
     with working(f"simulate {what}", "offsets") as work:
         for partition in log.partitions:
@@ -135,7 +135,7 @@ def _run(
     return outcomes
 
 
-def plain(outcomes: Mapping[TopicPartition, Outcome]) -> dict[str, Any]:
+def plain(outcomes: Mapping[TopicPartition, SimulationOutcome]) -> dict[str, Any]:
     """The sums of all partitions, and each of them; `deletions` in the order of time."""
     found = outcomes.values()
     deletions = [
@@ -169,7 +169,7 @@ def plain(outcomes: Mapping[TopicPartition, Outcome]) -> dict[str, Any]:
     }
 
 
-def _show(outcomes: Mapping[TopicPartition, Outcome], zone: tzinfo) -> None:
+def _show(outcomes: Mapping[TopicPartition, SimulationOutcome], zone: tzinfo) -> None:
     show_table(
         (
             *("partition", "records", "deleted", "within an hour"),

@@ -2,23 +2,21 @@
 
 import typer
 
-from horolog.cli.lazy import Entry, LazyGroup
+from horolog.cli.lazy import Lazy, LazyGroup
 
 JOBS = {
-    "audit": Entry("horolog.cli.jobs.audit", "Find wrong times, and bounds that refuse them."),
-    "latency": Entry("horolog.cli.jobs.latency", "Measure how long records take to the log."),
-    "index": Entry("horolog.cli.jobs.index", "Verify or rebuild indexes of many partitions."),
-    "convert": Entry("horolog.cli.jobs.convert", "Rewrite many partitions in another format."),
-    "reprocess": Entry("horolog.cli.jobs.reprocess", "Give the records since a time to a sink."),
-    "mirror": Entry(
-        "horolog.cli.jobs.mirror", "Mirror topics into another cluster or a directory."
-    ),
-    "compare": Entry("horolog.cli.jobs.compare", "Prove that two topics hold the same records."),
-    "failover": Entry("horolog.cli.jobs.failover", "Let groups continue in another cluster."),
-    "bootstrap": Entry("horolog.cli.jobs.bootstrap", "Load a table into a topic, with its times."),
-    "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
-    "restore": Entry("horolog.cli.jobs.restore", "Restore the logs of an archive."),
-    "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
+    "audit": Lazy("horolog.cli.jobs.audit", "Find wrong times, and bounds that refuse them."),
+    "latency": Lazy("horolog.cli.jobs.latency", "Measure how long records take to the log."),
+    "index": Lazy("horolog.cli.jobs.index", "Verify or rebuild indexes of many partitions."),
+    "convert": Lazy("horolog.cli.jobs.convert", "Rewrite many partitions in another format."),
+    "reprocess": Lazy("horolog.cli.jobs.reprocess", "Give the records since a time to a sink."),
+    "mirror": Lazy("horolog.cli.jobs.mirror", "Mirror topics into another cluster or a directory."),
+    "compare": Lazy("horolog.cli.jobs.compare", "Prove that two topics hold the same records."),
+    "failover": Lazy("horolog.cli.jobs.failover", "Let groups continue in another cluster."),
+    "bootstrap": Lazy("horolog.cli.jobs.bootstrap", "Load a table into a topic, with its times."),
+    "archive": Lazy("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
+    "restore": Lazy("horolog.cli.jobs.restore", "Restore the logs of an archive."),
+    "script": Lazy("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }
 
 

@@ -13,8 +13,8 @@ page        makes `docs/settings.md` of the tables
 """
 
 from horolog.config.alter import (
-    Change,
     Operation,
+    SettingChange,
     alter_broker,
     alter_topic,
     check_topic,
@@ -30,22 +30,22 @@ from horolog.config.describe import (
 from horolog.config.listeners import Endpoint, host_port
 from horolog.config.properties import parse_properties
 from horolog.config.setting import Setting, Status, UpdateMode
-from horolog.config.settings import Settings, Source
+from horolog.config.settings import Settings, SettingSource
 from horolog.config.tables import broker_settings, topic_settings
 from horolog.config.topic import LONG_MAX, TopicConfig
-from horolog.config.values import Kind
+from horolog.config.values import SettingKind
 
 __all__ = [
     "LONG_MAX",
     "BrokerConfig",
-    "Change",
     "DescribedSetting",
     "Endpoint",
-    "Kind",
     "Operation",
     "Setting",
+    "SettingChange",
+    "SettingKind",
+    "SettingSource",
     "Settings",
-    "Source",
     "Status",
     "Synonym",
     "TopicConfig",

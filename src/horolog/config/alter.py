@@ -14,7 +14,7 @@ from horolog.config.setting import Setting, UpdateMode
 from horolog.config.settings import Settings
 from horolog.config.tables import broker_setting, topic_setting
 from horolog.config.topic import TopicConfig
-from horolog.config.values import Kind
+from horolog.config.values import SettingKind
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 
 
@@ -27,7 +27,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-class Change(NamedTuple):
+class SettingChange(NamedTuple):
     """One change of a setting; `value` is ignored for DELETE."""
 
     name: str
@@ -50,7 +50,7 @@ def check_topic(
 
 
 def alter_topic(
-    settings: Settings, overrides: Mapping[str, str], changes: Sequence[Change]
+    settings: Settings, overrides: Mapping[str, str], changes: Sequence[SettingChange]
 ) -> dict[str, str]:
     """The topic's overrides after `changes`, validated as a whole."""
     _refuse_doubles(changes)
@@ -67,7 +67,11 @@ def alter_topic(
 
 
 def alter_broker(
-    settings: Settings, changes: Sequence[Change], *, cluster_wide: bool, replaces: bool = False
+    settings: Settings,
+    changes: Sequence[SettingChange],
+    *,
+    cluster_wide: bool,
+    replaces: bool = False,
 ) -> Settings:
     """The settings after `changes` to this broker's dynamic configuration, or the cluster's.
 
@@ -120,7 +124,7 @@ def _effective(settings: Settings, setting: Setting, overrides: Mapping[str, str
 
 
 def _apply(
-    layer: dict[str, str], change: Change, setting: Setting | None, current: str | None
+    layer: dict[str, str], change: SettingChange, setting: Setting | None, current: str | None
 ) -> None:
     if change.operation == Operation.DELETE:
         layer.pop(change.name, None)
@@ -129,7 +133,7 @@ def _apply(
     if change.operation == Operation.SET:
         layer[change.name] = value
         return
-    if setting is None or setting.kind is not Kind.LIST:
+    if setting is None or setting.kind is not SettingKind.LIST:
         raise RequestRefused(
             ErrorCode.invalid_config,
             f"Can't {change.operation.name} to key {change.name} because its type is not LIST.",
@@ -143,7 +147,7 @@ def _apply(
     layer[change.name] = ",".join(parts)
 
 
-def _refuse_doubles(changes: Sequence[Change]) -> None:
+def _refuse_doubles(changes: Sequence[SettingChange]) -> None:
     names = Counter(change.name for change in changes)
     doubles = sorted(name for name, count in names.items() if count > 1)
     if doubles:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from horolog.config.setting import Setting, Status, UpdateMode
-from horolog.config.settings import Given, Settings, Source
+from horolog.config.settings import Given, Settings, SettingSource
 from horolog.config.tables import broker_settings, topic_settings
-from horolog.config.values import Kind, Value, to_text
+from horolog.config.values import SettingKind, Value, to_text
 
 _MIN_IN_SYNC: Final = "min.insync.replicas"
 
@@ -17,7 +17,7 @@ class Synonym(NamedTuple):
 
     name: str
     value: str | None
-    source: Source
+    source: SettingSource
 
 
 class DescribedSetting(NamedTuple):
@@ -25,17 +25,17 @@ class DescribedSetting(NamedTuple):
 
     name: str
     value: str | None
-    source: Source
+    source: SettingSource
     read_only: bool
     sensitive: bool
     synonyms: tuple[Synonym, ...]
-    kind: Kind
+    kind: SettingKind
     documentation: str
 
     @property
     def is_default(self) -> bool:
         """Whether the value is the default (the only source in responses before version 1)."""
-        return self.source is Source.DEFAULT
+        return self.source is SettingSource.DEFAULT
 
 
 def describe_topic(
@@ -123,7 +123,7 @@ def _entry(
     return DescribedSetting(
         name=setting.name,
         value=None if setting.sensitive else value,
-        source=given[0][0].source if given else Source.DEFAULT,
+        source=given[0][0].source if given else SettingSource.DEFAULT,
         read_only=read_only,
         sensitive=setting.sensitive,
         synonyms=named + defaults,
@@ -140,4 +140,4 @@ def _topic_defaults(setting: Setting) -> tuple[Synonym, ...]:
 def _broker_defaults(setting: Setting) -> tuple[Synonym, ...]:
     if setting.default is None or setting.sensitive:
         return ()
-    return (Synonym(setting.name, setting.default, Source.DEFAULT),)
+    return (Synonym(setting.name, setting.default, SettingSource.DEFAULT),)

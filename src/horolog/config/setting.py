@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from horolog.config.rules import ValueRule
-from horolog.config.values import Kind, Value, parse
+from horolog.config.values import SettingKind, Value, parse
 
 
 class Status(Enum):
@@ -43,7 +43,7 @@ class Setting:
     """
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: str | None
     rule: ValueRule | None
     doc: str
@@ -68,7 +68,7 @@ class Setting:
     @property
     def sensitive(self) -> bool:
         """Whether its value is never shown."""
-        return self.kind is Kind.PASSWORD
+        return self.kind is SettingKind.PASSWORD
 
     @property
     def allowed(self) -> str:

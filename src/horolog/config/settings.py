@@ -39,7 +39,7 @@ _SHORTEST_LAG, _LONGEST_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
 _LEAST_KEY_MAP_BYTES = 1 << 20
 
 
-class Source(IntEnum):
+class SettingSource(IntEnum):
     """The source of a value; the numbers are those of a DescribeConfigs response (KIP-226)."""
 
     TOPIC = 1
@@ -53,7 +53,7 @@ class Source(IntEnum):
 class Given(NamedTuple):
     """A value as given: its source, name and text."""
 
-    source: Source
+    source: SettingSource
     name: str
     text: str
 
@@ -140,7 +140,7 @@ class Settings:
         for name in (setting.name, *setting.aliases):
             if name in overrides:
                 text = overrides[name]
-                yield Given(Source.TOPIC, name, text), setting.read(text, name)
+                yield Given(SettingSource.TOPIC, name, text), setting.read(text, name)
         for source, layer in self._layers():
             for fallback in map(broker_setting, setting.falls_back_to):
                 for name in (fallback.name, *fallback.aliases):
@@ -169,12 +169,12 @@ class Settings:
             return None
         return next(self.given_for_topic(topic_settings()[_DIFFERENCE], overrides), None)
 
-    def _layers(self) -> Iterator[tuple[Source, Mapping[str, str]]]:
+    def _layers(self) -> Iterator[tuple[SettingSource, Mapping[str, str]]]:
         if self.dynamic_broker:
-            yield Source.DYNAMIC_BROKER, self.dynamic_broker
+            yield SettingSource.DYNAMIC_BROKER, self.dynamic_broker
         if self.dynamic_default:
-            yield Source.DYNAMIC_DEFAULT_BROKER, self.dynamic_default
-        yield Source.STATIC_BROKER, self.static
+            yield SettingSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_default
+        yield SettingSource.STATIC_BROKER, self.static
 
     def _topic_value(self, setting: Setting, overrides: Mapping[str, str]) -> Value | None:
         if difference := self.bound_from_difference(setting, overrides):
@@ -197,10 +197,10 @@ class Settings:
         given = [
             (each.source, str(value)) for each, value in self.given_for_topic(setting, overrides)
         ]
-        for source, release in (*given, (Source.DEFAULT, setting.default or "")):
+        for source, release in (*given, (SettingSource.DEFAULT, setting.default or "")):
             if record_format_of(release) <= newest:
                 return record_format_of(release)
-            if source is not Source.TOPIC:
+            if source is not SettingSource.TOPIC:
                 raise ValueError(
                     f"log.{_FORMAT}={release} stores format v{record_format_of(release)}, for "
                     f"which {_PROTOCOL}={protocol} is too old: set the first as low as the second"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from horolog.config.rules import rule_of
 from horolog.config.setting import Setting, Status, UpdateMode
-from horolog.config.values import Kind
+from horolog.config.values import SettingKind
 
 # Older names; KIP-32 has the first three, for topics and brokers alike.
 _ALIASES = {
@@ -91,7 +91,7 @@ def _read_row(line: str, status: Status, why: str, *, of_topics: bool) -> Settin
     kind, _, mark = kind.partition(", ")
     return Setting(
         name=name,
-        kind=Kind[kind.upper()],
+        kind=SettingKind[kind.upper()],
         default="" if default == _EMPTY else default or None,
         rule=rule_of(words),
         doc=doc,

@@ -10,7 +10,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _BITS = {"INT": 32, "SHORT": 16, "LONG": 64}
 
 
-class Kind(IntEnum):
+class SettingKind(IntEnum):
     """A setting's type; the numbers are those of a DescribeConfigs response (KIP-569)."""
 
     BOOLEAN = 1
@@ -24,17 +24,17 @@ class Kind(IntEnum):
     PASSWORD = 9
 
 
-def parse(kind: Kind, text: str) -> Value:
+def parse(kind: SettingKind, text: str) -> Value:
     """Parse a value; `ValueError` with a short reason, such as "not a whole number"."""
     text = text.strip()
     match kind:
-        case Kind.BOOLEAN:
+        case SettingKind.BOOLEAN:
             return _parse_boolean(text)
-        case Kind.INT | Kind.SHORT | Kind.LONG:
+        case SettingKind.INT | SettingKind.SHORT | SettingKind.LONG:
             return _parse_whole(kind, text)
-        case Kind.DOUBLE:
+        case SettingKind.DOUBLE:
             return _parse_double(text)
-        case Kind.LIST:
+        case SettingKind.LIST:
             return tuple(part.strip() for part in text.split(",")) if text else ()
         case _:
             return text
@@ -60,7 +60,7 @@ def _parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _parse_whole(kind: Kind, text: str) -> int:
+def _parse_whole(kind: SettingKind, text: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(text):
         raise ValueError("not a whole number")
     number, limit = int(text), 1 << (_BITS[kind.name] - 1)

@@ -41,12 +41,12 @@ from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 __all__ = [
+    "CleaningVerdict",
     "Keys",
     "OpenedRecords",
     "SmallBatches",
     "SmallWritten",
     "StayingRecords",
-    "Verdict",
     "all_stay",
     "emptied",
     "join_keys",
@@ -136,7 +136,7 @@ class OpenedRecords:
         return self._again() if unread is None else unread
 
 
-class Verdict(NamedTuple):
+class CleaningVerdict(NamedTuple):
     """Which of some records stay."""
 
     keep: Mask
@@ -206,10 +206,10 @@ def join_keys(some: Iterable[Keys]) -> Keys:
     return Keys(*map(np.concatenate, columns)) if found else _NO_KEYS
 
 
-def all_stay(keys: Keys) -> Verdict:
+def all_stay(keys: Keys) -> CleaningVerdict:
     """The verdict that each of some records stays, without a look at what they are."""
     count = len(keys.offsets)
-    return Verdict(np.ones(count, np.uint8), count, 0, 0)
+    return CleaningVerdict(np.ones(count, np.uint8), count, 0, 0)
 
 
 class StayingRecords:
@@ -227,7 +227,7 @@ class StayingRecords:
         self._bytes: list[Mask] = []
         self._rest = np.empty(0, np.uint8)
 
-    def add(self, keys: Keys, verdict: Verdict) -> None:
+    def add(self, keys: Keys, verdict: CleaningVerdict) -> None:
         """Add the next records."""
         if verdict.kept and not self.kept:
             self.first_offset = int(keys.offsets[int(np.argmax(verdict.keep))])
@@ -445,7 +445,7 @@ def judge(
     *,
     keeps_tombstones: bool,
     keeps_keyless: bool = False,
-) -> Verdict:
+) -> CleaningVerdict:
     """Which records stay.
 
     Args:
@@ -464,7 +464,7 @@ def judge(
         cleaning_twins.judge(table, state, *keys, keep)
     else:
         kernels.judge(table, np.frombuffer(state, np.int64), *keys, keep)
-    return Verdict(
+    return CleaningVerdict(
         keep,
         state[layout.JUDGE_KEPT],
         state[layout.JUDGE_TOMBSTONES],

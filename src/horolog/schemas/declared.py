@@ -102,7 +102,7 @@ class _Field(NamedTuple):
     default: Any
 
 
-class Shape:
+class RecordShape:
     """How the fields of one class are read and written."""
 
     def __init__(self, record: type[Any]) -> None:
@@ -179,5 +179,5 @@ def _default(value: Any, _: Fields) -> Any:
 
 def struct_of(record: type[Any]) -> Kind:
     """An array of structs, which are declared as records are."""
-    shape = Shape(record)
+    shape = RecordShape(record)
     return _array_of(Kind(partial(shape.read, 0), lambda to, value: shape.write(0, value, to)))

@@ -32,7 +32,7 @@ from horolog.schemas.declared import (
     NullableIds,
     NullableInt32s,
     NullableText,
-    Shape,
+    RecordShape,
     Since,
     Tag,
     Text,
@@ -379,7 +379,9 @@ _TYPES: Final[dict[int, tuple[type[Any], tuple[int, ...]]]] = {
     27: (RegisterController, ()),
     28: (ClearElr, ()),
 }
-_SHAPES = {number: (Shape(record), len(levels)) for number, (record, levels) in _TYPES.items()}
+_SHAPES = {
+    number: (RecordShape(record), len(levels)) for number, (record, levels) in _TYPES.items()
+}
 _NUMBERS = {record: (number, levels) for number, (record, levels) in _TYPES.items()}
 
 # A partition with one replica and no tagged fields: most of what a single node reads.

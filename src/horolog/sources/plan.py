@@ -186,7 +186,7 @@ def _task_count(total: int, task_weight: int, cores: int, min_tasks: int | None)
     return tasks if min_tasks is None else max(tasks, min_tasks)
 
 
-class _Cut(NamedTuple):
+class _PlanCut(NamedTuple):
     """Where a task begins: at an offset of the stretch at this place."""
 
     place: int
@@ -197,32 +197,32 @@ def _cut(stretches: Sequence[_Stretch], tasks: int) -> list[tuple[_Stretch, ...]
     """Equal shares of the line that the stretches form."""
     ends = list(accumulate(stretch.weight for stretch in stretches))
     share = ends[-1] / tasks
-    cuts = [_Cut(0, stretches[0].start)]
+    cuts = [_PlanCut(0, stretches[0].start)]
     for number in range(1, tasks):
         cut = _nearest_cut(stretches, ends, number * share, _SNAP * share)
         if cut > cuts[-1] and cut.place < len(stretches):
             cuts.append(cut)
-    cuts.append(_Cut(len(stretches), 0))
+    cuts.append(_PlanCut(len(stretches), 0))
     return [tuple(_between(stretches, first, last)) for first, last in pairwise(cuts)]
 
 
 def _nearest_cut(
     stretches: Sequence[_Stretch], ends: Sequence[int], target: float, snap: float
-) -> _Cut:
+) -> _PlanCut:
     place = min(bisect_right(ends, target), len(ends) - 1)
     stretch = stretches[place]
     begin = ends[place] - stretch.weight
     fraction = (target - begin) / max(stretch.weight, 1)
     offset = stretch.start + round(fraction * (stretch.end - stretch.start))
     if target - begin <= snap:
-        return _Cut(place, stretch.start)
+        return _PlanCut(place, stretch.start)
     if ends[place] - target <= snap or offset >= stretch.end:
         following = stretches[place + 1].start if place + 1 < len(stretches) else 0
-        return _Cut(place + 1, following)
-    return _Cut(place, offset)
+        return _PlanCut(place + 1, following)
+    return _PlanCut(place, offset)
 
 
-def _between(stretches: Sequence[_Stretch], first: _Cut, last: _Cut) -> Iterator[_Stretch]:
+def _between(stretches: Sequence[_Stretch], first: _PlanCut, last: _PlanCut) -> Iterator[_Stretch]:
     for index in range(first.place, min(last.place + 1, len(stretches))):
         stretch = stretches[index]
         start = first.offset if index == first.place else stretch.start

@@ -29,7 +29,7 @@ class Declared(NamedTuple):
     default: Any
 
 
-class _Field:
+class _DeclaredField:
     """For `dataclasses.field`."""
 
     def __init__(self, *, metadata: Mapping[str, Any], default: Any = MISSING) -> None:
@@ -52,7 +52,7 @@ class _Imported:
     """For whatever module a declaration imports names from."""
 
     ClassVar = ClassVar
-    field = _Field
+    field = _DeclaredField
 
     @staticmethod
     def dataclass(**_: bool) -> Callable[[type[Any]], type[Any]]:
@@ -100,7 +100,7 @@ def declared_fields(structure: type[Any]) -> Iterator[Declared]:
         if ClassVar in (annotation, get_origin(annotation)):
             continue
         field = vars(structure).get(name, MISSING)
-        if not isinstance(field, _Field):
-            field = _Field(metadata={}, default=field)
+        if not isinstance(field, _DeclaredField):
+            field = _DeclaredField(metadata={}, default=field)
         default = int(field.default) if isinstance(field.default, _Type) else field.default
         yield Declared(name, annotation, field.metadata, default)

@@ -52,7 +52,7 @@ _BY_ID: Final = 10
 _ID_SIZE: Final = 16
 
 
-class _Form(NamedTuple):
+class _RequestForm(NamedTuple):
     """How partitions follow one another in the request and in the answer."""
 
     fields: Struct
@@ -72,10 +72,10 @@ class _Form(NamedTuple):
 _PLAIN: Final = Struct(">iqh")
 _PLAIN_V6: Final = Struct(">iqih")
 _LENGTHS: Final = frozenset((-1, 0))
-_V2: Final = _Form(_PLAIN, _PLAIN, _LENGTHS, Struct(">ii"), Struct(">ih"), b"")
+_V2: Final = _RequestForm(_PLAIN, _PLAIN, _LENGTHS, Struct(">ii"), Struct(">ih"), b"")
 _V3: Final = _V2._replace(answer=Struct(">ii4x"))  # with the throttle time
 _V6: Final = _V3._replace(fields=_PLAIN_V6, plain=_PLAIN_V6)
-_V8: Final = _Form(
+_V8: Final = _RequestForm(
     Struct(">iqiB"), Struct(">iqiBB"), frozenset((0, 1)), Struct(">ii5x"), Struct(">ihx"), b"\0"
 )
 _FORMS: Final = (_V2,) * 3 + (_V3,) * 3 + (_V6,) * 2 + (_V8,) * 3
@@ -312,7 +312,7 @@ def _topics(frame: bytes, at: int, version: int, count: int) -> tuple[list[Commi
     return topics, at
 
 
-def _partitions(form: _Form, frame: bytes, at: int, count: int) -> tuple[_Columns, int]:
+def _partitions(form: _RequestForm, frame: bytes, at: int, count: int) -> tuple[_Columns, int]:
     """The partitions of a topic, and where they end."""
     plain = form.plain
     end = at + count * plain.size
@@ -325,7 +325,7 @@ def _partitions(form: _Form, frame: bytes, at: int, count: int) -> tuple[_Column
     return _one_by_one(form, frame, at, count)
 
 
-def _one_by_one(form: _Form, frame: bytes, at: int, count: int) -> tuple[_Columns, int]:
+def _one_by_one(form: _RequestForm, frame: bytes, at: int, count: int) -> tuple[_Columns, int]:
     """As `_partitions`, with metadata or not."""
     fields, is_flexible = form.fields, bool(form.tags)
     rows = []

@@ -635,7 +635,7 @@ class Node(TypedDict):
     listeners: Sequence[Listener]
 
 
-class ReplicaState(TypedDict):
+class DescribeQuorumReplicaState(TypedDict):
     replica_id: int
     replica_directory_id: NotRequired[UUID | None]
     log_end_offset: int
@@ -643,26 +643,26 @@ class ReplicaState(TypedDict):
     last_caught_up_timestamp: NotRequired[int]
 
 
-class PartitionData(TypedDict):
+class DescribeQuorumPartitionData(TypedDict):
     partition_index: int
     error_code: NotRequired[int]
     error_message: NotRequired[str | None]
     leader_id: int
     leader_epoch: int
     high_watermark: int
-    current_voters: Sequence[ReplicaState]
-    observers: Sequence[ReplicaState]
+    current_voters: Sequence[DescribeQuorumReplicaState]
+    observers: Sequence[DescribeQuorumReplicaState]
 
 
-class TopicData(TypedDict):
+class DescribeQuorumTopicData(TypedDict):
     topic_name: str
-    partitions: Sequence[PartitionData]
+    partitions: Sequence[DescribeQuorumPartitionData]
 
 
 class DescribeQuorumResponse(TypedDict):
     error_code: NotRequired[int]
     error_message: NotRequired[str | None]
-    topics: Sequence[TopicData]
+    topics: Sequence[DescribeQuorumTopicData]
     nodes: NotRequired[Sequence[Node]]
 
 

@@ -25,7 +25,7 @@ from horolog.record.markers import read_marker
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.storage import Log, names
 from horolog.storage.cleaning.parts import SmallParts, parts_of
-from horolog.storage.cleaning.transactions import Transactions
+from horolog.storage.cleaning.transactions import CleanedTransactions
 from horolog.storage.index.abort import AbortedTxn
 
 SECRET = np.array([1, 2], np.uint64)
@@ -283,7 +283,7 @@ def test_what_may_go_is_known_of_many_batches_as_of_each(
         else:
             batches.append(end_of(offset, producer, kind))
         offset += count
-    model, asked = Model(aborted), Transactions(aborted)
+    model, asked = Model(aborted), CleanedTransactions(aborted)
     expected = [model.meet(batch) for batch in batches]
     found: list[bool] = []
     edges = [0, *sorted(cut for cut in cuts if 0 < cut < len(batches)), len(batches)]
@@ -300,7 +300,7 @@ def test_what_may_go_is_known_of_many_batches_as_of_each(
 
 def test_producers_without_an_open_transaction_take_no_memory() -> None:
     cleaning.load_kernels()
-    asked, batches = Transactions([]), []
+    asked, batches = CleanedTransactions([]), []
     for producer in range(500):
         batches.append(
             build_batch(

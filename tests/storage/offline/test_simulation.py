@@ -10,7 +10,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from horolog.config import Settings, TopicConfig
-from horolog.storage.offline.simulation import Arrival, Outcome, Simulation
+from horolog.storage.offline.simulation import Arrival, Simulation, SimulationOutcome
 
 NEVER = str(1 << 40)
 broker = a_broker(log_retention_check_interval_ms=NEVER, log_initial_task_delay_ms=NEVER)
@@ -66,7 +66,7 @@ def test_a_simulation_deletes_what_the_broker_deletes_when_it_does(
 
 def simulated(
     config: TopicConfig, records: list[tuple[int, int | None]], until_ms: int, check_ms: int = 1000
-) -> Outcome:
+) -> SimulationOutcome:
     """Of batches of one record of 100 bytes: append and create time."""
     simulation = Simulation(config, check_ms)
     for offset, (append_ms, created_ms) in enumerate(records):

@@ -18,17 +18,17 @@ from typing import Final
 from horolog.broker.broker import Broker
 from horolog.broker.control.rows import Perform
 from horolog.clock import ManualClock, duration_ms, moment_ms
-from horolog.config import DescribedSetting, Kind, Source
+from horolog.config import DescribedSetting, SettingKind, SettingSource
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.questions import CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE
 
 CLOCK_ACTIONS: Final = (CLOCK_FROZEN, CLOCK_NOW, CLOCK_ADVANCE, EXPIRE)
 
 _SHOWN: Final = (
-    (Kind.BOOLEAN, "Whether the clock is frozen."),
-    (Kind.LONG, "The clock's time in milliseconds since 1970; setting it moves the clock."),
-    (Kind.STRING, "Setting it advances the clock: 8d, 90m, or milliseconds."),
-    (Kind.BOOLEAN, "Setting it runs everything that is due by the clock."),
+    (SettingKind.BOOLEAN, "Whether the clock is frozen."),
+    (SettingKind.LONG, "The clock's time in milliseconds since 1970; setting it moves the clock."),
+    (SettingKind.STRING, "Setting it advances the clock: 8d, 90m, or milliseconds."),
+    (SettingKind.BOOLEAN, "Setting it runs everything that is due by the clock."),
 )
 _BOOLEANS: Final = {"true": True, "false": False}
 
@@ -100,7 +100,7 @@ def show_clock(
     for action, value, (kind, documentation) in zip(CLOCK_ACTIONS, values, _SHOWN, strict=True):
         if not keys or action.name in keys:
             yield DescribedSetting(
-                action.name, value, Source.DEFAULT, False, False, (), kind, documentation
+                action.name, value, SettingSource.DEFAULT, False, False, (), kind, documentation
             )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from horolog.broker.broker import Broker
-from horolog.config import DescribedSetting, Kind, Source
+from horolog.config import DescribedSetting, SettingKind, SettingSource
 from horolog.network.peer import Peer
 from horolog.wire.packing import MAX_STRING_BYTES
 from horolog.wire.questions import Action, GivesT, Question, TakesT, json_bytes
@@ -66,11 +66,11 @@ def read_only(name: str, value: str, documentation: str) -> DescribedSetting:
     return DescribedSetting(
         name,
         value,
-        Source.DEFAULT,
+        SettingSource.DEFAULT,
         read_only=True,
         sensitive=False,
         synonyms=(),
-        kind=Kind.STRING,
+        kind=SettingKind.STRING,
         documentation=documentation,
     )
 

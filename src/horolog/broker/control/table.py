@@ -32,7 +32,7 @@ from horolog.broker.control.rows import (
 from horolog.broker.control.time_ranges import explain_lookup, find_time_ranges
 from horolog.broker.control.times import describe_times
 from horolog.broker.dispatch import Request
-from horolog.config import Change, DescribedSetting, Operation
+from horolog.config import DescribedSetting, Operation, SettingChange
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.wire import questions
@@ -130,8 +130,8 @@ async def _answer(
 
 
 def split_actions(
-    broker: Broker, peer: Peer, about: ResourceType, name: str, changes: Iterable[Change]
-) -> tuple[Perform | None, list[Change]]:
+    broker: Broker, peer: Peer, about: ResourceType, name: str, changes: Iterable[SettingChange]
+) -> tuple[Perform | None, list[SettingChange]]:
     """Split the changes of a resource into actions and changes of settings.
 
     Returns:
@@ -140,7 +140,7 @@ def split_actions(
     Raises:
         RequestRefused: an action is set in another way than it can be, or is refused.
     """
-    others: list[Change] = []
+    others: list[SettingChange] = []
     values: dict[str, str] = {}
     row: ActionRow | None = None
     for change in changes:

@@ -9,7 +9,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.control.table import split_actions
 from horolog.broker.dispatch import Request
 from horolog.broker.loggers import alter_loggers
-from horolog.config import Change, Operation
+from horolog.config import Operation, SettingChange
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.config_resources import ResourceType
 
@@ -46,7 +46,7 @@ async def alter_each(
             for config in resource.configs:
                 await request.checkpoint()
                 operation = Operation.SET if replaces else _operation(config.config_operation)
-                changes.append(Change(config.name, operation, config.value))
+                changes.append(SettingChange(config.name, operation, config.value))
             await _alter(request, broker, resource, changes, replaces=replaces)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
@@ -62,7 +62,12 @@ async def alter_each(
 
 
 async def _alter(
-    request: Request[Any], broker: Broker, resource: Any, changes: list[Change], *, replaces: bool
+    request: Request[Any],
+    broker: Broker,
+    resource: Any,
+    changes: list[SettingChange],
+    *,
+    replaces: bool,
 ) -> None:
     name, validate_only = resource.resource_name, request.body.validate_only
     alter: Callable[..., Awaitable[None]]

@@ -17,10 +17,10 @@ from horolog.wire.requests import DescribeQuorumRequest
 
 if TYPE_CHECKING:
     from horolog.wire.responses import (
+        DescribeQuorumPartitionData,
+        DescribeQuorumReplicaState,
         DescribeQuorumResponse,
         Listener,
-        PartitionData,
-        ReplicaState,
     )
 
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -45,14 +45,14 @@ def describe_quorum(
             }
     here = broker.endpoint(request.peer.listener)
     now_ms = broker.clock.now_ms()
-    voter: ReplicaState = {
+    voter: DescribeQuorumReplicaState = {
         "replica_id": broker.config.node_id,
         "replica_directory_id": None,
         "log_end_offset": 0,
         "last_fetch_timestamp": now_ms,
         "last_caught_up_timestamp": now_ms,
     }
-    partition: PartitionData = {
+    partition: DescribeQuorumPartitionData = {
         "partition_index": 0,
         "error_code": ErrorCode.none,
         "error_message": None,

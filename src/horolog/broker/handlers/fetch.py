@@ -49,7 +49,7 @@ _NO_SESSION = -1  # its epoch
 T = TypeVar("T")
 
 
-class _Topic(NamedTuple):
+class _FoundTopic(NamedTuple):
     name: str
     topic_id: UUID | None
     requested: Sequence[RequestedPartition]
@@ -62,7 +62,7 @@ class _Quiet(NamedTuple):
     partition: Partition
 
 
-class _Asked(NamedTuple):
+class _AskedFetch(NamedTuple):
     """The partitions to read: those of the request, or of its session."""
 
     topics: Sequence[FetchTopic | SessionTopic]
@@ -76,7 +76,7 @@ def fetch(
 ) -> Reply | Coroutine[Any, Any, Reply | Apart]:
     """Answer with the available records; at once if they are enough and in the page cache."""
     body = request.body
-    asked = _Asked(body.topics)
+    asked = _AskedFetch(body.topics)
     if body.session_id or body.session_epoch != _NO_SESSION:
         try:
             asked = _of_session(request, broker)
@@ -85,7 +85,7 @@ def fetch(
     if sum(len(topic.partitions) for topic in asked.topics) <= asked.slice_size:
         quiet: list[_Quiet] = []
         topics = [
-            _Topic(
+            _FoundTopic(
                 *_named(request, broker, topic),
                 _find(request, broker, topic, topic.partitions, quiet),
             )
@@ -105,11 +105,11 @@ def fetch(
         else:
             if not reading.must_go_on:
                 return _answer(request, broker, asked, found)(no_checkpoint)
-            return _fetch_in_time(request, broker, asked, _Seen(topics, quiet, reading.size))
+            return _fetch_in_time(request, broker, asked, _TooLittle(topics, quiet, reading.size))
     return _fetch_in_time(request, broker, asked)
 
 
-def _of_session(request: Request[FetchRequest], broker: Broker) -> _Asked:
+def _of_session(request: Request[FetchRequest], broker: Broker) -> _AskedFetch:
     """Return what a fetch with a session id or epoch reads.
 
     Raises:
@@ -118,15 +118,18 @@ def _of_session(request: Request[FetchRequest], broker: Broker) -> _Asked:
     body, sessions = request.body, broker.fetch_sessions
     if body.session_epoch in (0, _NO_SESSION):
         sessions.end(body.session_id)
-        return _Asked(body.topics)
+        return _AskedFetch(body.topics)
     session = sessions.go_on(request.version, body)
     if session is None:
-        return _Asked(body.topics)
-    return _Asked(session.topics, session, _OF_SESSION_AT_ONCE)
+        return _AskedFetch(body.topics)
+    return _AskedFetch(session.topics, session, _OF_SESSION_AT_ONCE)
 
 
 def _answer(
-    request: Request[FetchRequest], broker: Broker, asked: _Asked, found: Sequence[FetchedTopic]
+    request: Request[FetchRequest],
+    broker: Broker,
+    asked: _AskedFetch,
+    found: Sequence[FetchedTopic],
 ) -> Callable[[Checkpoint], Reply]:
     """Count the bytes that are sent, and note in the session what its client knows then.
 
@@ -149,19 +152,22 @@ def _answer(
     )
 
 
-class _Seen(NamedTuple):
+class _TooLittle(NamedTuple):
     """A read that gave too little: the topics as they were found, and the bytes in them.
 
     The quiet partitions of a session have no news.
     """
 
-    topics: Sequence[_Topic]
+    topics: Sequence[_FoundTopic]
     quiet: Sequence[_Quiet]
     size: int
 
 
 async def _fetch_in_time(
-    request: Request[FetchRequest], broker: Broker, asked: _Asked, seen: _Seen | None = None
+    request: Request[FetchRequest],
+    broker: Broker,
+    asked: _AskedFetch,
+    seen: _TooLittle | None = None,
 ) -> Reply | Apart:
     """Read, and wait for appends, until `min_bytes` are available or the timeout elapses.
 
@@ -205,8 +211,8 @@ async def _fetch_in_time(
 
 
 async def _find_all(
-    request: Request[FetchRequest], broker: Broker, asked: _Asked
-) -> tuple[Sequence[_Topic], Sequence[_Quiet]]:
+    request: Request[FetchRequest], broker: Broker, asked: _AskedFetch
+) -> tuple[Sequence[_FoundTopic], Sequence[_Quiet]]:
     """The partitions to read, and those of a session that are quiet."""
     topics = []
     quiet: list[_Quiet] = []
@@ -217,12 +223,15 @@ async def _find_all(
             await request.checkpoint()
             requested += _find(request, broker, topic, some, quiet)
         if requested or asked.session is None:
-            topics.append(_Topic(*_named(request, broker, topic), requested))
+            topics.append(_FoundTopic(*_named(request, broker, topic), requested))
     return topics, quiet
 
 
 async def _read_all(
-    request: Request[FetchRequest], broker: Broker, reading: FetchReading, topics: Sequence[_Topic]
+    request: Request[FetchRequest],
+    broker: Broker,
+    reading: FetchReading,
+    topics: Sequence[_FoundTopic],
 ) -> list[FetchedTopic]:
     loop = asyncio.get_running_loop()
     found = []

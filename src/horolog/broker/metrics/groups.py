@@ -44,7 +44,7 @@ class _Judged(NamedTuple):
     segments: Sequence[SegmentRetention]
 
 
-class _Numbers(NamedTuple):
+class _GroupSums(NamedTuple):
     """Numbers of a group in a partition, or in the partitions of a topic."""
 
     committed: int
@@ -53,11 +53,11 @@ class _Numbers(NamedTuple):
     lag_ms: int | None
     doomed: Doomed
 
-    def plus(self, other: "_Numbers") -> "_Numbers":
+    def plus(self, other: "_GroupSums") -> "_GroupSums":
         lags = [each for each in (self.lag_ms, other.lag_ms) if each is not None]
         both = (self.doomed.first_ms, other.doomed.first_ms)
         firsts = [each for each in both if each is not None]
-        return _Numbers(
+        return _GroupSums(
             self.committed + other.committed,
             self.behind + other.behind,
             self.lost + other.lost,
@@ -85,7 +85,7 @@ class GroupNumbers:
                 of.MEMBERS, group.member_count, labels_of(of.MEMBERS.labels, (group.group_id,))
             )
             await turns.pause()
-        sums: dict[tuple[str, str], _Numbers] = {}
+        sums: dict[tuple[str, str], _GroupSums] = {}
         rest = broker.group_lags.behind()
         appended, judged = self._appended, self._judged
         self._appended, self._judged = {}, {}  # what is not asked for again is forgotten
@@ -108,7 +108,7 @@ class GroupNumbers:
         some: Sequence[Behind],
         appended: dict[Key, _Appended],
         judged: dict[tuple[str, int], _Judged],
-    ) -> Iterable[tuple[Key, _Numbers]]:
+    ) -> Iterable[tuple[Key, _GroupSums]]:
         broker, now_ms = self._broker, self._broker.clock.now_ms()
         unread = [each for each in some if each.has_unread]
         paces = [broker.group_lags.paces(each).commits for each in unread]
@@ -129,7 +129,7 @@ class GroupNumbers:
         return [
             (
                 each.key,
-                _Numbers(
+                _GroupSums(
                     each.committed,
                     each.offsets,
                     each.lost,
@@ -186,7 +186,7 @@ def _appended(behind: Behind, from_offset: int) -> _Appended:
     return _Appended(behind.log, first, end, append_time_of(view, record))
 
 
-def _add(found: Exposition, numbers: _Numbers, labels: str) -> None:
+def _add(found: Exposition, numbers: _GroupSums, labels: str) -> None:
     found.add(of.COMMITTED, numbers.committed, labels)
     found.add(of.LAG, numbers.behind, labels)
     found.add(of.LOST, numbers.lost, labels)

@@ -28,7 +28,7 @@ _LATENCY_LABELS: Final = (*(str(bound - 1) for bound in LATENCY_BOUNDS), "+Inf")
 _SUMMED: Final = (of.LOG_SIZE, of.SEGMENTS, of.CURRENT_OFFSET, of.OLDEST_OFFSET, of.AHEAD)
 
 
-class _Topic:
+class _TopicSums:
     """Sums over the partitions of a topic."""
 
     __slots__ = ("appended", "name", "numbers")
@@ -83,14 +83,14 @@ class Scrape:
 
     async def _partitions(
         self, turns: TimeSlice, found: Exposition, *, by_partition: bool
-    ) -> list[_Topic]:
+    ) -> list[_TopicSums]:
         """The sums of each topic."""
         broker = self._broker
         now_ms = broker.clock.now_ms()
         served = offline = followed = 0
         topics = []
         for topic in broker.topics:
-            sums = _Topic(topic.name)
+            sums = _TopicSums(topic.name)
             topics.append(sums)
             missing = 0
             for index in topic.partitions:

@@ -29,15 +29,15 @@ class _Where(NamedTuple):
     offset: int
 
 
-class _Numbers(NamedTuple):
+class _TransactionSums(NamedTuple):
     """Numbers of a partition, or of several."""
 
     opened: int = 0
     hanging: int = 0
     oldest_ms: int = 0
 
-    def plus(self, other: "_Numbers") -> "_Numbers":
-        return _Numbers(
+    def plus(self, other: "_TransactionSums") -> "_TransactionSums":
+        return _TransactionSums(
             self.opened + other.opened,
             self.hanging + other.hanging,
             max(self.oldest_ms, other.oldest_ms),
@@ -63,12 +63,12 @@ class TransactionNumbers:
             await turns.pause()
             opened.append((partition, broker.open_transactions.of(partition)))
         await self._look_up(opened)
-        all_of_them, sums = _Numbers(), dict[str, _Numbers]()
+        all_of_them, sums = _TransactionSums(), dict[str, _TransactionSums]()
         for partition, its in opened:
             await turns.pause()
             numbers = self._numbers_of(partition, its)
             all_of_them = all_of_them.plus(numbers)
-            sums[partition.topic] = sums.get(partition.topic, _Numbers()).plus(numbers)
+            sums[partition.topic] = sums.get(partition.topic, _TransactionSums()).plus(numbers)
             if by_partition:
                 where = partition.topic, partition.index
                 _add(found, numbers, labels_of(("topic", "partition"), where))
@@ -99,7 +99,7 @@ class TransactionNumbers:
             times = await loop.run_in_executor(self._broker.readers, look, some)
             self._appended.update(zip(some, times, strict=True))
 
-    def _numbers_of(self, partition: Partition, its: Sequence[OpenTransaction]) -> _Numbers:
+    def _numbers_of(self, partition: Partition, its: Sequence[OpenTransaction]) -> _TransactionSums:
         ages = [each.open_ms for each in its if each.open_ms is not None]
         first = _first_unowned(its)
         if first is not None:
@@ -107,7 +107,7 @@ class TransactionNumbers:
             if appended_ms is not None:
                 ages.append(max(0, self._broker.clock.now_ms() - appended_ms))
         hanging = sum(1 for each in its if each.is_hanging)
-        return _Numbers(partition.open_count, hanging, max(ages, default=0))
+        return _TransactionSums(partition.open_count, hanging, max(ages, default=0))
 
 
 def _first_unowned(its: Sequence[OpenTransaction]) -> int | None:
@@ -122,7 +122,7 @@ def _appended_ms(where: _Where) -> int | None:
         return None
 
 
-def _add(found: Exposition, numbers: _Numbers, labels: str) -> None:
+def _add(found: Exposition, numbers: _TransactionSums, labels: str) -> None:
     found.add(of.OPEN_TRANSACTIONS, numbers.opened, labels)
     found.add(of.HANGING_TRANSACTIONS, numbers.hanging, labels)
     found.add(of.OLDEST_TRANSACTION, numbers.oldest_ms, labels)

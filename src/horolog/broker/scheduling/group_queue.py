@@ -27,7 +27,7 @@ def _nothing() -> None:
 
 
 @dataclass(slots=True)
-class Decided(Generic[T]):
+class GroupDecision(Generic[T]):
     """An operation's result, the change to write first, and its effect on memory.
 
     `refused` takes the error of a write that fails, and the result holds; without it the error is
@@ -42,12 +42,12 @@ class Decided(Generic[T]):
 
 @dataclass(slots=True)
 class _Operation:
-    decide: Callable[[], Decided[Any]]
+    decide: Callable[[], GroupDecision[Any]]
     done: "asyncio.Future[Any]"
     exclusive: bool
 
 
-_Writing: TypeAlias = list[tuple[_Operation, Decided[Any], GroupChange]]
+_Writing: TypeAlias = list[tuple[_Operation, GroupDecision[Any], GroupChange]]
 
 
 class GroupQueue:
@@ -73,7 +73,7 @@ class GroupQueue:
         return not (self._waiting or self._decided or self._in_flight or self._advancing)
 
     def run(
-        self, decide: Callable[[], Decided[T]], *, exclusive: bool = False
+        self, decide: Callable[[], GroupDecision[T]], *, exclusive: bool = False
     ) -> "asyncio.Future[T]":
         """The result of an operation, once it is durable and applied.
 
@@ -85,7 +85,7 @@ class GroupQueue:
         self._advance()
         return done
 
-    def run_now(self, decide: Callable[[], Decided[None]]) -> "asyncio.Future[None] | None":
+    def run_now(self, decide: Callable[[], GroupDecision[None]]) -> "asyncio.Future[None] | None":
         """Run an operation; return None if it is durable and applied already.
 
         Raises:
@@ -103,7 +103,7 @@ class GroupQueue:
             elif not self._in_flight:
                 self._on_idle()
 
-    def _perform(self, decide: Callable[[], Decided[None]]) -> "asyncio.Future[None] | None":
+    def _perform(self, decide: Callable[[], GroupDecision[None]]) -> "asyncio.Future[None] | None":
         decided = decide()
         if decided.change is None:
             decided.apply()

@@ -9,7 +9,7 @@ _LONGEST_WAIT_S: Final = 0.2  # until the rate is asked again
 _SHORTEST_WAIT_S: Final = 0.001
 
 
-class Pace:
+class ThreadPace:
     """Work that threads have done beyond their rate. Each thread waits until that is over."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -17,7 +17,7 @@ from horolog.cli.screen import show_json
 from horolog.cli.working import Work, working
 from horolog.errors import HorologError, Misconfigured
 from horolog.extras import missing_extra
-from horolog.jobs.parameters.option import Declared, declared
+from horolog.jobs.parameters.option import DeclaredOption, declared
 from horolog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
-def _parameter(each: Declared) -> inspect.Parameter:
+def _parameter(each: DeclaredOption) -> inspect.Parameter:
     """A field as typer takes a parameter."""
     option = each.option
     default: Any = each.shown_default

@@ -47,7 +47,7 @@ def read_jks(
         digest.update(b"Mighty Aphrodite" + data[:-_DIGEST_BYTES])
         if digest.digest() != data[-_DIGEST_BYTES:]:
             raise Misconfigured(f"{what}: the password is wrong, or the store is damaged")
-    reader = _Reader(data[:-_DIGEST_BYTES], what)
+    reader = _StoreReader(data[:-_DIGEST_BYTES], what)
     reader.take(len(JKS_MAGIC))
     version = reader.u4()
     if version not in {1, 2}:
@@ -70,7 +70,7 @@ def read_jks(
     return JavaKeyStore(trusted, keys)
 
 
-class _Reader:
+class _StoreReader:
     def __init__(self, data: bytes, what: str) -> None:
         self._data, self._what, self._position = data, what, 0
 

@@ -13,13 +13,13 @@ from horolog.client.security.jks import JKS_MAGIC, read_jks
 from horolog.client.security.settings import Hidden, Security
 from horolog.errors import Misconfigured
 
-__all__ = ["Identity", "identity_of", "trusted_of"]
+__all__ = ["StoredIdentity", "identity_of", "trusted_of"]
 
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _JCEKS_MAGIC: Final = b"\xce\xce\xce\xce"
 
 
-class Identity(NamedTuple):
+class StoredIdentity(NamedTuple):
     """A private key with its certificate chain, in PEM, and the password of an encrypted key."""
 
     pem: str
@@ -54,7 +54,7 @@ def trusted_of(security: Security) -> str | None:
     return "".join(found)
 
 
-def identity_of(security: Security) -> Identity | None:
+def identity_of(security: Security) -> StoredIdentity | None:
     """The key and certificates with which this client authenticates; None without any.
 
     Raises:
@@ -63,14 +63,14 @@ def identity_of(security: Security) -> Identity | None:
     key_password = security.get("ssl.key.password")
     if key := security.get("ssl.keystore.key"):
         chain = security.get("ssl.keystore.certificate.chain") or ""
-        return Identity(Hidden(_lines(f"{key}\n{chain}")), key_password)
+        return StoredIdentity(Hidden(_lines(f"{key}\n{chain}")), key_password)
     location = security.get("ssl.keystore.location")
     if location is None:
         return None
     what = f"ssl.keystore.location={location}"
     data = _read(location, what)
     if (security.get("ssl.keystore.type") or "JKS").upper() == "PEM":
-        return Identity(Hidden(_text(data, what)), key_password)
+        return StoredIdentity(Hidden(_text(data, what)), key_password)
     password = security.get("ssl.keystore.password")
     if data.startswith(JKS_MAGIC):
         keys = read_jks(data, what, password, key_password or password or "").keys
@@ -83,7 +83,7 @@ def identity_of(security: Security) -> Identity | None:
         if private_key is None:
             raise Misconfigured(f"{what}: it holds no private key")
         parts = [private_key, *chain_parts]
-    return Identity(Hidden("".join(parts)), None)
+    return StoredIdentity(Hidden("".join(parts)), None)
 
 
 def _read(location: str, what: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from horolog.client.security.settings import Security
-from horolog.client.security.stores import Identity, identity_of, trusted_of
+from horolog.client.security.stores import StoredIdentity, identity_of, trusted_of
 from horolog.errors import Misconfigured
 
 __all__ = ["Tls", "context_of"]
@@ -98,7 +98,7 @@ def _versions(security: Security) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
     return min(chosen), max(chosen)
 
 
-def _load(context: ssl.SSLContext, identity: Identity) -> None:
+def _load(context: ssl.SSLContext, identity: StoredIdentity) -> None:
     def password() -> str:
         if identity.password is None:
             raise Misconfigured("the private key is encrypted: give ssl.key.password")

@@ -108,7 +108,7 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
     )
     planner = Planner(selection, options, job.accept_gaps, relative)
-    run = _Run(spark, planner, store, hours, job.target_bytes, job.on_progress)
+    run = _ArchiveRun(spark, planner, store, hours, job.target_bytes, job.on_progress)
     if job.dry_run:
         known = None if job.state is None else look_at_state(job.state, "archive", pinned(job))
         return run.planned(known)
@@ -141,7 +141,7 @@ def _is_relative(moment: Moment | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class _ArchiveTask:
     """Archive a unit in a task. Spark sends it to workers."""
 
     options: ReadOptions
@@ -184,7 +184,7 @@ class _Task:
 
 
 @dataclass(slots=True)
-class _Run:
+class _ArchiveRun:
     spark: SparkSession
     planner: Planner
     store: ArchiveStore
@@ -244,7 +244,7 @@ class _Run:
         plan = self.planner.plan(manifest)
         job.write(_ARCHIVE, {"id": manifest.id})
         manifest = commit_changes(self.store, manifest, Changes(topics=plan.topics).applied)
-        task = _Task(
+        task = _ArchiveTask(
             self.planner.options,
             self.store,
             self.hours,

@@ -105,7 +105,7 @@ def restore(spark: SparkSession, job: Restore) -> Restored:
         to=job.to,
     )
     store = ArchiveStore.of(job.archive, job.settings)
-    run = _Run(spark, store, Path(log_dir), chosen, job.on_progress)
+    run = _RestoreRun(spark, store, Path(log_dir), chosen, job.on_progress)
     if job.dry_run:
         known = None if job.state is None else look_at_state(job.state, "restore", pinned(job))
         return run.planned(known)
@@ -114,7 +114,7 @@ def restore(spark: SparkSession, job: Restore) -> Restored:
 
 
 @dataclass(slots=True)
-class _Run:
+class _RestoreRun:
     spark: SparkSession
     store: ArchiveStore
     target: Path

@@ -115,7 +115,7 @@ class OrderedRows:
             each for each in files if each.last_offset >= start and each.first_offset < end
         )
         self._waiting = sorted(overlapping, key=lambda each: each.first_offset, reverse=True)
-        self._open: list[_Cursor] = []
+        self._open: list[_RowCursor] = []
 
     def reach(self, offset: int) -> int:
         """How far up to an offset `before` gives rows without reading on in a file.
@@ -128,10 +128,10 @@ class OrderedRows:
             offset = min(offset, self._next_opened().reach)
         return offset
 
-    def _next_opened(self) -> "_Cursor":
+    def _next_opened(self) -> "_RowCursor":
         file = self._waiting.pop()
         rows = read_rows(self._store, file, self._start, self._end, columns=NEEDED_FOR_RECORDS)
-        cursor = _Cursor(rows)
+        cursor = _RowCursor(rows)
         self._open.append(cursor)
         return cursor
 
@@ -149,7 +149,7 @@ class OrderedRows:
         return found if used < 2 else [_sorted(found)]
 
 
-class _Cursor:
+class _RowCursor:
     """A place in the rows of one file."""
 
     def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:

@@ -121,7 +121,7 @@ class ArchivedSource(LogSource):
     def reader(self, schema: StructType) -> LogReader:
         """The reader of a query with these columns."""
         plain = super().reader(schema)
-        kind = _FilteringReader if isinstance(plain, FilteringLogReader) else _Reader
+        kind = _FilteringReader if isinstance(plain, FilteringLogReader) else _ArchiveReader
         reader = kind(plain.options, plain.names, plain.nullable, plain.cores)
         reader.uri, reader.is_only = self.uri, self.is_only
         if isinstance(plain, FilteringLogReader) and isinstance(reader, _FilteringReader):
@@ -167,7 +167,7 @@ class _FileTask:
     """Where the producers of the records are; nothing if they are not asked for."""
 
 
-class _Reader(LogReader):
+class _ArchiveReader(LogReader):
     """Reads the archive, and the log behind it."""
 
     uri: str
@@ -224,7 +224,7 @@ class _Reader(LogReader):
                     yield shaper.shape(table)
 
 
-class _FilteringReader(FilteringLogReader, _Reader):
+class _FilteringReader(FilteringLogReader, _ArchiveReader):
     """Reads what the query's filters leave; Spark applies them again."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:

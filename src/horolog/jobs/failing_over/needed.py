@@ -24,7 +24,7 @@ LEAST_RECORDS: Final = 10_000  # fewer are read again sooner than they are told 
 MOST_RANGES: Final = 4  # of a partition: each is planned apart
 
 
-class GroupLag(NamedTuple):
+class NeededLag(NamedTuple):
     """Facts needed about the unread records of a group in a partition."""
 
     since: int
@@ -40,7 +40,7 @@ class Needed(NamedTuple):
 
     before: PartitionRead
     """What was read of it."""
-    lags: Mapping[str, GroupLag]
+    lags: Mapping[str, NeededLag]
     """Of the groups that read the topic."""
     marks: list[int]
     """The offsets from which on it is summed up; all others here are among them."""
@@ -75,7 +75,7 @@ def needed(recorded: Recorded, looked: Looked) -> dict[Key, Needed]:
 
 def _lag_of(
     recorded: Recorded, looked: Looked, group: str, key: Key, before: PartitionRead
-) -> GroupLag:
+) -> NeededLag:
     topic = recorded.groups.get(group, {}).get(key[0])
     then = None if topic is None else topic.partitions.get(key[1])
     if then is None or then.end is None or then.committed != looked.committed(group, key):
@@ -83,7 +83,7 @@ def _lag_of(
     else:
         since = then.end
     starts = [each.start for each in before.stretches if each.start >= since]
-    return GroupLag(since, min(starts, default=max(since, before.end)), then)
+    return NeededLag(since, min(starts, default=max(since, before.end)), then)
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

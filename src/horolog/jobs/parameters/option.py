@@ -50,7 +50,7 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredOption:
     """A field with what is said of it."""
 
     field: "Field[Any]"
@@ -94,9 +94,11 @@ class Declared:
         return any((get_origin(each) or each) is kind for each in get_args(declared) or [declared])
 
 
-def declared(job: "type[DataclassInstance] | DataclassInstance") -> list[Declared]:
+def declared(job: "type[DataclassInstance] | DataclassInstance") -> list[DeclaredOption]:
     """The options of a job in the order in which they are listed."""
-    found = [Declared(each, option) for each, option in _said(job) if isinstance(option, Option)]
+    found = [
+        DeclaredOption(each, option) for each, option in _said(job) if isinstance(option, Option)
+    ]
     return sorted(
         found, key=lambda each: (not each.is_required, each.option.is_last, each.name != "source")
     )

@@ -13,7 +13,7 @@ from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.parameters.failover import ApplyStep, PlanStep, RecordStep
 from horolog.jobs.parameters.files import Convert, Index
 from horolog.jobs.parameters.mirror import Compare, Mirror, Reprocess
-from horolog.jobs.parameters.option import Declared, declared, hooks
+from horolog.jobs.parameters.option import DeclaredOption, declared, hooks
 from horolog.jobs.parameters.questions import AuditCommand, LatencyCommand
 from horolog.jobs.parameters.replay import Replay
 
@@ -70,7 +70,7 @@ def _section(name: str) -> Iterator[str]:
     yield ""
 
 
-def _named(each: Declared) -> str:
+def _named(each: DeclaredOption) -> str:
     metavar = each.option.metavar or ("DURATION" if each.option.is_duration else "")
     written = metavar if each.option.is_argument else f"{each.flag} {metavar}".strip()
     text = f"**`{_cell(written)}`**" if each.is_required else f"`{_cell(written)}`"
@@ -78,7 +78,7 @@ def _named(each: Declared) -> str:
     return text if plain == each.name else f"{text} (`{each.name}`)"
 
 
-def _about(each: Declared) -> str:
+def _about(each: DeclaredOption) -> str:
     said = each.option.help
     if each.option.choices:
         said += f" One of {', '.join(each.option.choices)}."

@@ -71,13 +71,13 @@ def follow_audit(spark: SparkSession, job: FollowAudit) -> Iterator[AuditWindow]
     selection = Selection.of(job.source, job.topics, job.topics_pattern, settings=job.settings)
     if not selection.source.is_broker:
         raise Misconfigured("an audit follows what is appended at a broker, and needs HOST:PORT")
-    following = _Following(spark, selection, job.before_max_ms, job.after_max_ms)
+    following = _AuditFollowing(spark, selection, job.before_max_ms, job.after_max_ms)
     following.start()
     return _windows(following, job.every_ms, job.stop or threading.Event())
 
 
 def _windows(
-    following: "_Following", every_ms: int, stopped: threading.Event
+    following: "_AuditFollowing", every_ms: int, stopped: threading.Event
 ) -> Iterator[AuditWindow]:
     failures = 0
     while True:
@@ -96,7 +96,7 @@ def _windows(
             return
 
 
-class _Following:
+class _AuditFollowing:
     """Up to where partitions have been read, and the largest time of each."""
 
     def __init__(

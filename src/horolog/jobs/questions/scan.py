@@ -165,7 +165,7 @@ class Scan:
         """Summarise what each task reads. Spark runs it when it needs the rows."""
         tasks = len(self.tasks)
         numbers = spark.range(0, tasks, 1, max(tasks, 1))
-        return numbers.mapInArrow(_Run(self, summary, counts_of(spark)), schema)
+        return numbers.mapInArrow(_ScanTask(self, summary, counts_of(spark)), schema)
 
     def times(self, place: int, only: tuple[str, int] | None = None) -> Iterator[Times]:
         """The times that a task reads, of one partition only if that is said."""
@@ -179,7 +179,7 @@ class Scan:
             yield Times.of(table)
 
 
-class _Run(SentToWorkers):
+class _ScanTask(SentToWorkers):
     """Scan the ranges of some tasks. Spark calls it with their numbers."""
 
     def __init__(self, scan: Scan, summary: Summary, counts: CountReceiver | None) -> None:

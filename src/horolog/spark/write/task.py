@@ -42,7 +42,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TaskAttempt:
     """Identity of an attempt at a task; batch and query only in the thread of a stream.
 
     `number` counts the attempts of a task from 0; a speculative copy is one more. A batch of
@@ -55,7 +55,7 @@ class Attempt:
     batch_id: int | None = None
 
     @classmethod
-    def current(cls) -> "Attempt":
+    def current(cls) -> "TaskAttempt":
         """The attempt that runs in this process."""
         context = TaskContext.get()
         if context is None:
@@ -110,7 +110,7 @@ def write_rows(
     batches = _as_spark_sends(batches)
     if options.exactly_once:
         with options.producing.client() as client:
-            return _write_in_transaction(client, batches, columns, options, Attempt.current())
+            return _write_in_transaction(client, batches, columns, options, TaskAttempt.current())
     appended = TaskCommitMessage()
     with (
         options.producing.client() as client,
@@ -146,7 +146,7 @@ def _write_in_transaction(
     batches: Iterator[pa.RecordBatch],
     columns: SinkColumns,
     options: WriteOptions,
-    attempt: Attempt,
+    attempt: TaskAttempt,
 ) -> TaskCommitMessage:
     appended = TaskCommitMessage()
     # Only letters need a producer that has nothing under way now and then.
@@ -206,7 +206,7 @@ def _digested(
         yield each
 
 
-def _query_of(options: WriteOptions, attempt: Attempt) -> str:
+def _query_of(options: WriteOptions, attempt: TaskAttempt) -> str:
     """The name that the numbers of batches belong to.
 
     A batch numbered by its user is the same one in whichever thread it is written.
@@ -215,7 +215,7 @@ def _query_of(options: WriteOptions, attempt: Attempt) -> str:
     return "/".join(part for part in (query_id, options.write_name) if part)
 
 
-def _batch_of(options: WriteOptions, attempt: Attempt) -> int:
+def _batch_of(options: WriteOptions, attempt: TaskAttempt) -> int:
     """The number of the batch.
 
     Raises:

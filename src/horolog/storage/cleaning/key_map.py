@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from horolog.record import cleaning
-from horolog.record.cleaning import Keys, UInt64Array, Verdict
+from horolog.record.cleaning import CleaningVerdict, Keys, UInt64Array
 
 LOAD_FACTOR: Final = 0.9
 """How full a map becomes, as `log.cleaner.io.buffer.load.factor` is by default."""
@@ -71,7 +71,9 @@ class KeyMap:
         """The latest offset of each key; -1 of those that were not put."""
         return cleaning.latest_offsets(self._table, keys.hashes)
 
-    def judge(self, keys: Keys, *, keeps_tombstones: bool, keeps_keyless: bool = False) -> Verdict:
+    def judge(
+        self, keys: Keys, *, keeps_tombstones: bool, keeps_keyless: bool = False
+    ) -> CleaningVerdict:
         """Return the records that stay, by `record.cleaning.judge`."""
         return cleaning.judge(
             self._table,

@@ -39,7 +39,7 @@ _FEW_RECORDS: Final = 16
 _MOST_OPENED_BYTES: Final = 4 << 20  # of a batch: larger ones are given, and supersede nothing
 
 
-class _Stretch(NamedTuple):
+class _CleanStretch(NamedTuple):
     """A segment as it was when the reading began."""
 
     segment: SegmentReader
@@ -75,7 +75,7 @@ def replay_latest(
         FileMissing: compaction or retention has removed a segment meanwhile.
         StorageFailed: the disk refused, or a segment has changed meanwhile.
     """
-    stretches = [_Stretch(segment, segment.end.size) for segment in segments]
+    stretches = [_CleanStretch(segment, segment.end.size) for segment in segments]
     size = sum(stretch.size for stretch in stretches)
     key_map = KeyMap(min(most_map_bytes, max(_LEAST_MAP_BYTES, size)))
     try:
@@ -92,7 +92,7 @@ def replay_latest(
             raise StorageFailed(f"{stretch.segment.log.path} has changed: {error}") from error
 
 
-def _fill(key_map: KeyMap, stretches: Sequence[_Stretch]) -> None:
+def _fill(key_map: KeyMap, stretches: Sequence[_CleanStretch]) -> None:
     """Note the keys of plain batches, as far as there is room.
 
     Raises:

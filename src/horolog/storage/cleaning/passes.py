@@ -45,7 +45,7 @@ from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
 from horolog.storage.cleaning.rules import Fate, Rules, fate_of
-from horolog.storage.cleaning.transactions import Transactions
+from horolog.storage.cleaning.transactions import CleanedTransactions
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is, as_they_are
 from horolog.storage.segments.reader import SegmentReader
@@ -71,7 +71,7 @@ class Cleaned(NamedTuple):
         return sum(each.size for each in self.batches)
 
 
-class _Source:
+class _CleanedSource:
     """A segment that is cleaned."""
 
     def __init__(self, segment: SegmentReader, end_offset: int) -> None:
@@ -140,7 +140,7 @@ class _Source:
             yield NumberedRun(*written.between(first, end), ms, is_seen=bool(kind == SEEN))
 
 
-class Group(NamedTuple):
+class CleaningGroup(NamedTuple):
     """Segments that become one; or more, where its files have no room for all."""
 
     segments: Sequence[SegmentReader]
@@ -175,7 +175,7 @@ class CleaningPass:
         self._end_offsets = [*following, rules.end_offset]
         self._map = key_map
         self._rules = rules
-        self._transactions = Transactions(rules.aborted)
+        self._transactions = CleanedTransactions(rules.aborted)
         lasts = (each.last_data_offset for each in rules.producers.values())
         ends = [each + 1 for each in lasts if each is not None]
         # Of batches that may stay empty; or whose markers may, of producers without other batches.
@@ -207,7 +207,7 @@ class CleaningPass:
         # Markers before that are not read, so nothing would end what they have ended: a later
         # transaction of the same producer, committed, would count as aborted.
         aborted = [each for each in self._rules.aborted if each.last_offset >= from_offset]
-        transactions = Transactions(aborted)
+        transactions = CleanedTransactions(aborted)
         self._map.clear(self._rules.end_offset - from_offset)
         self._map.end_offset = from_offset
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
@@ -250,7 +250,7 @@ class CleaningPass:
 
     # What the segments become.
 
-    def groups(self, config: TopicConfig) -> Iterator[Group]:
+    def groups(self, config: TopicConfig) -> Iterator[CleaningGroup]:
         """The segments up to the end of the map, as many together as one segment has room for.
 
         As in Kafka by `segment.bytes`, the sizes of indexes, and 2^31 offsets; and by append times,
@@ -259,11 +259,11 @@ class CleaningPass:
         Raises:
             StorageFailed: the disk refused.
         """
-        found: list[_Source] = []
+        found: list[_CleanedSource] = []
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
             if segment.base_offset >= self._map.end_offset:
                 break
-            source = _Source(segment, end_offset)
+            source = _CleanedSource(segment, end_offset)
             if found and not _fits(found, source, config):
                 yield _group(found)
                 found = []
@@ -271,7 +271,7 @@ class CleaningPass:
         if found:
             yield _group(found)
 
-    def cleaned(self, group: Group) -> Iterator[Cleaned]:
+    def cleaned(self, group: CleaningGroup) -> Iterator[Cleaned]:
         """The batches of the segment that a group becomes, if any; the groups must come in order.
 
         Raises:
@@ -280,7 +280,7 @@ class CleaningPass:
             StorageFailed: the disk refused.
         """
         for segment, end_offset in zip(group.segments, group.end_offsets, strict=True):
-            source, least = _Source(segment, end_offset), segment.base_offset
+            source, least = _CleanedSource(segment, end_offset), segment.base_offset
             for buffer in segment.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
                 batches: list[Numbered | NumberedRun] = []
                 read = kept = 0
@@ -299,7 +299,7 @@ class CleaningPass:
         return found
 
     def _clean_small(
-        self, parts: SmallParts, source: _Source, batches: list[Numbered | NumberedRun]
+        self, parts: SmallParts, source: _CleanedSource, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
         """Clean many batches, as `_clean` does one.
 
@@ -342,7 +342,7 @@ class CleaningPass:
         keep[small.of_records(lose_records)] = 0
 
     def _clean_to_nothing(
-        self, part: Part, source: _Source, fate: Fate, batches: list[Numbered | NumberedRun]
+        self, part: Part, source: _CleanedSource, fate: Fate, batches: list[Numbered | NumberedRun]
     ) -> None:
         """Add a batch of which no record stays, if it stays empty.
 
@@ -353,7 +353,7 @@ class CleaningPass:
             batches.append(_numbered(cleaning.emptied(part.header), part.header, source))
 
     def _clean(
-        self, part: Part, source: _Source, batches: list[Numbered | NumberedRun]
+        self, part: Part, source: _CleanedSource, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
         """Add what stays of a batch; how many records it had, and how many of them stay."""
         header, rules = part.header, self._rules
@@ -401,7 +401,7 @@ class CleaningPass:
         return count, kept
 
     def _clean_run(
-        self, part: Part, source: _Source, fate: Fate, batches: list[Numbered | NumberedRun]
+        self, part: Part, source: _CleanedSource, fate: Fate, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
         """Add what stays of plain messages of v0 or v1."""
         keys = cleaning.join_keys(cleaning.read_keys(part.open(), self._map.secret))
@@ -430,20 +430,20 @@ class CleaningPass:
         return min(self._rules.now_ms + self._rules.delete_retention_ms, _LARGEST_TIME)
 
 
-def _numbered(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:
+def _numbered(data: Buffer, header: BatchHeader, source: _CleanedSource) -> Numbered:
     """The rewritten batch, with the original append time."""
     appended = source.appended(header)
     new = parse_header(memoryview(data), 0, header.base_offset)
     return as_it_is(new, [data], appended.ms, is_seen=appended.is_seen)
 
 
-def _unchanged(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:
+def _unchanged(data: Buffer, header: BatchHeader, source: _CleanedSource) -> Numbered:
     """A batch that stays as it is."""
     appended = source.appended(header)
     return as_it_is(header, [data], appended.ms, is_seen=appended.is_seen)
 
 
-def _fits(found: Sequence[_Source], source: _Source, config: TopicConfig) -> bool:
+def _fits(found: Sequence[_CleanedSource], source: _CleanedSource, config: TopicConfig) -> bool:
     """Whether one segment has room for these and one more."""
     all_of_them, first = [*found, source], found[0].segment.base_offset
     if sum(each.segment.size for each in all_of_them) > config.segment_bytes:
@@ -457,5 +457,5 @@ def _fits(found: Sequence[_Source], source: _Source, config: TopicConfig) -> boo
     return latest_ms is None or source.first_ms is None or latest_ms <= source.first_ms
 
 
-def _group(found: Sequence[_Source]) -> Group:
-    return Group([each.segment for each in found], [each.end_offset for each in found])
+def _group(found: Sequence[_CleanedSource]) -> CleaningGroup:
+    return CleaningGroup([each.segment for each in found], [each.end_offset for each in found])

@@ -21,7 +21,7 @@ from horolog.storage.index.abort import AbortedTxn
 _MAY_GO: Final = 1
 
 
-class Transactions:
+class CleanedTransactions:
     """Asked about every batch with a producer, and every control batch."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:

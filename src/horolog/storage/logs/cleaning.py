@@ -36,7 +36,7 @@ from horolog.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
     from horolog.storage.cleaning.key_map import KeyMap
-    from horolog.storage.cleaning.passes import CleaningPass, Group
+    from horolog.storage.cleaning.passes import CleaningGroup, CleaningPass
 
 T = TypeVar("T")
 
@@ -320,7 +320,7 @@ class Cleaning:
             aborted=log.aborted_transactions(segments[0].base_offset, end_offset),
         )
 
-    def _write(self, cleaning: "CleaningPass", group: "Group") -> Iterator[Progress]:
+    def _write(self, cleaning: "CleaningPass", group: "CleaningGroup") -> Iterator[Progress]:
         run = self.run
         for piece in write_cleaned(self._files, self._work, cleaning, group, self._config):
             run.read_bytes += piece.read_bytes
@@ -329,7 +329,7 @@ class Cleaning:
             yield Progress(piece.read_bytes, piece.kept_bytes)
         yield Progress()
 
-    def _put(self, group: "Group") -> bool:
+    def _put(self, group: "CleaningGroup") -> bool:
         log, run = self._log, self.run
         found = {id(each): each for each in log.segments}
         old = [found[id(each)] for each in group.segments if id(each) in found]

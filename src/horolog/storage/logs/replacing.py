@@ -34,7 +34,7 @@ from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from horolog.storage.cleaning.passes import Cleaned, CleaningPass, Group
+    from horolog.storage.cleaning.passes import Cleaned, CleaningGroup, CleaningPass
 
 
 def make_alike(files: Files, work: str, old: SegmentReader) -> None:
@@ -133,7 +133,7 @@ def _reached_over(files: Files, directory: str, work: str, new: Collection[int])
 
 
 def write_cleaned(
-    files: Files, work: str, cleaning: "CleaningPass", group: "Group", config: TopicConfig
+    files: Files, work: str, cleaning: "CleaningPass", group: "CleaningGroup", config: TopicConfig
 ) -> "Iterator[Cleaned]":
     """Write what becomes of a group, and have the disk keep it; yields each piece once written.
 

@@ -82,7 +82,7 @@ def unread(
         first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
         if first >= last:
             continue
-        stretch = _Stretch(first, last, max_batch_bytes, where, drops)
+        stretch = _UnreadStretch(first, last, max_batch_bytes, where, drops)
         if segment is not segments[-1] and not segment.blocks.is_final(size) and size <= budget:
             budget -= size
             segment.complete_blocks()
@@ -103,7 +103,7 @@ def unread(
     return found
 
 
-class _Stretch(NamedTuple):
+class _UnreadStretch(NamedTuple):
     first: int
     last: int
     """After the last."""
@@ -130,7 +130,7 @@ class _Where:
         return begun > 0 and self._latest[begun - 1] >= offset
 
 
-def _of_block(segment: SegmentReader, block: Block, stretch: _Stretch, budget: int) -> Unread:
+def _of_block(segment: SegmentReader, block: Block, stretch: _UnreadStretch, budget: int) -> Unread:
     """Count the records of a block within a stretch."""
     if not block.is_exact:
         return _UNKNOWN
@@ -144,7 +144,7 @@ def _of_block(segment: SegmentReader, block: Block, stretch: _Stretch, budget: i
 
 
 def _scanned(
-    segment: SegmentReader, start: int, end: int, stretch: _Stretch, budget: int = 0
+    segment: SegmentReader, start: int, end: int, stretch: _UnreadStretch, budget: int = 0
 ) -> Unread:
     """Count the records in some bytes of a segment within a stretch, by reading them."""
     if budget < 0:

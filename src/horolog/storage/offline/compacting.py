@@ -28,7 +28,7 @@ from horolog.record.batch import BatchHeader
 from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader, TornTail
 from horolog.storage.cleaning.key_map import KeyMap
-from horolog.storage.cleaning.passes import CleaningPass, Group
+from horolog.storage.cleaning.passes import CleaningGroup, CleaningPass
 from horolog.storage.cleaning.rules import Rules, last_of_producers
 from horolog.storage.directory.checkpoints import read_offsets, topic_id_in
 from horolog.storage.directory.lock import is_log_dir, lock_against_others, lock_offline
@@ -113,7 +113,7 @@ class Compaction:
                 continue
             name = names.partition_of(directory.name)
             mark = marks.get(name) if name else None
-            partition = _Partition(self, directory, mark, checkpoints)
+            partition = _CompactedPartition(self, directory, mark, checkpoints)
             try:
                 yield from partition.steps()
             except CorruptBatch as error:
@@ -135,7 +135,7 @@ class Compaction:
         return checkpoints
 
 
-class _Partition:
+class _CompactedPartition:
     """One partition whose log is compacted."""
 
     def __init__(
@@ -254,7 +254,7 @@ class _Partition:
                 yield from self._group(cleaning, group)
         return cleaning.end_offset
 
-    def _group(self, cleaning: CleaningPass, group: Group) -> Steps[None]:
+    def _group(self, cleaning: CleaningPass, group: CleaningGroup) -> Steps[None]:
         files, done = self._files, self.done
         if self._compaction.dry_run:
             for piece in cleaning.cleaned(group):

@@ -72,7 +72,7 @@ class Deletion(NamedTuple):
     append_age_max_ms: int
 
 
-class Outcome(NamedTuple):
+class SimulationOutcome(NamedTuple):
     """What became of a log."""
 
     deletions: Sequence[Deletion]
@@ -120,7 +120,7 @@ class _Times:
         return True
 
 
-class _Segment:
+class _SimulatedSegment:
     """What the rules of rolling ask of a segment, and the sums that are known of it."""
 
     def __init__(self, base_offset: int) -> None:
@@ -148,15 +148,15 @@ class _Growing(ActiveSegment):
     __slots__ = ()
 
     def __init__(self, base_offset: int, created_ms: int) -> None:
-        self.segment = cast(Any, _Segment(base_offset))
+        self.segment = cast(Any, _SimulatedSegment(base_offset))
         self._append_times = cast(Any, _Times())
         self._entries = None
         self.created_ms = created_ms
         self.jitter_ms = 0
 
     @property
-    def sums(self) -> _Segment:
-        return cast(_Segment, self.segment)
+    def sums(self) -> _SimulatedSegment:
+        return cast(_SimulatedSegment, self.segment)
 
     @property
     def times(self) -> _Times:
@@ -244,9 +244,9 @@ class Simulation:
         if self._first_ms is not None:
             self._tick_ms = max(self._tick_ms, self._tick_at(self._now_ms))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         """What has become of the log by now."""
-        return Outcome(
+        return SimulationOutcome(
             self._deletions,
             self._records,
             self._begun,
