@@ -5,7 +5,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
-COMPILED := $(VENV)/.compiled
 
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,28 +39,24 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 kernels: $(MARK)
 	@$(BIN)/python -c 'from horolog.record.kernels import block_kernels, cleaning_kernels, column_kernels, join_kernels, message_kernels, plain_kernels, scan_kernels'
 
-# As well: five processes that begin together would each compile all modules of a new checkout. What cannot be
-# collected is told by the tests' own run, which follows.
-$(COMPILED): $(MARK)
-	@echo "Compiling the tests, once."
-	@$(NICE) $(BIN)/python -m pytest --collect-only -qq --ignore tests/interop >/dev/null || true
-	@touch $@
-
-test: check-java ## the tests that need no peer (7 to 14 minutes on two cores)
-	@$(MAKE) --no-print-directory --jobs 2 NICE="nice -n 5" test-spark test-core
-
-# The slowest tests are named at the end: where the minutes are.
+# The slowest tests are named at the end. The seconds of all are in .pytest_cache/d/durations/slowest.txt.
 SAY_SLOWEST := --durations 12 --durations-min 2
 
 LEAVE_OUT ?= $(if $(filter thorough,$(HYPOTHESIS_PROFILE)),, and not slow)
 
-# Beside the tests that need Spark, which are one after the other, these give way. Five at once: most wait for
-# brokers, clients and processes half of their time. What one has not begun another takes, so that all end together.
-test-core: kernels $(COMPILED) ## the tests that need no Java
-	@$(NICE) $(BIN)/python -m pytest --numprocesses 5 --dist worksteal --ignore tests/interop -m "not spark and not interop and not soak$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS)
+# One process collects the tests, then forks five workers and one more for the tests that need Spark, which share a
+# JVM. Five at once: most wait for brokers, clients and processes half of their time. On macOS forks are not safe.
+WORKERS := $(if $(filter Darwin,$(shell uname -s)),--numprocesses 5 --dist loadgroup,--forks 5)
+RUN_TESTS = $(BIN)/python -m pytest --ignore tests/interop $(SAY_SLOWEST) $(PYTEST_OPTIONS)
+
+test: check-java kernels ## the tests that need no peer (about five minutes on two cores)
+	@$(RUN_TESTS) $(WORKERS) -m "not interop and not soak$(LEAVE_OUT)"
+
+test-core: kernels ## the tests that need no Java
+	@$(RUN_TESTS) $(WORKERS) -m "not spark and not interop and not soak$(LEAVE_OUT)"
 
 test-spark: check-java kernels ## the tests that need Spark, in one process: it has one JVM
-	@$(BIN)/python -m pytest -m "spark$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS) tests/spark tests/jobs tests/demo
+	@$(RUN_TESTS) -m "spark$(LEAVE_OUT)" tests/spark tests/jobs tests/demo
 
 thorough: export HYPOTHESIS_PROFILE = thorough
 thorough: export PYTEST_ADDOPTS = --timeout 0

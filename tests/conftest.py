@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from horolog.clock import Clock
 
 sys.path.insert(0, str(Path(__file__).parent / "lab"))
+pytest_plugins = ["forked_workers"]
 
 if TYPE_CHECKING:
     from certificates import Certificates
@@ -36,10 +37,6 @@ if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
 # A shell lets what it runs in the background ignore Ctrl-C, and that is passed on to the commands
 # that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Maps of logs that tests read are kept by path, and paths are used again.
-os.environ["HOROLOG_CACHE_DIR"] = tempfile.mkdtemp(prefix="horolog-cache-")
-atexit.register(shutil.rmtree, os.environ["HOROLOG_CACHE_DIR"], ignore_errors=True)
 
 # It never earns back what the best compiler and the verifying of Spark's own classes cost. The
 # code cache that the other compiler reserves is too small for Spark, and would be swept all along.
@@ -67,10 +64,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the test that starts the JVM take its time."""
+    """Run tests that need Spark in one process, and let the first start the JVM."""
     for item in items:
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.timeout(1800), append=True)
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 # Importing and collecting tests makes millions of objects and hardly any garbage, which each full
@@ -87,6 +85,12 @@ def pytest_collection_finish() -> None:
 # At its end the interpreter collects them, once: extension modules report what it does not. Two
 # collections of pytest's own come before.
 atexit.register(gc.unfreeze)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A directory for maps of logs: they are kept by path, and paths are used again."""
+    os.environ["HOROLOG_CACHE_DIR"] = str(tmp_path_factory.mktemp("horolog-cache"))
 
 
 @pytest.fixture

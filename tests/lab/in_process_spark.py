@@ -9,6 +9,10 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 
+class NeedsJvm(AttributeError):
+    """A session in this process has no data frames."""
+
+
 class InProcessSpark:
     """What jobs use of a session to run units of work, or to read times, in tasks.
 
@@ -18,6 +22,9 @@ class InProcessSpark:
     def __init__(self, before: Callable[[int], None] = lambda place: None) -> None:
         self.conf = SimpleNamespace(get=lambda name, default=None: "local[2]")
         self.before = before
+
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsJvm(name)
 
     def stop(self) -> None:
         """It is not running."""
@@ -29,6 +36,9 @@ class InProcessSpark:
 class _Rows:
     def __init__(self, places: range, before: Callable[[int], None]) -> None:
         self._places, self._before = places, before
+
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsJvm(name)
 
     def mapInArrow(self, task: Any, schema: str) -> "_Rows":
         self._task = pickle.loads(pickle.dumps(task))
