@@ -26,11 +26,13 @@ from horolog.storage.logs.following import FollowingLog
 from horolog.wire.api import ApiKey
 from horolog.wire.questions import FollowedEntry, FollowedState
 
+Attach = Callable[..., RunningBroker]
+
 source = a_broker("t", partitions=2)
 
 
 @pytest.fixture
-def attach(make_broker: Any, tmp_path: Path) -> Callable[..., RunningBroker]:
+def attach(make_broker: Any, tmp_path: Path) -> Attach:
     """Start a broker that follows another."""
 
     def attach(source: RunningBroker, name: str = "shadow", **settings: str) -> RunningBroker:
@@ -39,6 +41,23 @@ def attach(make_broker: Any, tmp_path: Path) -> Callable[..., RunningBroker]:
         return started
 
     return attach
+
+
+@pytest.fixture
+def shadow(source: RunningBroker, attach: Attach) -> RunningBroker:
+    """A shadow of `source` that has followed its one record."""
+    source.append("t", batch(NOW_MS))
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    return shadow
+
+
+@pytest.fixture
+def empty_shadow(source: RunningBroker, attach: Attach) -> RunningBroker:
+    """A shadow of `source` that has its topic, without records."""
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    return shadow
 
 
 def entries(broker: RunningBroker) -> dict[tuple[str, int | None], FollowedEntry]:
@@ -69,11 +88,8 @@ def _bytes(broker: RunningBroker, topic: str, partition: int) -> list[bytes]:
 
 
 def test_a_shadow_has_the_same_bytes_and_says_how_far_it_is(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, shadow: RunningBroker
 ) -> None:
-    source.append("t", batch(NOW_MS))
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     source.append("t", batch(NOW_MS + 1, NOW_MS + 2))
     assert eventually(lambda: shadow.log("t").log_end_offset == 3)
     assert caught_up(shadow, "t")
@@ -88,9 +104,7 @@ def test_a_shadow_has_the_same_bytes_and_says_how_far_it_is(
     assert source.client.following().cluster_id is None
 
 
-def test_groups_are_where_they_are_at_the_source(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
-) -> None:
+def test_groups_are_where_they_are_at_the_source(source: RunningBroker, attach: Attach) -> None:
     source.client.offset_commit("g", {("t", 1): CommittedOffset(7, "m", 0)})
     shadow = attach(source)
     assert eventually(
@@ -104,11 +118,8 @@ def promote(broker: RunningBroker, *topics: str) -> list[Any]:
 
 
 def test_a_promoted_topic_takes_records_at_once_in_a_later_epoch(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, shadow: RunningBroker
 ) -> None:
-    source.append("t", batch(NOW_MS))
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     assert shadow.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
     (said,) = promote(shadow, "t")
     assert (said.topic, said.text) == ("t", "")
@@ -125,11 +136,9 @@ def test_a_promoted_topic_takes_records_at_once_in_a_later_epoch(
 
 
 def test_producers_that_retry_are_accepted_once_the_topic_is_promoted_and_nothing_comes_between(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, empty_shadow: RunningBroker
 ) -> None:
     """Under load on both sides: what is here is a first part of the source's, and then ours."""
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     ended = threading.Event()
     accepted: list[int] = []
 
@@ -139,7 +148,7 @@ def test_producers_that_retry_are_accepted_once_the_topic_is_promoted_and_nothin
 
     def write_here() -> None:
         while not ended.is_set():
-            answer = shadow.produce("t", batch(NOW_MS))
+            answer = empty_shadow.produce("t", batch(NOW_MS))
             if answer.error_code == 0:
                 accepted.append(answer.base_offset)
             else:
@@ -151,20 +160,20 @@ def test_producers_that_retry_are_accepted_once_the_topic_is_promoted_and_nothin
     for writer in writers:
         writer.start()
     try:
-        assert eventually(lambda: shadow.log("t").log_end_offset > 20)
-        (said,) = promote(shadow, "t")
-        at_once = shadow.append("t", batch(NOW_MS))
+        assert eventually(lambda: empty_shadow.log("t").log_end_offset > 20)
+        (said,) = promote(empty_shadow, "t")
+        at_once = empty_shadow.append("t", batch(NOW_MS))
         assert eventually(lambda: len(accepted) > 20)
     finally:
         ended.set()
         for writer in writers:
             writer.join()
     ours = sorted([*accepted, at_once])
-    assert ours == list(range(ours[0], shadow.log("t").log_end_offset))
-    epochs = [header.leader_epoch for header in shadow.headers("t")]
+    assert ours == list(range(ours[0], empty_shadow.log("t").log_end_offset))
+    epochs = [header.leader_epoch for header in empty_shadow.headers("t")]
     assert epochs == [0] * ours[0] + [said.epoch] * len(ours)
-    theirs, here = (b"".join(_bytes(each, "t", 0)) for each in (source, shadow))
-    size = sum(header.size for header in shadow.headers("t")[: ours[0]])
+    theirs, here = (b"".join(_bytes(each, "t", 0)) for each in (source, empty_shadow))
+    size = sum(header.size for header in empty_shadow.headers("t")[: ours[0]])
     assert here[:size] == theirs[:size]
 
 
@@ -179,7 +188,7 @@ def test_producers_that_retry_are_accepted_once_the_topic_is_promoted_and_nothin
     ],
 )
 def test_a_kill_during_a_promotion_leaves_the_topic_followed_or_led(
-    source: RunningBroker, attach: Callable[..., RunningBroker], step: str, is_led: bool
+    source: RunningBroker, attach: Attach, step: str, is_led: bool
 ) -> None:
     own = source.run(source.broker.producer_ids.next())
     source.append("t", batch(NOW_MS, producer_id=own, producer_epoch=0, base_sequence=0))
@@ -201,27 +210,20 @@ def test_a_kill_during_a_promotion_leaves_the_topic_followed_or_led(
     assert shadow.run(shadow.broker.producer_ids.next()) > own
 
 
-def test_a_promotion_that_fails_is_repeated(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
-) -> None:
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
+def test_a_promotion_that_fails_is_repeated(empty_shadow: RunningBroker) -> None:
     failure = StorageFailed("no space left")
     for step in ("metadata.store.MetadataStore.put_topic", "broker.partitions.Partitions.lead"):
         with patch(f"horolog.{step}", side_effect=failure), pytest.raises(RequestRefused):
-            shadow.run(shadow.broker.shadow.promote(["t"]))
-        refused = shadow.produce("t", batch(NOW_MS))
+            empty_shadow.run(empty_shadow.broker.shadow.promote(["t"]))
+        refused = empty_shadow.produce("t", batch(NOW_MS))
         assert refused.error_code == ErrorCode.not_leader_or_follower
-    promote(shadow, "t")
-    assert shadow.append("t", batch(NOW_MS)) == 0
+    promote(empty_shadow, "t")
+    assert empty_shadow.append("t", batch(NOW_MS)) == 0
 
 
 def test_a_topic_is_promoted_while_its_source_is_down(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, shadow: RunningBroker
 ) -> None:
-    source.append("t", batch(NOW_MS))
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     source.kill()
     assert promote(shadow, "t")
     assert shadow.append("t", batch(NOW_MS)) == 1
@@ -230,11 +232,8 @@ def test_a_topic_is_promoted_while_its_source_is_down(
 
 
 def test_a_shadow_that_starts_while_its_source_is_down_is_promoted(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, shadow: RunningBroker
 ) -> None:
-    source.append("t", batch(NOW_MS))
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     source.kill()
     shadow.restart()
     assert entries(shadow)["t", 0].state is FollowedState.WAITING
@@ -243,7 +242,7 @@ def test_a_shadow_that_starts_while_its_source_is_down_is_promoted(
 
 
 def test_everything_is_promoted_and_nothing_followed_any_more(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, attach: Attach
 ) -> None:
     source.create_topic("u", 2)
     shadow = attach(source)
@@ -259,7 +258,7 @@ def test_everything_is_promoted_and_nothing_followed_any_more(
 
 
 def test_group_offsets_are_clamped_to_what_is_here_and_that_is_said(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, attach: Attach
 ) -> None:
     for _ in range(3):
         source.append("t", batch(NOW_MS))
@@ -276,9 +275,7 @@ def test_group_offsets_are_clamped_to_what_is_here_and_that_is_said(
     assert shadow.client.offset_fetch("h")["t", 0].offset == 2
 
 
-def test_what_sinks_keep_as_offsets_is_not_clamped(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
-) -> None:
+def test_what_sinks_keep_as_offsets_is_not_clamped(source: RunningBroker, attach: Attach) -> None:
     source.client.offset_commit("horolog/batch/q", {("t", 0): CommittedOffset(9, "{}")})
     shadow = attach(source)
     assert caught_up(shadow, "t")
@@ -289,7 +286,7 @@ def test_what_sinks_keep_as_offsets_is_not_clamped(
 
 
 def test_producer_ids_given_out_here_are_above_all_that_were_copied(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, attach: Attach
 ) -> None:
     own = source.run(source.broker.producer_ids.next()) + 5000
     source.append("t", batch(NOW_MS, producer_id=own, producer_epoch=0, base_sequence=0))
@@ -303,21 +300,16 @@ def test_producer_ids_given_out_here_are_above_all_that_were_copied(
 
 
 def test_a_topic_that_does_not_exist_is_not_promoted_and_others_are(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    empty_shadow: RunningBroker,
 ) -> None:
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     with pytest.raises(RequestRefused, match="1 of 2 topics are not promoted, as none"):
-        shadow.client.promote(["none", "t"])
-    assert shadow.append("t", batch(NOW_MS)) == 0
+        empty_shadow.client.promote(["none", "t"])
+    assert empty_shadow.append("t", batch(NOW_MS)) == 0
 
 
 def test_the_former_leader_follows_and_sets_aside_what_was_never_followed(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, shadow: RunningBroker
 ) -> None:
-    source.append("t", batch(NOW_MS))
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     promote(shadow)
     source.append("t", batch(NOW_MS, NOW_MS))
     shadow.append("t", batch(NOW_MS + 7))
@@ -335,12 +327,9 @@ def test_the_former_leader_follows_and_sets_aside_what_was_never_followed(
 
 
 def test_what_a_killed_leader_took_after_its_restart_is_cut_off_when_it_follows(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, shadow: RunningBroker
 ) -> None:
     """A start after a kill leads in a new epoch: it must not be that of the promotion."""
-    source.append("t", batch(NOW_MS))
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     promote(shadow, "t")
     assert shadow.append("t", batch(NOW_MS + 7)) == 1
     source.restart(crash=True)
@@ -352,7 +341,7 @@ def test_what_a_killed_leader_took_after_its_restart_is_cut_off_when_it_follows(
 
 
 def test_a_topic_that_was_promoted_and_deleted_is_followed_after_a_demotion(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, attach: Attach
 ) -> None:
     source.create_topic("u", 2)
     shadow = attach(source)
@@ -367,23 +356,21 @@ def test_a_topic_that_was_promoted_and_deleted_is_followed_after_a_demotion(
 
 
 def test_a_topic_is_not_demoted_to_a_leader_of_an_earlier_epoch_than_its_records(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, empty_shadow: RunningBroker
 ) -> None:
     """Nobody would lead it, and it could not be followed."""
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
-    promote(shadow, "t")
-    shadow.append("t", batch(NOW_MS))
+    promote(empty_shadow, "t")
+    empty_shadow.append("t", batch(NOW_MS))
     with pytest.raises(RequestRefused, match="Delete it here, and it is followed anew"):
-        shadow.demote(source, "t")
-    shadow.append("t", batch(NOW_MS))
-    shadow.client.delete_topics(["t"])
-    shadow.demote(source, "t")
-    assert caught_up(shadow, "t")
+        empty_shadow.demote(source, "t")
+    empty_shadow.append("t", batch(NOW_MS))
+    empty_shadow.client.delete_topics(["t"])
+    empty_shadow.demote(source, "t")
+    assert caught_up(empty_shadow, "t")
 
 
 def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
-    source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+    source: RunningBroker, attach: Attach, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a promotion does: its log may be led by then."""
     source.create_topic("u", 1)
@@ -412,7 +399,7 @@ def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
 
 
 def test_two_brokers_that_are_promoted_apart_do_not_lead_in_one_epoch(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, attach: Attach
 ) -> None:
     shadows = [attach(source, name, node_id=name) for name in ("2", "3")]
     assert all(caught_up(shadow, "t") for shadow in shadows)
@@ -421,19 +408,17 @@ def test_two_brokers_that_are_promoted_apart_do_not_lead_in_one_epoch(
 
 
 def test_two_brokers_do_not_follow_a_topic_from_each_other(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, empty_shadow: RunningBroker
 ) -> None:
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     with pytest.raises(RequestRefused, match="from here: promote it there first"):
-        source.demote(shadow)
+        source.demote(empty_shadow)
     with pytest.raises(RequestRefused, match="is this broker"):
         source.demote(source)
     assert source.append("t", batch(NOW_MS)) == 0
 
 
 def test_a_shadow_of_one_cluster_does_not_follow_another_too(
-    source: RunningBroker, attach: Callable[..., RunningBroker], make_broker: Any, tmp_path: Path
+    source: RunningBroker, attach: Attach, make_broker: Any, tmp_path: Path
 ) -> None:
     shadow = attach(source)
     assert caught_up(shadow, "t")
@@ -533,11 +518,8 @@ def test_one_demotion_runs_at_a_time(make_broker: Any, tmp_path: Path) -> None:
 
 
 def test_what_stands_before_an_address_is_neither_kept_nor_shown(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, shadow: RunningBroker
 ) -> None:
-    source.append("t", batch(NOW_MS))
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     promote(shadow)
     source.restart(horolog_demote_servers=shadow.address)
     source.client.demote(f"\x1b[31mFAKE\n://{shadow.address} , ,SSL://{shadow.address}")
@@ -545,7 +527,7 @@ def test_what_stands_before_an_address_is_neither_kept_nor_shown(
 
 
 def test_a_pattern_that_takes_long_for_all_names_changes_nothing(
-    source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+    source: RunningBroker, attach: Attach, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or each start from then on would take long."""
     source.create_topic("a" * 249)
@@ -595,11 +577,9 @@ def _end(broker: BrokerProcess) -> int | None:
 
 
 def test_a_producer_is_sent_to_the_leader_waits_for_a_promotion_and_moves_on(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, empty_shadow: RunningBroker
 ) -> None:
     """librdkafka finds the leader by the hint of a broker that follows it (KIP-951)."""
-    shadow = attach(source)
-    assert caught_up(shadow, "t")
     delivered: list[tuple[object, int]] = []
     limits = {"message.timeout.ms": int(1000 * PATIENCE_S), "linger.ms": 0}
 
@@ -613,30 +593,28 @@ def test_a_producer_is_sent_to_the_leader_waits_for_a_promotion_and_moves_on(
         )
 
     with_source = Producer({"bootstrap.servers": source.address, **limits})
-    with_shadow = Producer({"bootstrap.servers": shadow.address, **limits})
+    with_shadow = Producer({"bootstrap.servers": empty_shadow.address, **limits})
     for producer in (with_source, with_shadow):
         send(producer)
         assert producer.flush(PATIENCE_S) == 0
     assert source.log("t").log_end_offset == 2, "both were sent to it"
-    assert caught_up(shadow, "t")
+    assert caught_up(empty_shadow, "t")
     source.stop()
     send(with_shadow)
     assert with_shadow.flush(0.5) == 1, "it retries"
-    promote(shadow)
+    promote(empty_shadow)
     assert with_shadow.flush(PATIENCE_S) == 0
     source.restart()
-    source.demote(shadow)
+    source.demote(empty_shadow)
     for producer in (with_source, with_shadow, with_source):
         send(producer)
         assert producer.flush(PATIENCE_S) == 0
     assert delivered == [(None, offset) for offset in range(6)]
     assert caught_up(source, "t")
-    assert eventually(lambda: same(shadow, source, "t"))
+    assert eventually(lambda: same(empty_shadow, source, "t"))
 
 
-def test_a_promotion_says_what_is_missing(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
-) -> None:
+def test_a_promotion_says_what_is_missing(source: RunningBroker, attach: Attach) -> None:
     for _ in range(3):
         source.append("t", batch(NOW_MS))
     shadow = attach(source)
@@ -658,7 +636,7 @@ def test_a_promotion_says_what_is_missing(
 
 
 def test_a_partition_that_is_offline_is_led_once_it_is_back(
-    source: RunningBroker, attach: Callable[..., RunningBroker]
+    source: RunningBroker, attach: Attach
 ) -> None:
     source.append("t", batch(NOW_MS), 1)
     shadow = attach(source)
@@ -680,7 +658,7 @@ def test_a_partition_that_is_offline_is_led_once_it_is_back(
 
 
 def test_a_promotion_of_many_topics_looks_at_each_group_and_partition_for_its_own_topic(
-    source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+    source: RunningBroker, attach: Attach, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = [f"many-{number}" for number in range(20)]
     for topic in topics:
