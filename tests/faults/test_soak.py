@@ -71,6 +71,7 @@ def test_a_first_start_killed_at_every_step_is_followed_by_one_that_serves(
     assert step > 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(A_FEW_S)
 def test_a_broker_killed_at_some_of_its_steps_loses_and_doubles_nothing(
     nursery: Nursery, tmp_path: Path
@@ -106,6 +107,7 @@ def soak(
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(A_FEW_S)
 def test_every_start_with_its_own_producer_adds_one_record(
     nursery: Nursery, tmp_path: Path

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from broker_nursery import Nursery
-from examples import some_of
 from killed_broker import reported, say
 from transaction_soak import TransactionSoak
 
@@ -68,8 +67,9 @@ def over_a_promotion(
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(A_FEW_S)
-@pytest.mark.parametrize("how", some_of(HOW, 4))
+@pytest.mark.parametrize("how", HOW)
 def test_no_committed_transaction_is_cut_by_a_promotion(
     nursery: Nursery, tmp_path: Path, how: dict[str, bool]
 ) -> None:

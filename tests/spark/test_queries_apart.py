@@ -72,6 +72,7 @@ def tasks_of(frame: Any) -> int:
     return int(frame.rdd.getNumPartitions())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_plans_that_are_never_run_do_not_widen_later_queries(load: Callable[..., Any]) -> None:
     records = load(maxRecordsPerPartition="1")

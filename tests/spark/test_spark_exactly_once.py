@@ -107,13 +107,14 @@ def stream(spark: Any, broker: RunningBroker, client: Client, tmp_path: Path) ->
     return stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param("task 0 before its last rows", marks=pytest.mark.slow),
+        "task 0 before its last rows",
         "task 1 after its rows",
-        pytest.param("before the commit", marks=pytest.mark.slow),
-        pytest.param("after the commit", marks=pytest.mark.slow),
+        "before the commit",
+        "after the commit",
     ],
 )
 def test_a_batch_that_died_anywhere_is_written_once(
