@@ -34,6 +34,7 @@ from horolog.schemas.offsets import partition_for
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.producers.states import Producers
+from horolog.wire.questions import HISTORY_GROUP
 
 TOPIC = "committed"
 PARTITIONS = 10
@@ -126,9 +127,9 @@ def loading(side: Side, groups: list[str]) -> tuple[float, float]:
 def history(side: Side, group_id: str, ask: AskGroupHistory) -> tuple[float, float]:
     """Seconds until it is answered, and of the broker's processor, without loading kernels."""
     with Client(side.bootstrap, timeout_ms=1000 * GIVE_UP_S) as client:
-        client.group_history(group_id, ask._replace(most=1))
+        client.ask(HISTORY_GROUP, group_id, ask._replace(most=1))
         used, started = side.cpu_s(), time.perf_counter()
-        found = client.group_history(group_id, ask)
+        found = client.ask(HISTORY_GROUP, group_id, ask)
         assert found is not None
         assert found.events
         return time.perf_counter() - started, side.cpu_s() - used

@@ -58,8 +58,8 @@ def test_each_minute_a_warning_names_the_command_until_append_times_are_reset(
             in (warnings()[-1])
         )
         assert "`horolog topics reset-append-time few`" in warnings()[-1]
-        broker.client.reset_append_times("few")
-        broker.client.reset_append_times("many")
+        broker.client.topics.reset_append_times("few")
+        broker.client.topics.reset_append_times("many")
         minute(broker)
         produce(broker, "few")
         produce(broker, "many", 5)

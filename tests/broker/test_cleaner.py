@@ -19,6 +19,7 @@ from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.wire.features import WITH_APPEND_TIMES
+from horolog.wire.questions import HEALTH
 
 COMPACT = {
     "cleanup_policy": "compact",
@@ -84,7 +85,7 @@ def test_a_partition_that_cannot_be_cleaned_is_named_and_left_out(
     assert "t-1 cannot be cleaned, and is left out until a restart" in caplog.text
     (wrong,) = [
         each
-        for health in broker.client.health().values()
+        for health in broker.client.ask.each_broker(HEALTH).values()
         for each in (health.wrong if health else ())
         if each.kind == "uncleanable"
     ]

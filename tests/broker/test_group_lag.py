@@ -18,7 +18,7 @@ from horolog.client import CommittedOffset, ResourceType
 from horolog.clock import ManualClock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import GroupPartitionLag, LagClock
+from horolog.wire.questions import GROUP_LAG, AskGroupLag, GroupPartitionLag, LagClock
 
 broker = a_broker("t", of_topics={"segment.bytes": "1500"})
 
@@ -225,7 +225,7 @@ def test_a_record_of_the_earliest_time_has_a_lag_that_a_number_holds(
     send(broker, NOW_MS - LONG_MAX)
     commit(broker, 0)
     clock.advance("1s")
-    found = broker.client.group_lag(["g"], clock=LagClock.CREATE)["g"]
+    found = broker.client.ask(GROUP_LAG, "g", AskGroupLag(LagClock.CREATE)).lags
     assert [each.lag_ms for each in found or ()] == [LONG_MAX]
 
 

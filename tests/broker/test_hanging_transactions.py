@@ -15,6 +15,7 @@ from horolog.broker.metrics import transactions
 from horolog.clock import ManualClock
 from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
+from horolog.wire.questions import HEALTH
 
 # Without verification a batch is appended that is in no transaction of the coordinator, as Kafka's
 # brokers before KIP-890 did.
@@ -41,7 +42,7 @@ def coordinated(metrics: Metrics) -> tuple[float, float]:
 
 
 def hanging(broker: RunningBroker) -> list[Any]:
-    (health,) = broker.client.health().values()
+    (health,) = broker.client.ask.each_broker(HEALTH).values()
     assert health is not None
     return [each for each in health.wrong if each.kind == "hanging"]
 

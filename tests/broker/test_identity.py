@@ -16,6 +16,7 @@ from horolog.schemas.metadata import Config
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.files import Files
+from horolog.wire.questions import HEALTH
 
 NOW_MS = 1_700_000_000_000
 OTHER = "wgPH0HbHQdafz7FRtFo3PQ"
@@ -30,7 +31,7 @@ def identity(log_dir: Path) -> list[str]:
 
 
 def wrong_with(broker: RunningBroker) -> list[tuple[str, int | None]]:
-    (health,) = broker.client.health().values()
+    (health,) = broker.client.ask.each_broker(HEALTH).values()
     assert health is not None
     return [(each.kind, each.value) for each in health.wrong]
 

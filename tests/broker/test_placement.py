@@ -17,6 +17,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata import state
 from horolog.metadata.rows import FollowedRow, SourceRow
 from horolog.wire.api import ApiKey
+from horolog.wire.questions import FOLLOWING, HEALTH
 
 SOURCE = SourceRow("source-id", "kafka:9092", "t.*", "")
 
@@ -88,7 +89,7 @@ def test_the_shortcut_of_one_partition_names_the_leader_too(broker: RunningBroke
         lambda client: client.create_topics({"t2": 1}),
         lambda client: client.delete_topics(["t"]),
         lambda client: client.create_partitions({"t": 5}),
-        lambda client: client.reset_append_times("t"),
+        lambda client: client.topics.reset_append_times("t"),
     ],
 )
 def test_what_is_the_sources_is_changed_there(
@@ -157,14 +158,14 @@ def test_a_followed_topic_whose_source_is_lost_is_wrong_until_it_is_promoted(
     broker.stop()
     spoil_state(broker.log_dir, state.SOURCE)
     broker.restart()
-    (health,) = broker.client.health().values()
+    (health,) = broker.client.ask.each_broker(HEALTH).values()
     assert {(each.kind, each.subject) for each in health.wrong} == {
         ("not-followed", "t-0"),
         ("not-followed", "t-1"),
     }
     broker.client.promote(["t"])
     assert broker.append("t", batch(NOW_MS)) == 0
-    (health,) = broker.client.health().values()
+    (health,) = broker.client.ask.each_broker(HEALTH).values()
     assert not health.wrong
 
 
@@ -184,10 +185,10 @@ def test_a_stored_pattern_that_is_none_stops_no_start_and_follows_no_topic(
     assert broker.broker.placement.source == SOURCE._replace(topics="")
     assert broker.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
     assert "no topics" in run_command("follow", "status", "-b", broker.address).out
-    entries = broker.client.following().entries
+    entries = broker.client.ask(FOLLOWING).entries
     assert all("pattern of topics was dropped" in each.text for each in entries)
     assert [each.topic for each in entries] == ["t", "t"]
-    (health,) = broker.client.health().values()
+    (health,) = broker.client.ask.each_broker(HEALTH).values()
     assert {each.kind for each in health.wrong} == {"not-followed"}
     broker.client.create_topics({"new": 1})
     broker.restart(horolog_follow=SOURCE.servers, horolog_follow_topics="t")
@@ -225,7 +226,7 @@ def test_a_source_that_was_never_reached_is_not_followed_once_everything_is_prom
     broker.client.create_topics({"new": 1})
     broker.restart()
     broker.client.create_topics({"newer": 1})
-    assert broker.client.following().is_ended
+    assert broker.client.ask(FOLLOWING).is_ended
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from horolog.broker.following import follower, shadow
 from horolog.cli.serve import follow_settings
 from horolog.client import Client, NoAnswer
 from horolog.client.groups import CommittedOffset
+from horolog.client.topics import Topics
 from horolog.errors import Misconfigured
 from horolog.storage.names import FOLLOWED_OFFSETS
 
@@ -44,7 +45,7 @@ def broker(
         its = [each for each in found["entries"] if each["partition"] is not None]
         its = [each for each in its if each["topic"] != FOLLOWED_OFFSETS]
         is_there = len(its) == 4 and all(each["offsets_behind"] == 0 for each in its)
-        return is_there and "g" in started.client.list_groups()
+        return is_there and "g" in started.client.groups.names()
 
     assert eventually(is_here)
     return started
@@ -168,14 +169,14 @@ def test_options_of_serve_are_settings(tmp_path: Path) -> None:
 def test_promote_waits_for_as_long_as_topics_come_to_be_led(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, answers = Client.promote, iter([True, False])
+    plain, answers = Topics.promote, iter([True, False])
 
     def promote(client: Client, topics: list[str] | None) -> None:
         if next(answers):
             plain(client, topics)
         raise NoAnswer("no answer in time")
 
-    monkeypatch.setattr(Client, "promote", promote)
+    monkeypatch.setattr(Topics, "promote", promote)
     ran = run("promote", "--all", "-b", broker.address)
     assert ran.code == 1
     assert "no answer in time" in ran.err

@@ -107,7 +107,7 @@ def test_an_assignment_is_read_with_care(
 
     answers = {ApiKey.FIND_COORDINATOR: coordinator, ApiKey.DESCRIBE_GROUPS: described}
     with ScriptedBroker(answers) as script, Client(script.bootstrap) as client:
-        (member,) = client.describe_groups(["g"])["g"].members
+        (member,) = client.groups.describe(["g"])["g"].members
     assert member.assigned == assigned
 
 

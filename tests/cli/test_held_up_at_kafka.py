@@ -19,7 +19,6 @@ from horolog.client.open_transactions import UnstableStretch, held_up
 from horolog.clock import MINUTE_MS, ManualClock
 from horolog.errors import ErrorCode
 from horolog.record.builder import Record, build_batch
-from horolog.wire import questions
 from horolog.wire.api import ApiKey, Versions
 from horolog.wire.questions import GROUP_LAG
 
@@ -31,7 +30,9 @@ LATER_MS = NOW_MS + 16 * MINUTE_MS
 
 @pytest.fixture(autouse=True)
 def _answers_as_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "GROUP_LAG", replace(GROUP_LAG, name="not.announced"))
+    monkeypatch.setattr(
+        "horolog.client.kafka_lag.GROUP_LAG", replace(GROUP_LAG, name="not.announced")
+    )
 
 
 def shown(

@@ -18,7 +18,6 @@ from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.history import AskGroupHistory, AskTopicHistory
 from horolog.times import format_time
-from horolog.wire import questions
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 
@@ -301,7 +300,7 @@ def test_a_question_may_begin_and_end_anywhere(
     broker: RunningBroker, start: int, end: int | None, count: int
 ) -> None:
     broker.create_topic("t")
-    found = broker.client.topic_history(AskTopicHistory("t", start=start, end=end))
+    found = broker.client.ask(HISTORY_TOPIC, "", AskTopicHistory("t", start=start, end=end))
     assert found is not None
     assert (len(found.changes), found.next) == (count, None)
 
@@ -309,7 +308,9 @@ def test_a_question_may_begin_and_end_anywhere(
 def test_kafkas_brokers_cannot_be_asked(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "HISTORY_TOPIC", replace(HISTORY_TOPIC, name="horolog.none"))
+    monkeypatch.setattr(
+        "horolog.cli.history.HISTORY_TOPIC", replace(HISTORY_TOPIC, name="horolog.none")
+    )
     refused = ask(broker, "topics", "history", "t")
     assert refused.code == 2
     assert "--log-dir" in refused.err

@@ -11,7 +11,6 @@ from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
-from horolog.wire import questions
 from horolog.wire.questions import GROUP_LAG
 
 SETTINGS = {"segment_bytes": "1500", "retention_ms": str(7 * DAY_MS)}
@@ -118,7 +117,9 @@ def test_the_screen_names_what_retention_takes_from_a_group(broker: RunningBroke
 def test_of_a_broker_that_does_not_say_it_offsets_are_known(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "GROUP_LAG", replace(GROUP_LAG, name="not.announced"))
+    monkeypatch.setattr(
+        "horolog.client.kafka_lag.GROUP_LAG", replace(GROUP_LAG, name="not.announced")
+    )
     send(broker, NOW_MS, NOW_MS)
     commit(broker, 1)
     (found,) = lags(broker, "g")
@@ -144,7 +145,7 @@ def test_of_a_log_that_cannot_be_read_offsets_are_known(
 
     send(broker, NOW_MS - 6 * DAY_MS)
     commit(broker, 0)
-    monkeypatch.setattr("horolog.broker.control.group_lag.partition_lag", failing)
+    monkeypatch.setattr("horolog.broker.control.groups.partition_lag", failing)
     (found,) = lags(broker, "g")
     assert (found["offsets_behind"], found["records_behind"], found["lag_ms"]) == (1, None, None)
     assert (found["unread_deleted"], found["first_deleted_ms"]) == (None, None)

@@ -24,6 +24,8 @@ from storelogs import records_in
 
 from horolog import jobs
 from horolog.client import LATEST, Client
+from horolog.client.appends import Appends
+from horolog.client.topics import Topics
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.jobs.replaying.merging import create_time, merged
@@ -234,7 +236,7 @@ def test_what_was_being_sent_at_a_kill_is_there_once(
     out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(10)]}
-    append = Client.append
+    append = Appends.append
     calls = 0
 
     def killed(client: Client, *arguments: Any, **named: Any) -> None:
@@ -245,14 +247,14 @@ def test_what_was_being_sent_at_a_kill_is_there_once(
         if calls == 4:
             raise Interrupted
 
-    monkeypatch.setattr(Client, "append", killed)
+    monkeypatch.setattr(Appends, "append", killed)
     with JobState(tmp_path / "state", "replay", {}) as state:
         run = Run(out, rows, ManualClock(T0), state=state, shifts_times=True)
         with pytest.raises(Interrupted):
             run.run()
         run.replay.save()  # as Ctrl-C would: what is under way is still to be repeated
     assert len(records_in(out.log("out"))) == 3 + is_sent
-    monkeypatch.setattr(Client, "append", append)
+    monkeypatch.setattr(Appends, "append", append)
     with JobState(tmp_path / "state", "replay", {}) as state:
         run = Run(out, rows, ManualClock(T0 + 77_000), state=state, shifts_times=True)
         run.run()
@@ -267,7 +269,7 @@ def test_a_stop_while_a_batch_is_repeated_leaves_it_to_be_repeated(
     out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(6)]}
-    append = Client.append
+    append = Appends.append
 
     def stopped(client: Client, *arguments: Any, **named: Any) -> None:
         if is_sent:
@@ -275,7 +277,7 @@ def test_a_stop_while_a_batch_is_repeated_leaves_it_to_be_repeated(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Client, "append", stopped)
+        patched.setattr(Appends, "append", stopped)
         for _ in range(3):
             with JobState(tmp_path / "state", "replay", {}) as state:
                 run = Run(out, rows, ManualClock(T0), state=state)
@@ -291,14 +293,14 @@ def test_records_go_where_they_went_where_partitions_are_added_amid_a_replay(
     out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: Rows = {TopicPartition("t", number): [T0 + 100 * number] * 4 for number in range(5)}
-    append = Client.append
+    append = Appends.append
 
     def killed(client: Client, *arguments: Any, **named: Any) -> None:
         append(client, *arguments, **named)
         raise Interrupted
 
     with monkeypatch.context() as patched, JobState(tmp_path / "s", "replay", {}) as state:
-        patched.setattr(Client, "append", killed)
+        patched.setattr(Appends, "append", killed)
         with pytest.raises(Interrupted):
             Run(out, rows, ManualClock(T0), state=state).run()
     with Client(out.address) as client:
@@ -324,7 +326,7 @@ def test_what_the_source_has_lost_since_a_kill_is_not_guessed(
         raise Interrupted
 
     with monkeypatch.context() as patched, JobState(tmp_path / "s", "replay", {}) as state:
-        patched.setattr(Client, "append", killed)
+        patched.setattr(Appends, "append", killed)
         with pytest.raises(Interrupted):
             Run(out, rows, ManualClock(T0), state=state).run()
     with JobState(tmp_path / "s", "replay", {}) as state, pytest.raises(StorageFailed) as refused:
@@ -432,7 +434,7 @@ def test_what_the_target_would_delete_soon_is_warned_of_and_sent(
     def denied(*_: Any) -> None:
         raise RequestRefused(ErrorCode.topic_authorization_failed, "not yours to ask")
 
-    monkeypatch.setattr(Client, "describe_configs", denied)
+    monkeypatch.setattr(Topics, "describe_configs", denied)
     ran = run_command(*command)
     assert (ran.code, ran.err) == (0, "")
 

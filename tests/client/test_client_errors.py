@@ -91,14 +91,14 @@ def test_the_next_bootstrap_server_is_asked_when_the_first_is_absent(dead_port: 
     with ScriptedBroker() as broker:
         bootstrap = f"127.0.0.1:{dead_port},{broker.bootstrap}"
         with Client(bootstrap) as client:
-            assert set(client.describe_cluster().brokers) == {1}
+            assert set(client.metadata([]).brokers) == {1}
 
 
 def test_a_broker_is_reached_over_ipv6() -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     with talk(script={"host": "::1"}) as (broker, client):
-        assert client.describe_cluster().brokers[1].address == ("::1", broker.port)
+        assert client.metadata([]).brokers[1].address == ("::1", broker.port)
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.API_VERSIONS, ApiKey.METADATA])
@@ -106,7 +106,7 @@ def test_a_silent_broker_ends_the_call_when_its_time_is_over(api_key: ApiKey) ->
     with talk({api_key: Silence()}, timeout_ms=500) as (_, client):
         started = time.monotonic()
         with pytest.raises(NoAnswer, match="no answer in time"):
-            client.describe_cluster()
+            client.metadata([])
         assert 0.4 < time.monotonic() - started < PATIENCE_S
 
 
@@ -116,7 +116,7 @@ def test_something_else_than_kafka_is_recognised() -> None:
         talk({ApiKey.API_VERSIONS: web_server}) as (_, client),
         pytest.raises(NoAnswer, match="plaintext port"),
     ):
-        client.describe_cluster()
+        client.metadata([])
 
 
 def test_an_answer_larger_than_allowed_is_not_received() -> None:
@@ -242,7 +242,7 @@ def test_rejected_records_come_with_their_reasons() -> None:
 def test_with_acks_0_nothing_is_waited_for() -> None:
     with talk({ApiKey.PRODUCE: Silence()}) as (broker, client):
         assert set(client.produce(*CLICKS, b"batch", acks=0)) == {None}
-        client.describe_cluster()  # served after the produce, on the same connection
+        client.metadata([])  # served after the produce, on the same connection
         assert broker.asked(ApiKey.PRODUCE)[0].acks == 0
 
 
@@ -370,7 +370,7 @@ def test_a_broker_that_is_too_old_is_named_with_what_it_answers() -> None:
 
 def test_a_broker_that_knows_only_the_first_api_versions_is_asked_again_in_that() -> None:
     with talk(script={"versions": {ApiKey.API_VERSIONS: Versions(0, 2)}}) as (broker, client):
-        client.describe_cluster()
+        client.metadata([])
         assert [s.version for s in broker.seen if s.api_key is ApiKey.API_VERSIONS] == [2]
 
 

@@ -183,7 +183,7 @@ def test_a_group_without_members_keeps_offsets(client: Client, topic: str) -> No
         (topic, 1): 3,
     }
     assert client.offset_fetch("unheard of", [(topic, 1)]) == {(topic, 1): None}
-    assert client.find_coordinator(group).node_id in client.describe_cluster().brokers
+    assert client.groups.coordinator(group).node_id in client.metadata([]).brokers
 
 
 def test_a_broker_that_restarts_is_found_again(tmp_path: Path) -> None:
@@ -234,9 +234,9 @@ def test_raw_batches_are_copied_as_another_producers(client: Client, topic: str)
 def test_cluster_time_is_the_brokers_clock(
     broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert client.cluster_time_ms() == broker.clock.now_ms()
+    assert client.topics.cluster_time_ms() == broker.clock.now_ms()
     broker.clock.advance("1h")
-    assert client.cluster_time_ms() == broker.clock.now_ms()
+    assert client.topics.cluster_time_ms() == broker.clock.now_ms()
     broker.clock.advance("-1h")
 
     def unknown(self: Link, api_key: ApiKey, *, lowest: int = 0, highest: int = 0x7FFF) -> int:
@@ -245,7 +245,7 @@ def test_cluster_time_is_the_brokers_clock(
         return SUPPORTED[api_key].max
 
     monkeypatch.setattr(Link, "version", unknown)
-    assert client.cluster_time_ms() is None
+    assert client.topics.cluster_time_ms() is None
 
 
 def test_only_the_quorum_of_the_metadata_is_described(broker: RunningBroker) -> None:

@@ -37,10 +37,10 @@ def test_a_format_without_times_is_refused_unless_it_may_be(client: Client) -> N
 
 
 def test_what_cannot_be_searched_may_hold_any_time(client: Client) -> None:
-    assert client.none_before(NOW_MS + 2, [OLD, NEW]) == {OLD: 0, NEW: 2}
-    assert client.none_before(NOW_MS + 9, [OLD, NEW]) == {OLD: 0}
-    assert client.none_before(-1, [OLD, NEW]) == {OLD: 0, NEW: 0}
-    largest = client.largest([OLD, NEW])
+    assert client.offsets.none_before(NOW_MS + 2, [OLD, NEW]) == {OLD: 0, NEW: 2}
+    assert client.offsets.none_before(NOW_MS + 9, [OLD, NEW]) == {OLD: 0}
+    assert client.offsets.none_before(-1, [OLD, NEW]) == {OLD: 0, NEW: 0}
+    largest = client.offsets.largest([OLD, NEW])
     assert (largest[OLD], largest[NEW] and largest[NEW].timestamp) == (None, NOW_MS + 3)
 
 
@@ -50,6 +50,6 @@ def test_commands_show_and_read_such_a_topic(
     found = partition_facts(client, "old", served_partitions(client, "old").leaders)
     assert [(each.end, each.latest_ms) for each in found] == [(4, None)]
     # As Apache Kafka answers.
-    monkeypatch.setattr("horolog.wire.questions.TIME_RANGES", NOT_ANNOUNCED)
+    monkeypatch.setattr("horolog.client.offsets.TIME_RANGES", NOT_ANNOUNCED)
     for topic in ("new", "old"):
         assert offsets_at(client, topic, TimeRange.between(NOW_MS + 2, None)) == [2, 3]

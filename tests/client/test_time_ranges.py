@@ -22,7 +22,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import TimeRange
 from horolog.storage.lookup.time_ranges import TimeRanges
 from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.questions import TIME_RANGES, RangeClock
+from horolog.wire.questions import LOOKUP_WAY, TIME_RANGES, AskLookup, RangeClock
 
 NINE_MS = 1_700_000_000_000
 BATCHES, SIZE = 40, 50_000
@@ -49,6 +49,16 @@ def fill(broker: RunningBroker) -> None:
         broker.client.produce("orders", 0, build_batch(records))
 
 
+def times_of(first_ms: int | None, last_ms: int | None, clock: RangeClock) -> TimeRange:
+    """The range by one of the clocks of the question."""
+    limits = {"first_ms": first_ms, "last_ms": last_ms}
+    return TimeRange(
+        **{name: ms for name, ms in limits.items() if ms is not None},
+        of_append=clock is RangeClock.APPEND,
+        with_untimed=clock is RangeClock.RECORD_OR_NONE,
+    )
+
+
 def ranges_of(
     client: Client,
     topic: str,
@@ -62,7 +72,8 @@ def ranges_of(
 ) -> list[OffsetRange] | None:
     """What the leader of one partition says of a time."""
     where = {(topic, partition): (start, end)}
-    return client.time_ranges_of(where, first_ms, last_ms, clock=clock)[topic, partition]
+    found = client.offsets.time_ranges(where, times_of(first_ms, last_ms, clock))[topic, partition]
+    return None if found is None else list(found)
 
 
 broker = a_broker("orders", now_ms=None, prepare=fill)
@@ -103,7 +114,7 @@ def test_an_answer_of_many_ranges_comes_in_parts(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = ranges_of(client, "orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END)
-    monkeypatch.setattr("horolog.broker.control.time_ranges.MOST_RANGES", 1)
+    monkeypatch.setattr("horolog.broker.control.partitions.MOST_RANGES", 1)
     assert ranges_of(client, "orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END) == whole
     assert whole is not None
     assert len(whole) > 1
@@ -179,7 +190,7 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
         assert rows() == list(range(100, 110))
         assert SIZE <= sum(fetched) <= 16 * SIZE
         with monkeypatch.context() as stock:  # as Apache Kafka answers
-            stock.setattr("horolog.wire.questions.TIME_RANGES", NOT_ANNOUNCED)
+            stock.setattr("horolog.client.offsets.TIME_RANGES", NOT_ANNOUNCED)
             fetched.clear()
             assert rows() == list(range(100, 110))
             assert sum(fetched) >= 25 * SIZE
@@ -187,7 +198,7 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
 
 def test_a_lookup_reports_the_segment_and_entry_it_used(client: Client) -> None:
     client.produce("orders", 0, build_batch([Record(NINE_MS + 90_000_000, None, b"")]))
-    way = client.lookup_way("orders", 0, NINE_MS + 60_000 * 30)
+    way = client.ask(LOOKUP_WAY, "orders", AskLookup(0, NINE_MS + 60_000 * 30))
     assert way is not None
     assert (way.segments, way.passed, way.base_offset) == (1, 0, 0)
     assert way.entry is not None
@@ -195,11 +206,11 @@ def test_a_lookup_reports_the_segment_and_entry_it_used(client: Client) -> None:
     assert way.position > 0
     assert way.batches <= 3
     assert SIZE <= way.scanned_bytes <= 2 * SIZE
-    late = client.lookup_way("orders", 0, NINE_MS + 900_000_000)
+    late = client.ask(LOOKUP_WAY, "orders", AskLookup(0, NINE_MS + 900_000_000))
     assert late is not None
     assert (late.base_offset, late.passed, late.scanned_bytes) == (None, 1, 0)
     with pytest.raises(RequestRefused):
-        client.lookup_way("orders", 9, NINE_MS)
+        client.ask(LOOKUP_WAY, "orders", AskLookup(9, NINE_MS))
 
 
 def test_many_partitions_are_asked_about_in_one_request(
@@ -216,22 +227,22 @@ def test_many_partitions_are_asked_about_in_one_request(
         sent.append(api_key)
         return plain(self, api_key, *args)
 
-    client.time_ranges_of(where, None, None)
+    client.offsets.time_ranges(where, TimeRange())
     monkeypatch.setattr(Link, "send", counted)
-    found = client.time_ranges_of(where, NINE_MS + 2, NINE_MS + 3)
+    found = client.offsets.time_ranges(where, TimeRange(NINE_MS + 2, NINE_MS + 3))
     assert len(sent) == 1
     assert [bool(found["more", number]) for number in range(5)] == [False, False, True, True, False]
-    assert found["orders", 0] == ranges_of(
+    assert list(found["orders", 0]) == ranges_of(
         client, "orders", 0, NINE_MS + 2, NINE_MS + 3, start=0, end=END
     )
-    monkeypatch.setattr("horolog.client.control.MOST_QUESTIONS", 2)
-    monkeypatch.setattr("horolog.broker.control.time_ranges.MOST_RANGES", 1)
-    assert client.time_ranges_of(where, NINE_MS + 2, NINE_MS + 3) == found
+    monkeypatch.setattr("horolog.client.asking.MOST_QUESTIONS", 2)
+    monkeypatch.setattr("horolog.broker.control.partitions.MOST_RANGES", 1)
+    assert client.offsets.time_ranges(where, TimeRange(NINE_MS + 2, NINE_MS + 3)) == found
     with pytest.raises(RequestRefused, match="partition 9 of topic more"):
-        client.time_ranges_of({**where, ("more", 9): (0, 3)}, None, None)
+        client.offsets.time_ranges({**where, ("more", 9): (0, 3)}, TimeRange())
     read = Read(**{"kafka.bootstrap.servers": broker.address, "subscribe": "more"})
     with monkeypatch.context() as patch:
-        patch.setattr("horolog.client.control.MOST_QUESTIONS", 500)
+        patch.setattr("horolog.client.asking.MOST_QUESTIONS", 500)
         sent.clear()
         rows = read.rows(GreaterThanOrEqual(("timestamp",), moment(NINE_MS + 3)))
         assert len(rows) == 6
@@ -291,7 +302,7 @@ def test_leaders_are_asked_at_the_same_time_and_one_that_fails_spoils_no_later_a
         Client(first.bootstrap) as client,
     ):
         where = {("here", 5): (0, 5), ("there", 5): (0, 5)}
-        found = client.time_ranges_of(where, 1, 2)
-        assert found == {each: [OffsetRange(0, 2, 10)] for each in where}
+        found = client.offsets.time_ranges(where, TimeRange(1, 2))
+        assert found == {each: (OffsetRange(0, 2, 10),) for each in where}
         assert len(first.asked(ApiKey.DESCRIBE_CONFIGS)) == 3
         assert ranges_of(client, "there", 5, 1, 2, end=5) == [OffsetRange(0, 2, 10)]

@@ -145,7 +145,7 @@ def answers_of(broker: RunningBroker) -> dict[Any, Any]:
     again = broker.produce("transactional", numbered(10))
     gap = broker.produce("transactional", numbered(30))
     found["transactional", "sequences"] = again.error_code, again.base_offset, gap.error_code
-    for topic, settings in broker.client.topic_settings(TOPICS).items():
+    for topic, settings in broker.client.topics.settings(TOPICS).items():
         found[topic, "settings"] = settings
     return found
 

@@ -177,7 +177,7 @@ def test_kafka_is_replayed_to_kafka_in_time_order(
         for number in range(2):
             for place in range(20):
                 batch = build_batch([Record(T0 + 100 * place + 50 * number, None, b"x")])
-                client.append({(source, number): batch}, {})
+                client.appends.append({(source, number): batch}, {})
     command = [
         *("replay", "--source", kafka.bootstrap, "--target", kafka.bootstrap, "--topics", source),
         *("--to-topic", target, "--by-key", "--speed", "100", "--state", tmp_path / "state"),

@@ -55,7 +55,9 @@ def append(client: Client, transaction: Transaction, time_ms: int) -> None:
         base_sequence=0,
         is_transactional=True,
     )
-    client.append({("held", 0): batch}, {}, is_idempotent=True, transactional_id=transaction.id)
+    client.appends.append(
+        {("held", 0): batch}, {}, is_idempotent=True, transactional_id=transaction.id
+    )
 
 
 def test_the_transaction_that_holds_readers_up_is_named(kafka: str) -> None:
@@ -70,7 +72,7 @@ def test_the_transaction_that_holds_readers_up_is_named(kafka: str) -> None:
         client.produce("held", 0, build_batch([Record(-1, None, b"v")]))
         assert held_up() is None
         opened = client.init_transactions("named", transaction_timeout_ms=600_000)
-        client.add_to_transaction(opened, [("held", 0)])
+        client.transactions.add(opened, [("held", 0)])
         append(client, opened, before_ms)
         found = held_up()
         assert before_ms <= found["since_ms"] <= SystemClock().now_ms()

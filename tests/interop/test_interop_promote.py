@@ -23,6 +23,7 @@ from horolog.clock import SystemClock
 from horolog.record.batch import iter_headers
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
 from horolog.wire.api import ApiKey
+from horolog.wire.questions import FOLLOWING
 
 
 @pytest.fixture(params=[NEWEST, LAST_WITH_OLD_FORMATS])
@@ -92,7 +93,7 @@ def groups_are_here(shadow: RunningBroker, client: Client) -> bool:
 
 
 def status(shadow: RunningBroker) -> Any:
-    return shadow.client.following()
+    return shadow.client.ask(FOLLOWING)
 
 
 def is_here(shadow: RunningBroker, client: Client, topic: str) -> bool:

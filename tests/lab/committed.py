@@ -68,7 +68,7 @@ def is_settled(client: Client, topic: str, partition: int) -> bool:
 
 def numbers_committed(client: Client, topic: str) -> list[int]:
     """All values as numbers, in order, once no transaction is open."""
-    partitions = client.partitions_of(topic)
+    partitions = client.topics.numbers(topic)
     assert eventually(lambda: all(is_settled(client, topic, each) for each in partitions))
     rows = scan(client, topic, columns=("value",), read_committed=True).read_all()
     return sorted(int(value) for value in rows.column("value").to_pylist())

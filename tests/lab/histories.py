@@ -234,7 +234,7 @@ class History:
     def reset_append_times(self) -> None:
         """Let append times of a topic go on from the clock, where it was set back."""
         topic = self.rng.choice("tc")
-        self.broker.client.reset_append_times(topic)
+        self.broker.client.topics.reset_append_times(topic)
         for partition in range(PARTITIONS):
             at = (topic, partition)
             if at in self._floors:

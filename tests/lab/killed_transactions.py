@@ -18,7 +18,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from horolog.client import Client, Transaction
+from horolog.client import Transaction
+from horolog.client.transactions import Transactions
 from horolog.spark import session
 from horolog.spark.source.log_source import LogSource
 from horolog.spark.write.sink import LogStreamWriter
@@ -69,16 +70,16 @@ class Hanging(LogStreamWriter):
         if self.fate == "the driver is killed before its commit":
             self._hang()
         if self.fate == "the driver is killed between two commits":
-            plain, ended = Client.end_transaction, 0
+            plain, ended = Transactions.end, 0
 
-            def end(client: Client, transaction: Transaction, *, commit: bool) -> None:
+            def end(client: Transactions, transaction: Transaction, *, commit: bool) -> None:
                 nonlocal ended
                 ended += 1
                 if ended == 3:  # the record of the batch, and one task
                     self._hang()
                 plain(client, transaction, commit=commit)
 
-            Client.end_transaction = end  # type: ignore[assignment]
+            Transactions.end = end  # type: ignore[assignment]
         super().commit(messages, batchId)
         if self.fate == "the driver is killed after its commit":
             self._hang()

@@ -12,6 +12,7 @@ import pytest
 from committed import values_seen
 
 from horolog.client import Client, CommittedOffset, Producer, Transaction
+from horolog.client.transactions import Transactions
 from horolog.errors import RequestRefused
 from horolog.spark.errors import RowsRefused
 from horolog.spark.write import transactions as write_transactions
@@ -97,9 +98,9 @@ def commit_until(
 ) -> None:
     """A driver that dies when it has committed this many tasks."""
     left = tasks
-    plain = Client.end_transaction
+    plain = Transactions.end
 
-    def end(self: Client, transaction: Transaction, *, commit: bool) -> None:
+    def end(self: Transactions, transaction: Transaction, *, commit: bool) -> None:
         nonlocal left
         if transaction.id.startswith("horolog/task/"):
             if not left:
@@ -108,7 +109,7 @@ def commit_until(
         plain(self, transaction, commit=commit)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Client, "end_transaction", end)
+        patched.setattr(Transactions, "end", end)
         with pytest.raises(DriverDied):
             write.commit(attempts)
 

@@ -11,6 +11,7 @@ from running_broker import RunningBroker, a_broker
 from streaming_query import EARLIEST, NINE_MS, Query, append
 
 from horolog.client import Client
+from horolog.client.offsets import Offsets
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.sources.rows import RowShaper
 from horolog.spark import LagListener, PartitionLag, lag_of
@@ -93,7 +94,7 @@ def test_a_broker_that_does_not_answer_ends_no_query(
     def refuse(*_: object, **__: object) -> None:
         raise RequestRefused(ErrorCode.topic_authorization_failed, "not you")
 
-    monkeypatch.setattr(Client, "list_offsets", refuse)
+    monkeypatch.setattr(Offsets, "list", refuse)
     assert lag_of(progress(query)).records == 0
     assert "The lag of this query is not known: not you" in caplog.text
 
@@ -105,9 +106,9 @@ def test_lag_is_measured_once_a_micro_batch(
     query = Query(broker, **EARLIEST)
     query.next()
     asked = []
-    plain = Client.list_offsets
+    plain = Offsets.list
     monkeypatch.setattr(
-        Client, "list_offsets", lambda *args, **named: asked.append(1) or plain(*args, **named)
+        Offsets, "list", lambda *args, **named: asked.append(1) or plain(*args, **named)
     )
     for _ in range(5):
         query.reader.reportLatestOffset()

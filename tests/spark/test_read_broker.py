@@ -9,6 +9,7 @@ from running_broker import RunningBroker
 
 from horolog.client import Client, NoAnswer, retrying
 from horolog.client.fetching import PartitionFetch
+from horolog.client.offsets import Offsets
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -329,7 +330,7 @@ def test_a_read_may_start_and_end_before_1970(
     assert found(load(broker, subscribe="old", startingTimestamp="1969-12-31T23:59:58Z")) == [
         (0, each) for each in range(2, 6)
     ]
-    monkeypatch.setattr(Client, "has_append_times", lambda _: False)  # as Apache Kafka
+    monkeypatch.setattr(Offsets, "has_append_times", lambda _: False)  # as Apache Kafka
     with pytest.raises(Misconfigured, match="Filter on timestamp instead"):
         load(broker, subscribe="old", startingTimestamp=-7).plan()
 

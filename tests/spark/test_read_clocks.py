@@ -206,7 +206,7 @@ def test_a_broker_is_asked_for_no_more_than_a_range_of_append_times(broker: Runn
     assert narrowed(-50, 500) == kept
     assert narrowed(191, 500) is None
     broker.broker.clock.step("-2h")
-    client.reset_append_times("t")
+    client.topics.reset_append_times("t")
     fill(client, broker.broker.clock, 1)
     assert narrowed(50, 89) == replace(kept, start=10), "records behind it may be earlier"
     read = Read(**to_broker, schema=SCHEMA)

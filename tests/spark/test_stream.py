@@ -14,6 +14,8 @@ from running_broker import RunningBroker
 from streaming_query import NINE_MS, Query, Row, append, rows
 
 from horolog.client import Client
+from horolog.client.groups import Groups
+from horolog.client.offsets import Offsets
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.sources.bounds import DataLost
 from horolog.sources.stream_offsets import StreamOffset, limited
@@ -273,7 +275,7 @@ def test_a_commit_that_is_refused_does_not_end_the_query(
     def refuse(*args: object, **options: object) -> None:
         raise RequestRefused(ErrorCode.unknown_member_id, "the group has members")
 
-    monkeypatch.setattr(Client, "offset_commit", refuse)
+    monkeypatch.setattr(Groups, "commit", refuse)
     query = Query(orders, startingOffsets="earliest", commitOffsetsToGroup="lag")
     query.next()
     append(client, "orders", 0, 5)
@@ -317,9 +319,9 @@ def test_an_idle_stream_asks_five_times_a_second(
     query = Query(orders, startingOffsets="earliest")
     query.next()
     asked = []
-    plain = Client.list_offsets
+    plain = Offsets.list
     monkeypatch.setattr(
-        Client, "list_offsets", lambda *args, **options: asked.append(1) or plain(*args, **options)
+        Offsets, "list", lambda *args, **options: asked.append(1) or plain(*args, **options)
     )
     began = time.monotonic()
     looks = 0

@@ -22,6 +22,7 @@ from streaming_query import (
 )
 
 from horolog.client import Client
+from horolog.client.topics import Topics
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
@@ -295,7 +296,7 @@ def test_the_drivers_clock_is_used_with_a_warning_where_the_broker_has_none(
 ) -> None:
     topic = new_topic(broker)
     now = ManualClock(NINE_MS)
-    monkeypatch.setattr(Client, "cluster_time_ms", lambda client: None)
+    monkeypatch.setattr(Topics, "cluster_time_ms", lambda client: None)
     monkeypatch.setattr(stream_looks, "SystemClock", lambda: now)
     query = Query(broker, subscribe=topic, **EARLIEST, stopAtTimestamp=NINE_MS + 5)
     append(client, topic, 0, 3)

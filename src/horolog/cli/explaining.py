@@ -12,6 +12,7 @@ from horolog.record.builder import Record, read_records
 from horolog.record.compression import UncompressedTooLarge
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.times import format_moment, format_time
+from horolog.wire.questions import LOOKUP_WAY, AskLookup
 
 MOST_BATCH_BYTES = 64 << 20
 """What a batch may decompress to."""
@@ -55,7 +56,7 @@ def explain(
 
 def _way(client: Client, topic: str, partition: int, target_ms: int, zone: tzinfo) -> Iterator[str]:
     """What the broker read, if it reports that."""
-    way = client.lookup_way(topic, partition, target_ms)
+    way = client.ask(LOOKUP_WAY, topic, AskLookup(partition, target_ms))
     if way is None:
         return
     if way.base_offset is None:

@@ -8,10 +8,9 @@ from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
-from horolog.client import Client
 from horolog.clock import format_duration
-from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.wire.questions import FollowedEntry, Following
+from horolog.errors import Misconfigured
+from horolog.wire.questions import FOLLOWING, FollowedEntry, Following
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -59,7 +58,7 @@ def follow(
         raise Misconfigured("Give --demote and --source HOST:PORT, or the command status")
     with brokers.connect() as client:
         client.demote(source, topics_pattern)
-        following = following_of(client)
+        following = client.ask.needed(FOLLOWING)
     if as_json:
         show_json(_shown(following))
     else:
@@ -76,29 +75,13 @@ def status(brokers: HorologBrokers, as_json: Json = False) -> None:
     topics that cannot be followed are named.
     """
     with brokers.connect() as client:
-        following = following_of(client)
+        following = client.ask.needed(FOLLOWING)
     if as_json:
         show_json(_shown(following))
         return
     echo(*_title(following))
     if following.entries:
         show_table(_COLUMNS, [_row(each) for each in following.entries])
-
-
-def following_of(client: Client) -> Following:
-    """What a broker follows.
-
-    Raises:
-        RequestRefused: it cannot follow, as it is no horolog.
-    """
-    found = client.following()
-    if found is None:
-        raise RequestRefused(
-            ErrorCode.unsupported_version,
-            f"the broker at {client.config.bootstrap_servers} follows no other, as only horolog "
-            "does",
-        )
-    return found
 
 
 def _title(following: Following) -> list[str]:

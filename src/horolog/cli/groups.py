@@ -32,7 +32,7 @@ def list_groups(brokers: Brokers, as_json: Json = False) -> None:
     states, nor do those before 3.7 say types.
     """
     with brokers.connect() as client:
-        found = client.group_listings()
+        found = client.groups.list()
     if as_json:
         show_json([each._asdict() for each in found])
     elif not found:
@@ -61,7 +61,7 @@ def describe(
     consumer (KIP-848) are not shown. The exit code is 1 if there is no such group.
     """
     with brokers.connect() as client:
-        described = client.describe_groups([group])[group]
+        described = client.groups.describe([group])[group]
         state, members = described.state, list(described.members)
         listing = _listing(client, group) if state == _DEAD else None
         if state == _DEAD:
@@ -71,7 +71,7 @@ def describe(
                     f"there is no group {group}; horolog groups list shows the existing ones",
                 )
             state = listing.state or state
-        coordinator = client.find_coordinator(group)
+        coordinator = client.groups.coordinator(group)
         lags = group_lags(client, [group], SystemClock().now_ms())
         offline = offline_positions(client, [group])
         if as_json:
@@ -107,7 +107,7 @@ app.command("history", no_args_is_help=True)(group_history)
 
 def _listing(client: Client, group: str) -> GroupListing | None:
     """A group that brokers list, of whatever type."""
-    return next((each for each in client.group_listings() if each.group == group), None)
+    return next((each for each in client.groups.list() if each.group == group), None)
 
 
 def _protocol(described: GroupDescription) -> list[str]:

@@ -7,6 +7,7 @@ from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.wire.questions import HEALTH
 
 app = typer.Typer()
 
@@ -22,7 +23,7 @@ def health(brokers: HorologBrokers, is_json: Json = False) -> None:
     if no broker answers.
     """
     with brokers.connect() as client:
-        found = client.health()
+        found = client.ask.each_broker(HEALTH)
     unknown = [node for node, answer in found.items() if answer is None]
     if unknown:
         raise RequestRefused(

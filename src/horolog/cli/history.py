@@ -28,6 +28,7 @@ from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
 from horolog.storage.verify import find_target
 from horolog.times import format_moment, format_time, parse_time
+from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 
 LogDirectory = Annotated[
     Path | None,
@@ -72,7 +73,7 @@ def topic_history(
     ask = AskTopicHistory(topic, at_ms, last)
     if log_dir is None:
         with brokers.connect() as client:
-            found = _known(client, client.topic_history(ask))
+            found = _known(client, client.ask(HISTORY_TOPIC, "", ask))
     else:
         found = read_topic_history(_checked(log_dir), ask)
     if as_json:
@@ -112,7 +113,7 @@ def group_history(
     ask = AskGroupHistory(at_ms, topic, last)
     if log_dir is None:
         with brokers.connect() as client:
-            found = _known(client, client.group_history(group, ask))
+            found = _known(client, client.ask(HISTORY_GROUP, group, ask))
     else:
         found = read_group_history(_checked(log_dir), group, ask)
     if as_json:

@@ -71,7 +71,7 @@ def lag(
         while True:
             names = list(dict.fromkeys(groups or ()))
             if of_all:
-                names = list(filter(commits_positions, client.list_groups()))
+                names = list(filter(commits_positions, client.groups.names()))
             now_ms = SystemClock().now_ms()
             found = group_lags(client, names, now_ms, clock=clock, read_committed=read_committed)
             offline = offline_positions(client, names)
@@ -105,10 +105,10 @@ def lag(
 
 def missing_groups(client: Client, names: Sequence[str]) -> list[str]:
     """Those of the groups that do not exist."""
-    states = client.group_states(names) if names else {}
-    dead = [name for name in names if states.get(name, _DEAD) == _DEAD]
+    described = client.groups.describe(names) if names else {}
+    dead = [name for name in names if name not in described or described[name].state == _DEAD]
     # A broker describes groups of another type (KIP-848) as dead, too.
-    listed = set(client.list_groups()) if dead else set[str]()
+    listed = set(client.groups.names()) if dead else set[str]()
     return [name for name in dead if name not in listed]
 
 

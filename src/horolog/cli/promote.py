@@ -6,14 +6,13 @@ from typing import Annotated
 import typer
 
 from horolog.cli.connecting import HorologBrokers, with_brokers
-from horolog.cli.follow import following_of
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
 from horolog.cli.working import working
 from horolog.client import Client, NoAnswer
 from horolog.errors import Misconfigured
-from horolog.wire.questions import FollowedState, PromotedEntry
+from horolog.wire.questions import FOLLOWING, FollowedState, PromotedEntry
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -40,7 +39,7 @@ def promote(
     if bool(topics) == of_all:
         raise Misconfigured("Give the names of topics, or --all")
     with brokers.connect() as client:
-        following = following_of(client)
+        following = client.ask.needed(FOLLOWING)
         names = list(dict.fromkeys(topics or ()))
         if of_all:
             its = (each for each in following.entries if each.state is not FollowedState.PROMOTED)
@@ -62,7 +61,7 @@ def _promote(client: Client, names: Sequence[str], *, of_all: bool) -> None:
             try:
                 client.promote(None if of_all else names)
             except NoAnswer:
-                entries, before = following_of(client).entries, left
+                entries, before = client.ask.needed(FOLLOWING).entries, left
                 led = {each.topic for each in entries if each.state is FollowedState.PROMOTED}
                 left = sum(name not in led for name in names)
                 if left == before:

@@ -26,6 +26,7 @@ from horolog.report.page import Horizon, PartitionPart, TopicPart, page
 from horolog.report.picture import Picture
 from horolog.sources.arrivals import ArrivalLog
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
+from horolog.wire.questions import REFUSED
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -113,17 +114,17 @@ def _topics_of_broker(client: Client, topic: str, now_ms: int) -> list[TopicPart
     except RequestRefused as error:  # Apache Kafka's brokers
         explained = []
         notes.append(str(error))
-    readers = list(filter(commits_positions, client.list_groups()))
+    readers = list(filter(commits_positions, client.groups.names()))
     lags = group_lags(client, readers, now_ms)
     groups = [each._asdict() for each in lags if each.topic == topic]
-    refused = client.refused(topic)
+    answer = client.ask(REFUSED, topic)
     log = ArrivalLog(options_of_topic(client.config, topic), served.leaders)
     return _topics(
         log,
         explained,
         topic,
         {topic: groups},
-        {} if refused is None else {topic: [each._asdict() for each in refused]},
+        {} if answer is None else {topic: [each._asdict() for each in answer.refused]},
         notes,
     )
 

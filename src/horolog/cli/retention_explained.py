@@ -8,7 +8,7 @@ from horolog.cli.retention_screen import Explained
 from horolog.client import Client
 from horolog.client.topic_facts import ServedPartitions
 from horolog.clock import SystemClock
-from horolog.errors import Damaged, ErrorCode, RequestRefused, StorageFailed
+from horolog.errors import Damaged, StorageFailed
 from horolog.json_text import read_as
 from horolog.metadata.open_transactions import find_held_up
 from horolog.storage import names
@@ -17,12 +17,13 @@ from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.removal.retention_report import SegmentRetention, report, settings_of
 from horolog.storage.verify import find_target
+from horolog.wire.questions import RETENTION, RETENTION_UNREAD, AskRetention, AskUnread
 
 
 def explained_by_broker(
     client: Client, served: ServedPartitions, at_ms: int | None, settings: Mapping[str, str]
 ) -> Iterator[Explained]:
-    """What a broker says of each partition; raises as `Client.retention`."""
+    """What a broker says of each partition; raises as `Client.ask`."""
     topic = served.topic
     for number in served.numbers:
         if number in served.offline:
@@ -31,13 +32,9 @@ def explained_by_broker(
                 f"{topic}-{number}", now_ms, {}, "the broker", False, damage=served.offline[number]
             )
             continue
-        found = client.retention(topic, number, now_ms=at_ms, settings=settings)
-        if found is None:
-            raise RequestRefused(
-                ErrorCode.unsupported_version,
-                f"the broker at {client.config.bootstrap_servers} does not explain retention, as "
-                "only horolog does: give the path of its log directory instead",
-            )
+        ask = AskRetention(number, now=at_ms, settings=settings)
+        found = client.ask.needed(RETENTION, topic, ask)
+        unread = client.ask(RETENTION_UNREAD, topic, AskUnread(number, settings=settings))
         try:
             segments = [
                 read_as(SegmentRetention, each, may_have_more=True) for each in found.segments
@@ -53,7 +50,7 @@ def explained_by_broker(
             "the broker",
             found.is_exempt,
             segments,
-            unread=client.unread_deleted(topic, number, settings=settings),
+            unread=None if unread is None else unread.unread,
             held_up=found.held_up,
         )
 

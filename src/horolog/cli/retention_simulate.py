@@ -87,7 +87,7 @@ def simulate(
             entries = client.describe_configs([resource])[resource]
             config = _config({name: entry.value for name, entry in entries.items()} | given)
             log = ArrivalLog(options_of_topic(client.config, what), served.leaders)
-            now_ms = client.cluster_time_ms() or now_ms
+            now_ms = client.topics.cluster_time_ms() or now_ms
         configs = dict.fromkeys({each.topic for each in log.partitions}, config)
     else:
         stored = OfflineSettings(find_target(path).log_dir, given)

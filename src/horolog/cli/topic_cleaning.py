@@ -9,13 +9,15 @@ from horolog.cli.terminal import echo
 from horolog.client import Client, PartitionCleaning
 from horolog.clock import format_duration
 from horolog.times import format_time
+from horolog.wire.questions import CLEANING, AskPartition
 
 
 def cleaning_of(
     client: Client, topic: str, partitions: Sequence[int]
 ) -> dict[int, PartitionCleaning]:
     """What is known of the partitions that are compacted; nothing from Apache Kafka."""
-    found = client.cleaning([(topic, each) for each in partitions])
+    asks = {(topic, number): AskPartition(number) for number in partitions}
+    found = client.ask.many(CLEANING, asks)
     return {
         number: each
         for (_, number), each in found.items()

@@ -11,6 +11,7 @@ from horolog.clock import format_duration
 from horolog.errors import Misconfigured
 from horolog.record.time_stats import LATENCY_BOUNDS, LatencyClass, latency_class
 from horolog.times import duration_text, format_time
+from horolog.wire.questions import TIMES, AskPartition
 
 QUANTILES: Final = (50, 90, 99)
 """Per cent."""
@@ -25,7 +26,8 @@ def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, 
         NoAnswer: no broker answers.
     """
     found = {}
-    for (_, number), times in client.times([(topic, each) for each in partitions]).items():
+    asks = {(topic, number): AskPartition(number) for number in partitions}
+    for (_, number), times in client.ask.many(TIMES, asks).items():
         if times is None:
             raise Misconfigured(
                 f"The leader of {topic}-{number} keeps no sums of times, as Apache Kafka's brokers "

@@ -253,11 +253,13 @@ def reset_append_time(
     follow its clock back. The exit code is 1 if a partition is offline; the others are reset.
     """
     with brokers.connect() as client:
-        before = client.append_times_ahead(topic)
+        before = client.topics.append_times_ahead(topic)
         served = served_partitions(client, topic, partitions)
         say_offline(served)
-        client.reset_append_times(topic, list(served.leaders) if served.offline else partitions)
-        after = client.append_times_ahead(topic)
+        client.topics.reset_append_times(
+            topic, list(served.leaders) if served.offline else partitions
+        )
+        after = client.topics.append_times_ahead(topic)
     count = max(0, before.ahead - after.ahead)
     if as_json:
         show_json({"topic": topic, "reset": count, "still_ahead": after.ahead})

@@ -1,8 +1,8 @@
 """Asking a broker, ours or Apache Kafka's, with blocking sockets: for commands, jobs and tests.
 
-client        `Client`, for one thread. What it asks: `admin`, `configs`, `metadata`, `records`
-              and `fetching`, `offset_lookups`, `groups`, `transactions`, and `control`, which
-              only horolog's brokers answer
+client        `Client`, for one thread. It holds parts: `topics`, `groups`, `offsets`, `records`,
+              `appends`, `transactions`, and `asking`, for what only horolog's brokers answer
+configs, metadata, fetching   requests of the parts, and what their answers say
 kafka_lag, open_transactions   lag and open transactions at brokers that lack our questions
 topic_facts   the partitions of a topic: leaders, offsets, largest timestamps
 config        how brokers are reached; `properties`, the same from Kafka's properties
@@ -22,7 +22,6 @@ security      TLS and SASL
 
 from typing import TYPE_CHECKING, Any
 
-from horolog.client.admin import ConfigEntry, ConfigResource, ResourceType
 from horolog.client.client import Client
 from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import AuthenticationFailed, NoAnswer
@@ -34,7 +33,7 @@ from horolog.client.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from horolog.client.offset_lookups import (
+from horolog.client.offsets import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -44,6 +43,7 @@ from horolog.client.offset_lookups import (
 )
 from horolog.client.records import Produced
 from horolog.client.security import Security
+from horolog.client.topics import ConfigEntry, ConfigResource, ResourceType
 from horolog.client.transactions import Transaction
 from horolog.extras import lazy_names
 from horolog.offsets import HeldUp, OffsetRange, TopicPartition

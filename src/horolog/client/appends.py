@@ -14,7 +14,7 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
-__all__ = ["AppendCalls", "Appending", "ProducerId"]
+__all__ = ["Appending", "Appends", "ProducerId"]
 
 _NO_OFFSET: Final = Produced(None, None, None)
 _LAST_OF_ADDED_PARTITIONS: Final = 11  # of Produce: later ones add partitions to transactions
@@ -27,7 +27,7 @@ class ProducerId(NamedTuple):
     epoch: int
 
 
-class AppendCalls(RetriedCalls):
+class Appends(RetriedCalls):
     """Calls of producers that send to many partitions."""
 
     def init_producer_id(self) -> ProducerId:
@@ -50,19 +50,6 @@ class AppendCalls(RetriedCalls):
             return ProducerId(body.producer_id, body.producer_epoch)
 
         return self._persist(attempt)
-
-    def partitions_of(self, topic: str, *, auto_create: bool = False) -> list[int]:
-        """The numbers of a topic's partitions, in order.
-
-        Raises:
-            RequestRefused: there is no such topic, nor does the broker create it.
-            NoAnswer: no broker answers.
-        """
-        return self._persist(
-            lambda deadline: sorted(
-                self.brokers.topic(topic, deadline, auto_create=auto_create).partitions
-            )
-        )
 
     def append(
         self,

@@ -3,28 +3,23 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from horolog.client.admin import AdminCalls
-from horolog.client.appends import AppendCalls
+from horolog.client.appends import Appends
+from horolog.client.asking import Ask
+from horolog.client.brokers import Brokers
+from horolog.client.closing import Closeable
 from horolog.client.config import ClientConfig
-from horolog.client.control import ControlCalls
-from horolog.client.groups import GroupCalls
-from horolog.client.offset_lookups import OffsetLookups
-from horolog.client.records import RecordCalls
+from horolog.client.groups import Groups
+from horolog.client.offsets import Offsets
+from horolog.client.records import Records
 from horolog.client.security import PLAINTEXT, Security
-from horolog.client.transactions import TransactionCalls
+from horolog.client.topics import Topics
+from horolog.client.transactions import Transactions
+from horolog.wire.questions import LEFT_BEHIND, AskEntries, LeftBehind
 
 __all__ = ["Client"]
 
 
-class Client(
-    OffsetLookups,
-    RecordCalls,
-    AppendCalls,
-    TransactionCalls,
-    AdminCalls,
-    GroupCalls,
-    ControlCalls,
-):
+class Client(Closeable):
     """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.
 
         with Client("127.0.0.1:9092") as client:
@@ -33,6 +28,10 @@ class Client(
     `security` holds Kafka's settings (`security.protocol`, `ssl.*`, `sasl.*`); `oauth_token` is a
     function that gives a bearer token for OAUTHBEARER. Each call ends within `timeout_ms`, retries
     included. A pickled client is its configuration: the copy opens its own connections.
+
+    A client holds parts, which share its connections: `topics`, `groups`, `offsets`, `records`,
+    `appends`, `transactions`, and `ask` for questions that only horolog's brokers answer. The calls
+    that scripts need most are also methods of the client.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Client(
         security: Security | Mapping[str, str] = PLAINTEXT,
         oauth_token: Callable[[], str] | None = None,
     ) -> None:
-        super().__init__(
+        self._use(
             ClientConfig(
                 bootstrap_servers=bootstrap_servers,
                 client_id=client_id,
@@ -62,8 +61,46 @@ class Client(
     def of(cls, config: ClientConfig) -> Self:
         """A client with this configuration."""
         client = cls.__new__(cls)
-        super(Client, client).__init__(config)
+        client._use(config)
         return client
+
+    def _use(self, config: ClientConfig) -> None:
+        self.config = config
+        self.brokers = brokers = Brokers(config)
+        self.ask = Ask(brokers)
+        self.topics = Topics(brokers)
+        self.groups = Groups(brokers)
+        self.offsets = Offsets(brokers)
+        self.records = Records(brokers)
+        self.appends = Appends(brokers)
+        self.transactions = Transactions(brokers)
+
+        self.metadata = self.topics.metadata
+        self.create_topics = self.topics.create
+        self.delete_topics = self.topics.delete
+        self.create_partitions = self.topics.create_partitions
+        self.describe_configs = self.topics.describe_configs
+        self.alter_configs = self.topics.alter_configs
+        self.promote = self.topics.promote
+        self.promoted = self.topics.promoted
+        self.demote = self.topics.demote
+        self.list_offsets = self.offsets.list
+        self.find_records = self.offsets.find_records
+        self.offset_commit = self.groups.commit
+        self.offset_fetch = self.groups.committed
+        self.fetch = self.records.fetch
+        self.produce = self.records.produce
+        self.init_producer_id = self.appends.init_producer_id
+        self.init_transactions = self.transactions.init
+        self.end_transaction = self.transactions.end
+
+    def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
+        """What the leader of a partition has not carried over from a Kafka; see `ask`."""
+        return self.ask.many(LEFT_BEHIND, {(topic, partition): AskEntries()})[topic, partition]
+
+    def close(self) -> None:
+        """Close all connections; a later call would connect again."""
+        self.brokers.close()
 
     def __reduce__(self) -> tuple[Callable[[ClientConfig], Any], tuple[ClientConfig]]:
         return type(self).of, (self.config,)

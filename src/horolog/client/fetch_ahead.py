@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
+from horolog.client.client import Client
 from horolog.client.closing import Closeable
 from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
 from horolog.client.fetching import Fetched, PartitionFetch
 from horolog.client.link import Link
-from horolog.client.records import RecordCalls
 from horolog.errors import RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
@@ -35,7 +35,7 @@ class FetchAhead(Closeable):
             saves a third of what receiving costs.
     """
 
-    def __init__(self, client: RecordCalls, *, reuses_memory: bool = False) -> None:
+    def __init__(self, client: Client, *, reuses_memory: bool = False) -> None:
         self._client = client
         self._reuses_memory = reuses_memory
         self._memory = bytearray()
@@ -77,7 +77,7 @@ class FetchAhead(Closeable):
                 return request.read(leader.receive(ApiKey.FETCH, version, deadline, memory))
             except (RequestRefused, NoAnswer, MalformedResponse):
                 self._client.brokers.forget()
-        return self._client.answer_to(request)
+        return self._client.records.answer_to(request)
 
     def close(self) -> None:
         """Do without an answer that is still to come."""

@@ -8,7 +8,7 @@ from horolog.client.brokers import Brokers
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
-from horolog.client.offset_lookups import require_append_times
+from horolog.client.offsets import require_append_times
 from horolog.errors import ErrorCode
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.record.transactions import AbortedTransaction

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
-from horolog.client.metadata import refuse
+from horolog.client.metadata import BrokerMetadata, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import CorruptBatch
 from horolog.offsets import TopicPartition
 from horolog.schemas.fields import Fields, there
 from horolog.wire.api import ApiKey
 
-__all__ = ["CommittedOffset", "GroupCalls", "GroupDescription", "GroupListing", "GroupMember"]
+__all__ = ["CommittedOffset", "GroupDescription", "GroupListing", "GroupMember", "Groups"]
 
 _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
@@ -62,27 +62,24 @@ class GroupDescription(NamedTuple):
     members: tuple[GroupMember, ...]
 
 
-class GroupCalls(RetriedCalls):
+class Groups(RetriedCalls):
     """Calls to the coordinators of groups."""
 
-    def list_groups(self) -> list[str]:
-        """The names of all consumer groups that any broker coordinates, in order.
+    def names(self) -> list[str]:
+        """The names of all consumer groups that any broker coordinates, in order."""
+        return [each.group for each in self.list() if each.protocol_type in ("", "consumer")]
 
-        Raises:
-            RequestRefused: a broker refuses.
-            NoAnswer: a broker does not answer.
-        """
-        return [
-            each.group for each in self.group_listings() if each.protocol_type in ("", "consumer")
-        ]
+    def coordinator(self, group_id: str) -> BrokerMetadata:
+        """The broker that keeps a group's offsets."""
 
-    def group_listings(self) -> list[GroupListing]:
-        """All groups that any broker coordinates, in the order of their names.
+        def attempt(deadline: Deadline) -> BrokerMetadata:
+            node_id, address = self.brokers.find_coordinator(group_id, deadline)
+            return BrokerMetadata(node_id, address, None)
 
-        Raises:
-            RequestRefused: a broker refuses.
-            NoAnswer: a broker does not answer.
-        """
+        return self._persist(attempt)
+
+    def list(self) -> "list[GroupListing]":
+        """All groups that any broker coordinates, in the order of their names."""
 
         def attempt(deadline: Deadline) -> list[GroupListing]:
             found: dict[str, GroupListing] = {}
@@ -103,25 +100,11 @@ class GroupCalls(RetriedCalls):
 
         return self._persist(attempt)
 
-    def group_states(self, group_ids: Sequence[str]) -> dict[str, str]:
-        """The states of groups by Kafka's names: "Empty" and "Dead" have no members.
+    def describe(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
+        """Groups with their members, and their states by Kafka's names.
 
-        A group that does not exist is dead.
-
-        Raises:
-            RequestRefused: a coordinator refuses.
-            NoAnswer: a coordinator does not answer.
-        """
-        return {name: each.state for name, each in self.describe_groups(group_ids).items()}
-
-    def describe_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
-        """Groups with their members; one that does not exist is "Dead".
-
-        So is a group of another type than "classic" (KIP-848): it has to be listed instead.
-
-        Raises:
-            RequestRefused: a coordinator refuses.
-            NoAnswer: a coordinator does not answer.
+        A group that does not exist is "Dead". So is one of another type than "classic" (KIP-848),
+        which has to be listed instead. "Empty" ones have no members.
         """
 
         def attempt(deadline: Deadline) -> dict[str, GroupDescription]:
@@ -145,9 +128,7 @@ class GroupCalls(RetriedCalls):
 
         return self._persist(attempt)
 
-    def offset_commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> None:
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit offsets for a group without members.
 
         Raises:
@@ -170,7 +151,7 @@ class GroupCalls(RetriedCalls):
 
         self._persist(attempt)
 
-    def offset_fetch(
+    def committed(
         self,
         group_id: str,
         partitions: Iterable[TopicPartition] | None = None,

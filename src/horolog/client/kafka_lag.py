@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from horolog.client.asking import ANY_BROKER
 from horolog.client.client import Client
 from horolog.client.connection import NoAnswer
-from horolog.client.offset_lookups import EARLIEST, LATEST
+from horolog.client.offsets import EARLIEST, LATEST
 from horolog.client.open_transactions import UnstableStretch, held_up
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import HeldUp, TopicPartition
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import LOG_APPEND_TIME
-from horolog.wire.questions import GroupPartitionLag, LagClock
+from horolog.wire.questions import GROUP_LAG, AskGroupLag, GroupPartitionLag, LagClock
 
 
 def group_lags(
@@ -43,13 +44,16 @@ def group_lags(
     """
     found: list[GroupPartitionLag] = []
     of_offsets: list[GroupPartitionLag] = []
-    measured = client.group_lag(groups, clock=clock, read_committed=read_committed)
+    asks = {(group, ANY_BROKER): AskGroupLag(clock, read_committed) for group in groups}
+    measured = client.ask.many(GROUP_LAG, asks)
     for group in groups:
-        its = measured[group]
-        if its is None:
-            its = _of_offsets(client, group, now_ms, clock, read_committed)
-            of_offsets += its
-        found += its
+        answer = measured[group, ANY_BROKER]
+        if answer is None:
+            of_group = _of_offsets(client, group, now_ms, clock, read_committed)
+            of_offsets += of_group
+        else:
+            of_group = [lag._replace(group=group) for lag in answer.lags]
+        found += of_group
     if not of_offsets:
         return found
     opened = _held_up(client, sorted({(each.topic, each.partition) for each in of_offsets}), now_ms)

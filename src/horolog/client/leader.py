@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, metadata_request
-from horolog.client.offset_lookups import EARLIEST, LATEST
+from horolog.client.offsets import EARLIEST, LATEST
 from horolog.errors import ErrorCode
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey

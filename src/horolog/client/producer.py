@@ -189,7 +189,7 @@ class Producer(Closeable):
         written = Written() if into is None else into
         reader = reader_of(data)
         check_columns(reader.schema)
-        partitions = self._client.partitions_of(topic, auto_create=True)
+        partitions = self._client.topics.numbers(topic, auto_create=True)
         if self._is_idempotent and self._id is None:
             self._begin_sequences(self._client.init_producer_id())
         chunks = chunks_of(reader, self._chunk_bytes(partitions))
@@ -329,7 +329,7 @@ class Producer(Closeable):
         self._renumber(sending)
         batches = {partition: batch.data for partition, batch in sending.items()}
         try:
-            appending = self._client.append_soon(
+            appending = self._client.appends.append_soon(
                 batches, acks=self._acks, transactional_id=self._transactional_id
             )
         except (NoAnswer, RequestRefused):
@@ -356,7 +356,7 @@ class Producer(Closeable):
             try:
                 if first.appending is None:
                     raise NoAnswer("it was not sent")
-                self._client.finish_append(first.appending, produced)
+                self._client.appends.finish_append(first.appending, produced)
             except (NoAnswer, RequestRefused) as error:
                 again = [(first, produced)]
                 if isinstance(error, RecordsRejected):
@@ -387,7 +387,7 @@ class Producer(Closeable):
         try:
             while sent.batches.keys() - produced.keys():
                 try:
-                    self._client.append(
+                    self._client.appends.append(
                         {partition: batch.data for partition, batch in sent.batches.items()},
                         produced,
                         acks=self._acks,
@@ -415,7 +415,7 @@ class Producer(Closeable):
             answered.append((sent, produced))
             try:
                 if sent.appending is not None:
-                    self._client.finish_append(sent.appending, produced)
+                    self._client.appends.finish_append(sent.appending, produced)
             except RequestRefused:
                 pass  # tried again in its turn
             except NoAnswer:

@@ -21,7 +21,7 @@ from horolog.offsets import TopicPartition
 from horolog.record.timestamps import TimestampType
 from horolog.wire.api import ApiKey
 
-__all__ = ["Produced", "RecordCalls"]
+__all__ = ["Produced", "Records"]
 
 
 class Produced(NamedTuple):
@@ -34,7 +34,7 @@ class Produced(NamedTuple):
     """Whose times the records have now (KIP-32): their own, or the broker's."""
 
 
-class RecordCalls(RetriedCalls):
+class Records(RetriedCalls):
     """Fetch and produce at the leaders of partitions."""
 
     def fetch(

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from horolog.client.brokers import Brokers
-from horolog.client.closing import Closeable
-from horolog.client.config import ClientConfig
 from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
 from horolog.errors import ErrorCode, RequestRefused
@@ -43,16 +41,15 @@ _CARRIED_OUT: Final = frozenset(
 _HOPELESS: Final = frozenset({ErrorCode.corrupt_message})  # Kafka calls it retriable
 
 
-class RetriedCalls(Closeable):
-    """What all calls of a client share: brokers, and retries until the deadline."""
+class RetriedCalls:
+    """A part of a client: calls of one kind, repeated until the deadline.
 
-    def __init__(self, config: ClientConfig) -> None:
-        self.config = config
-        self.brokers = Brokers(config)
+    Each call raises `RequestRefused` when a broker refuses, and `NoAnswer` when none answers.
+    """
 
-    def close(self) -> None:
-        """Close all connections; a later call would connect again."""
-        self.brokers.close()
+    def __init__(self, brokers: Brokers) -> None:
+        self.brokers = brokers
+        self.config = brokers.config
 
     def _persist(
         self,

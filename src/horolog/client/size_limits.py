@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from horolog.client.admin import ResourceType
 from horolog.client.client import Client
+from horolog.client.topics import ResourceType
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 
 _LIMIT: Final = "max.message.bytes"

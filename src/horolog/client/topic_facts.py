@@ -7,6 +7,7 @@ from typing import NamedTuple
 from horolog.client import EARLIEST, LATEST, Client, NoAnswer, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.wire.questions import HEALTH
 
 
 class ServedPartitions(NamedTuple):
@@ -83,7 +84,9 @@ def served_partitions(
 def why_offline(client: Client) -> dict[str, str]:
     """Why partitions are offline, by their names; nothing from brokers that do not say it."""
     with suppress(RequestRefused, NoAnswer):
-        return client.why_offline()
+        health = client.ask(HEALTH)
+        wrong = () if health is None else health.wrong
+        return {each.subject: each.text for each in wrong if each.kind == "offline"}
     return {}
 
 
@@ -121,7 +124,7 @@ def partition_facts(client: Client, topic: str, leaders: Mapping[int, int]) -> l
 
 
 def _latest(client: Client, topic: str, numbers: list[int]) -> dict[int, tuple[int, int]]:
-    found = client.largest([(topic, number) for number in numbers])
+    found = client.offsets.largest([(topic, number) for number in numbers])
     return {
         tp[1]: (each.timestamp, each.offset)
         for tp, each in found.items()

@@ -67,7 +67,7 @@ class TransactionalProducer(Producer):
         self._transaction_timeout_ms = transaction_timeout_ms
         self._added: set[TopicPartition] = set()
         self._is_open = False
-        self._transaction = client.init_transactions(
+        self._transaction = client.transactions.init(
             transactional_id, transaction_timeout_ms=transaction_timeout_ms
         )
         super().__init__(
@@ -111,13 +111,13 @@ class TransactionalProducer(Producer):
         """Commit offsets of a group as part of the transaction.
 
         Raises:
-            RequestRefused: as `Client.commit_in_transaction`, or as `send`.
+            RequestRefused: as `Transactions.commit_offsets`, or as `send`.
             NoAnswer: a coordinator does not answer.
         """
         self._refuse_after_errors()
         self._is_open = True
         try:
-            self._client.commit_in_transaction(self._transaction, group_id, offsets)
+            self._client.transactions.commit_offsets(self._transaction, group_id, offsets)
         except BaseException:
             self._id = None
             raise
@@ -144,7 +144,7 @@ class TransactionalProducer(Producer):
         self._end(commit=False)
         if has_failed:
             # Which sequences the brokers have is not known: a new epoch begins with none.
-            self._transaction = self._client.init_transactions(
+            self._transaction = self._client.transactions.init(
                 self._transaction.id,
                 transaction_timeout_ms=self._transaction_timeout_ms,
                 after=self._transaction,
@@ -154,7 +154,7 @@ class TransactionalProducer(Producer):
     def _end(self, *, commit: bool) -> None:
         if self._is_open:
             try:
-                self._client.end_transaction(self._transaction, commit=commit)
+                self._client.transactions.end(self._transaction, commit=commit)
             except RequestRefused as error:
                 # Abort what has not even begun, because its first request failed: that is done.
                 if commit or error.code is not ErrorCode.invalid_txn_state:
@@ -178,5 +178,5 @@ class TransactionalProducer(Producer):
             return
         self._settle(written, 0)  # the coordinator may be one of the leaders: its answers come next
         self._is_open = True
-        self._client.add_to_transaction(self._transaction, missing)
+        self._client.transactions.add(self._transaction, missing)
         self._added |= missing

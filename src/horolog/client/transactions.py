@@ -1,6 +1,6 @@
 """Transactions (KIP-98): any process that knows the producer adds to and ends them.
 
-    init_transactions ── add_to_transaction ── append ── commit_in_transaction ── end_transaction
+    init ── add ── append ── commit_offsets ── end
 
 At horolog's brokers as at Apache Kafka's. The requests are those from before
 KIP-890: they take part in a transaction that another process ends.
@@ -21,7 +21,7 @@ from horolog.errors import ErrorCode
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
-__all__ = ["Transaction", "TransactionCalls"]
+__all__ = ["Transaction", "Transactions"]
 
 _FIRST_FLOW: Final = 3  # a transaction is ended in the epoch in which it was begun
 _LAST_OF_INIT: Final = 4  # later ones are for transactions of KIP-890
@@ -30,17 +30,17 @@ _LAST_OF_INIT: Final = 4  # later ones are for transactions of KIP-890
 class Transaction(NamedTuple):
     """Who writes it: the transactional id, and the producer that has it now.
 
-    Any process that has it can end it; another `init_transactions` fences it.
+    Any process that has it can end it; another `init` fences it.
     """
 
     id: str
     producer: ProducerId
 
 
-class TransactionCalls(RetriedCalls):
+class Transactions(RetriedCalls):
     """Calls to the coordinators of transactions."""
 
-    def init_transactions(
+    def init(
         self,
         transactional_id: str,
         *,
@@ -76,9 +76,7 @@ class TransactionCalls(RetriedCalls):
 
         return self._persist(attempt)
 
-    def add_to_transaction(
-        self, transaction: Transaction, partitions: Collection[TopicPartition]
-    ) -> None:
+    def add(self, transaction: Transaction, partitions: Collection[TopicPartition]) -> None:
         """Begin a transaction with these partitions, or add them: before they are appended to.
 
         Raises:
@@ -110,7 +108,7 @@ class TransactionCalls(RetriedCalls):
 
         self._persist(attempt)
 
-    def commit_in_transaction(
+    def commit_offsets(
         self,
         transaction: Transaction,
         group_id: str,
@@ -144,7 +142,7 @@ class TransactionCalls(RetriedCalls):
         self._persist(add_group)
         self._persist(commit)
 
-    def end_transaction(self, transaction: Transaction, *, commit: bool) -> None:
+    def end(self, transaction: Transaction, *, commit: bool) -> None:
         """Commit or abort what was added; saying the same again changes nothing.
 
         Raises:

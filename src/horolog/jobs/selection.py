@@ -198,7 +198,7 @@ def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> 
     if pattern is None:
         return sorted(dict.fromkeys(names))
     matches = given_pattern(pattern, "groups-pattern").matches
-    return [group for group in client.list_groups() if matches(group) and commits_positions(group)]
+    return [group for group in client.groups.names() if matches(group) and commits_positions(group)]
 
 
 def _moment_ms(given: Moment | None, now_ms: int) -> int | None:

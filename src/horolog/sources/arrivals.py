@@ -128,7 +128,7 @@ def append_times(
 
 def _read(reader: StretchReader, stretch: Stretch) -> Iterator[Batches]:
     """All batches, with append times where the log keeps some beside the timestamps."""
-    is_kept = not isinstance(stretch, BrokerStretch) or reader.client.has_append_times()
+    is_kept = not isinstance(stretch, BrokerStretch) or reader.client.offsets.has_append_times()
     return reader.batches(stretch, RowFilter(), with_append_times=is_kept, with_markers=True)
 
 

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from horolog.client import (
@@ -13,7 +12,6 @@ from horolog.client import (
     FoundOffset,
     NoAnswer,
     OffsetRange,
-    RangeClock,
     RecordClock,
 )
 from horolog.errors import Misconfigured, RequestRefused
@@ -99,7 +97,7 @@ class BrokerLog:
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:
         """Return once there are records at one of the positions, or after `max_wait_ms`."""
-        self._client.wait_for_records(
+        self._client.records.wait_for_records(
             {(each.topic, each.partition): offset for each, offset in positions.items()},
             max_wait_ms=max_wait_ms,
             read_committed=self._options.read_committed,
@@ -134,7 +132,7 @@ class BrokerLog:
     ) -> dict[TopicPartition, int | None]:
         if not times_ms:
             return {}
-        if not self._persist(self._client.has_append_times):
+        if not self._persist(self._client.offsets.has_append_times):
             partition, timestamp_ms = next(iter(times_ms.items()))
             raise Misconfigured(
                 f"Apache Kafka cannot be asked for the offset of {partition} at {timestamp_ms}: "
@@ -165,7 +163,7 @@ class BrokerLog:
 
     def now_ms(self) -> int | None:
         """The time of the cluster's controller in milliseconds; None where it does not say."""
-        return self._persist(self._client.cluster_time_ms)
+        return self._persist(self._client.topics.cluster_time_ms)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a group that has no members.
@@ -214,21 +212,12 @@ class BrokerLog:
         """
         if not stretches:
             return []
-        clock = RangeClock.RECORD_OR_NONE if window.with_untimed else RangeClock.RECORD
         where: dict[tuple[str, int], tuple[int, int]] = {}
         for each in stretches:
             key = each.partition.topic, each.partition.partition
             first, last = where.get(key, (each.start, each.end))
             where[key] = min(first, each.start), max(last, each.end)
-        found = self._persist(
-            partial(
-                self._client.time_ranges_of,
-                where,
-                window.first_ms,
-                window.last_ms,
-                clock=RangeClock.APPEND if window.of_append else clock,
-            )
-        )
+        found = self._persist(lambda: self._client.offsets.time_ranges(where, window))
         return [
             part
             for each in stretches
@@ -244,7 +233,7 @@ class BrokerLog:
         """
         committed = self._options.read_committed
         found = self._persist(
-            lambda: self._client.none_before(from_ms, partitions, read_committed=committed)
+            lambda: self._client.offsets.none_before(from_ms, partitions, read_committed=committed)
         )
         return {partition: found[partition] for partition in partitions if partition in found}
 
@@ -253,7 +242,9 @@ class BrokerLog:
     ) -> Mapping[TopicPartition, FoundOffset | None]:
         """The record with the largest time of each; None where it is unknown."""
         committed = self._options.read_committed
-        found = self._persist(lambda: self._client.largest(partitions, read_committed=committed))
+        found = self._persist(
+            lambda: self._client.offsets.largest(partitions, read_committed=committed)
+        )
         return {partition: found[partition] for partition in partitions}
 
     # Details.
@@ -274,7 +265,7 @@ class BrokerLog:
         committed = self._options.read_committed
         asked = {(each.topic, each.partition): target for each, target in targets.items()}
         found = self._persist(
-            lambda: self._client.list_offsets(asked, read_committed=committed, may_lack_times=True)
+            lambda: self._client.offsets.list(asked, read_committed=committed, may_lack_times=True)
         )
         return {partition: found[partition] for partition in targets}
 

@@ -79,7 +79,11 @@ def appended_then(client: Client, stretch: BrokerStretch, times: TimeRange) -> B
     if times.to_ms is not None:
         later = client.find_records({partition: times.to_ms}, RecordClock.APPEND)[partition]
         is_known = later is not None and later.ms is not None
-        if later is not None and is_known and not client.append_times_ahead(partition[0]).resets:
+        if (
+            later is not None
+            and is_known
+            and not client.topics.append_times_ahead(partition[0]).resets
+        ):
             end = min(end, later.offset)
     return replace(stretch, start=start, end=end) if start < end else None
 

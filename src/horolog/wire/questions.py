@@ -7,7 +7,7 @@ answered by a read-only entry of that name whose value is a JSON object:
 
 An **action** is a name and a value in IncrementalAlterConfigs or AlterConfigs. No setting is stored
 under either. The broker's side is `broker/control/`, which says how a row is added; the client's is
-`client/control.py`. `docs/wire.md` describes each, and is checked against this table.
+`client/asking.py`. `docs/wire.md` describes each, and is checked against this table.
 """
 
 import json
@@ -46,6 +46,8 @@ class Question(Generic[TakesT, GivesT]):
     gives: type[GivesT]
     paged: str | None = None
     repeated: tuple[str, ...] = ()
+    lacking: str = ""
+    """The predicate about a broker that does not announce it; `{}` stands for the resource."""
 
     def key(self, takes: TakesT) -> str:
         """The name to ask for."""
@@ -115,6 +117,8 @@ class Action:
     about: ResourceType
     needs: AclOperation
     is_announced: bool = True
+    lacking: str = ""
+    """The predicate about a broker that does not announce it; `{}` stands for the resource."""
 
 
 def json_bytes(value: object) -> int:
@@ -557,11 +561,28 @@ class Refused(NamedTuple):
 _TOPIC, _BROKER, _GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
 _DESCRIBE, _DESCRIBE_CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
 
+_FOLLOWS_NONE: Final = "follows no other, as only horolog does"
+_NO_APPEND_TIMES: Final = (
+    "has no append times of {} to reset: Apache Kafka's go back with its clock, and only horolog's "
+    "never do"
+)
+
 APPEND_TIMES_AHEAD: Final = Question(
-    "horolog.append.time.ahead", _TOPIC, _DESCRIBE, AskNothing, AppendTimesAhead
+    "horolog.append.time.ahead",
+    _TOPIC,
+    _DESCRIBE,
+    AskNothing,
+    AppendTimesAhead,
+    lacking=_NO_APPEND_TIMES,
 )
 FOLLOWING: Final = Question(
-    "horolog.follow.status", _BROKER, _DESCRIBE, AskEntries, Following, paged="entries"
+    "horolog.follow.status",
+    _BROKER,
+    _DESCRIBE,
+    AskEntries,
+    Following,
+    paged="entries",
+    lacking=_FOLLOWS_NONE,
 )
 PROMOTED: Final = Question(
     "horolog.follow.promoted", _BROKER, _DESCRIBE, AskPromoted, Promoted, paged="entries"
@@ -591,6 +612,8 @@ RETENTION: Final = Question(
     RetentionReport,
     paged="segments",
     repeated=("now",),
+    lacking="does not explain retention, as only horolog does: give the path of its log directory "
+    "instead",
 )
 TIMES: Final = Question("horolog.times", _TOPIC, _DESCRIBE, AskPartition, PartitionTimes)
 RETENTION_UNREAD: Final = Question(
@@ -619,22 +642,20 @@ HISTORY_TOPIC: Final = Question(
     repeated=("end",),
 )
 """About the broker, because a topic may have been deleted."""
-QUESTIONS: Final = (
-    *(APPEND_TIMES_AHEAD, CLEANING, PROMOTED, FOLLOWING, GROUP_LAG, HEALTH),
-    *(HISTORY_GROUP, HISTORY_TOPIC, LEFT_BEHIND, LOOKUP_WAY, PRODUCER_CLIENTS, REFUSED),
-    *(RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
+QUESTIONS: Final[tuple[Question[Any, Any], ...]] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Question)
 )
 
 APPEND_TIME_RESET: Final = Action(
-    "horolog.append.time.reset", ResourceType.TOPIC, AclOperation.ALTER_CONFIGS
+    "horolog.append.time.reset", _TOPIC, AclOperation.ALTER_CONFIGS, lacking=_NO_APPEND_TIMES
 )
 ALL_PARTITIONS: Final = "all"
 """The value of `APPEND_TIME_RESET` for all partitions; otherwise a comma-separated list."""
 
-PROMOTE: Final = Action("horolog.promote", ResourceType.BROKER, AclOperation.ALTER)
+PROMOTE: Final = Action("horolog.promote", _BROKER, AclOperation.ALTER, lacking=_FOLLOWS_NONE)
 """Leads topics that were followed: a JSON array of names, or `ALL_TOPICS`."""
 ALL_TOPICS: Final = "all"
-DEMOTE: Final = Action("horolog.demote", ResourceType.BROKER, AclOperation.ALTER)
+DEMOTE: Final = Action("horolog.demote", _BROKER, AclOperation.ALTER, lacking=_FOLLOWS_NONE)
 """Follows a cluster from now on: a JSON object, read as `Demotion`."""
 
 
@@ -646,7 +667,7 @@ class Demotion(NamedTuple):
 
 
 CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE = (
-    Action(name, ResourceType.BROKER, AclOperation.ALTER_CONFIGS, is_announced=False)
+    Action(name, _BROKER, AclOperation.ALTER_CONFIGS, is_announced=False)
     for name in (
         "horolog.clock.advance",
         "horolog.clock.frozen",
@@ -654,7 +675,6 @@ CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE = (
         "horolog.expire",
     )
 )
-ACTIONS: Final = (
-    *(APPEND_TIME_RESET, DEMOTE, PROMOTE),
-    *(CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE),
+ACTIONS: Final[tuple[Action, ...]] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Action)
 )

@@ -12,6 +12,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.storage.logs.log import Log
 from horolog.testing import Broker
 from horolog.wire.api import ApiKey
+from horolog.wire.questions import APPEND_TIMES_AHEAD
 
 RESET, AHEAD = "horolog.append.time.reset", "horolog.append.time.ahead"
 
@@ -35,7 +36,7 @@ def jump(broker: RunningBroker, clock: ManualClock, days: int, *partitions: int)
 
 
 def ahead(broker: RunningBroker) -> dict[str, int]:
-    found = broker.client.append_times_ahead("t")
+    found = broker.client.ask.needed(APPEND_TIMES_AHEAD, "t")
     return found._asdict()
 
 
@@ -186,7 +187,7 @@ def test_the_floor_and_its_reset_survive_a_restart(end: str, days: int) -> None:
         restart()
         assert append_time() == NOW_MS + days * DAY_MS
         with Client(broker.bootstrap_servers) as client:
-            client.reset_append_times("t")
+            client.topics.reset_append_times("t")
         restart()
         clock.advance(3)
         assert append_time() == NOW_MS + 3
@@ -200,4 +201,4 @@ def test_an_unknown_topic_is_refused(broker: RunningBroker) -> None:
         Client(broker.address, timeout_ms=1000) as client,
         pytest.raises(RequestRefused, match="nowhere"),
     ):
-        client.reset_append_times("nowhere")
+        client.topics.reset_append_times("nowhere")

@@ -12,7 +12,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import Wrong
+from horolog.wire.questions import HEALTH, Wrong
 
 BATCH = build_batch([Record(NOW_MS, None, b"v")])
 
@@ -20,14 +20,14 @@ broker = a_broker("t", partitions=2)
 
 
 def wrong_with(broker: RunningBroker) -> list[Wrong]:
-    (health,) = broker.client.health().values()
+    (health,) = broker.client.ask.each_broker(HEALTH).values()
     assert health is not None
     return list(health.wrong)
 
 
 def test_nothing_is_wrong_with_a_broker_that_serves_all_it_has(broker: RunningBroker) -> None:
     broker.append("t", BATCH)
-    (health,) = broker.client.health().values()
+    (health,) = broker.client.ask.each_broker(HEALTH).values()
     assert health is not None
     assert (health.served, health.wrong) == (2, ())
 
@@ -81,7 +81,7 @@ def test_append_times_ahead_of_the_clock_name_the_command_that_resets_them(
     (wrong,) = wrong_with(broker)
     assert (wrong.kind, wrong.subject, wrong.value) == ("append-time-ahead", "t-0", 5_400_000)
     assert "`horolog topics reset-append-time t`" in wrong.text
-    broker.client.reset_append_times("t")
+    broker.client.topics.reset_append_times("t")
     assert wrong_with(broker) == []
 
 
@@ -142,4 +142,4 @@ def test_another_broker_does_not_say(
 ) -> None:
     monkeypatch.setattr("horolog.broker.handlers.api_versions.FEATURES", {})
     with Client(broker.address) as client:
-        assert list(client.health().values()) == [None]
+        assert list(client.ask.each_broker(HEALTH).values()) == [None]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.broker.control import retention
+from horolog.broker.control import partitions
 from horolog.record.builder import Record, build_batch
+from horolog.wire.questions import RETENTION, AskRetention
 
 broker = a_broker("t", of_topics={"retention_ms": "1000"})
 
@@ -18,7 +19,7 @@ def test_retention_is_explained_with_the_settings_that_it_was_judged_by(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.append("t", build_batch([Record(NOW_MS, None, b"v")]))
-    partition, fit = broker.broker.partition("t", 0), retention.as_many_as_fit
+    partition, fit = broker.broker.partition("t", 0), partitions.as_many_as_fit
 
     def beside_a_change(*args: Any) -> Any:
         found = fit(*args)
@@ -26,8 +27,8 @@ def test_retention_is_explained_with_the_settings_that_it_was_judged_by(
         partition.obey(config, retention_exempt=True)
         return found
 
-    monkeypatch.setattr(retention, "as_many_as_fit", beside_a_change)
-    found = broker.client.retention("t", 0)
+    monkeypatch.setattr(partitions, "as_many_as_fit", beside_a_change)
+    found = broker.client.ask(RETENTION, "t", AskRetention(0))
     assert found is not None
     assert found.settings["retention.ms"] == 1000
     assert not found.is_exempt

@@ -1,11 +1,13 @@
 """The table of questions and actions, and the page that describes it."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 from horolog.broker.control.table import ACTION_ROWS, QUESTION_ROWS
+from horolog.wire import questions
 from horolog.wire.features import FEATURES
 from horolog.wire.questions import ACTIONS, QUESTIONS, Action, Question
 
@@ -54,11 +56,45 @@ def test_a_section_of_the_page_says_what_each_member_is(question: Question) -> N
 
 
 def test_every_question_and_action_has_a_row_at_the_broker() -> None:
-    assert [row.question for row in QUESTION_ROWS] == list(QUESTIONS)
+    assert sorted(row.question.name for row in QUESTION_ROWS) == sorted(
+        question.name for question in QUESTIONS
+    )
     answered: list[Action] = [action for row in ACTION_ROWS for action in row.actions]
     assert sorted(answered, key=lambda each: each.name) == sorted(
         ACTIONS, key=lambda each: each.name
     )
+
+
+def asked_in(tree: ast.AST) -> set[ast.AST]:
+    """The first arguments of calls of `ask` and its methods."""
+    return {
+        call.args[0]
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and call.args
+        and re.search(r"\b_?ask\b", ast.unparse(call.func))
+    }
+
+
+def test_a_question_takes_two_files_beside_those_that_ask_it() -> None:
+    source = Path(questions.__file__).parents[1]
+    texts = {path: path.read_text() for path in source.rglob("*.py")}
+    trees = {
+        path: ast.parse(text)
+        for path, text in texts.items()
+        if "horolog.wire.questions import" in text or path.samefile(questions.__file__)
+    }
+    asked = {path: asked_in(tree) for path, tree in trees.items()}
+    for name, question in vars(questions).items():
+        if isinstance(question, Question):
+            files = {
+                path.relative_to(source)
+                for path, tree in trees.items()
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Name) and node.id == name and node not in asked[path]
+            }
+            assert {str(path.parent) for path in files} == {"wire", "broker/control"}, name
+            assert len(files) == 2, name
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.name)

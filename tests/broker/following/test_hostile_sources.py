@@ -15,6 +15,7 @@ from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.replication import followed
 from horolog.wire.api import ApiKey, Versions
+from horolog.wire.questions import FOLLOWING
 
 EPOCH = 3
 
@@ -293,8 +294,8 @@ def test_a_source_without_a_proper_cluster_id_is_not_followed(
     shadow = follow()
 
     def error() -> str:
-        return shadow.client.following().error or ""
+        return shadow.client.ask(FOLLOWING).error or ""
 
     assert eventually(lambda: "id of its cluster" in error()), error()
     assert len(error()) < 1_000
-    assert not shadow.client.following().entries
+    assert not shadow.client.ask(FOLLOWING).entries

@@ -44,6 +44,7 @@ from horolog.storage.names import (
     TopicPartition,
 )
 from horolog.wire.api import ApiKey
+from horolog.wire.questions import FOLLOWING
 
 Start = Callable[..., RunningBroker]
 THEIRS, OURS = 5, 3  # partitions of `__consumer_offsets`
@@ -465,7 +466,7 @@ def test_groups_are_asked_where_the_source_does_not_let_their_topic_be_read(
     text = "the source does not let it be read: groups are asked for their offsets"
 
     def denied() -> list[tuple[str, str]]:
-        said = [each for its in [shadow.client.following()] if its for each in its.entries]
+        said = [each for its in [shadow.client.ask(FOLLOWING)] if its for each in its.entries]
         return [(each.state, each.text) for each in said if each.topic == FOLLOWED_OFFSETS]
 
     assert eventually(lambda: denied() == [("following", text)] * THEIRS)

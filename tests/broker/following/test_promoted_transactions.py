@@ -29,6 +29,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.transactions import AbortedTransactions
 from horolog.storage.names import TRANSACTION_STATE, TopicPartition
 from horolog.wire.api import ApiKey
+from horolog.wire.questions import FOLLOWING
 
 Start = Callable[..., RunningBroker]
 BOTH = [("t", 0), ("u", 0)]
@@ -510,7 +511,7 @@ def test_states_whose_decisions_could_not_be_written_are_not_led(
         shadow.restart(crash=True)
     assert shadow.broker.transactions.is_loading
     assert init(shadow).error_code == ErrorCode.coordinator_load_in_progress
-    found = shadow.client.following()
+    found = shadow.client.ask(FOLLOWING)
     assert any("its promotion was interrupted" in each.text for each in found.entries)
     shadow.client.promote(names)
     for each, name in ((producer, "x"), (other, "y")):

@@ -24,7 +24,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFail
 from horolog.groups.offsets import CommittedOffsets
 from horolog.storage.logs.following import FollowingLog
 from horolog.wire.api import ApiKey
-from horolog.wire.questions import FollowedEntry, FollowedState
+from horolog.wire.questions import FOLLOWING, HEALTH, FollowedEntry, FollowedState
 
 Attach = Callable[..., RunningBroker]
 
@@ -61,7 +61,7 @@ def empty_shadow(source: RunningBroker, attach: Attach) -> RunningBroker:
 
 
 def entries(broker: RunningBroker) -> dict[tuple[str, int | None], FollowedEntry]:
-    found = broker.client.following()
+    found = broker.client.ask(FOLLOWING)
     assert found is not None
     return {(each.topic, each.partition): each for each in found.entries}
 
@@ -97,11 +97,11 @@ def test_a_shadow_has_the_same_bytes_and_says_how_far_it_is(
     assert eventually(lambda: shadow.count("t") == 3)
     entry = entries(shadow)["t", 0]
     assert (entry.state, entry.end_offset, entry.lag_ms) == (FollowedState.FOLLOWING, 3, 0)
-    following = shadow.client.following()
+    following = shadow.client.ask(FOLLOWING)
     assert following is not None
     assert (following.cluster_id, following.error) == (source.broker.cluster_id, None)
     assert following.upstream == (source.broker.cluster_id,)
-    assert source.client.following().cluster_id is None
+    assert source.client.ask(FOLLOWING).cluster_id is None
 
 
 def test_groups_are_where_they_are_at_the_source(source: RunningBroker, attach: Attach) -> None:
@@ -195,7 +195,7 @@ def test_a_kill_during_a_promotion_leaves_the_topic_followed_or_led(
     source.client.offset_commit("g", {("t", 1): CommittedOffset(9)})
     shadow = attach(source)
     assert caught_up(shadow, "t")
-    assert eventually(lambda: shadow.client.list_groups() == ["g"])
+    assert eventually(lambda: shadow.client.groups.names() == ["g"])
     with patch(step, side_effect=KeyError("killed")), pytest.raises(KeyError):
         shadow.run(shadow.broker.shadow.promote(["t"]))
     shadow.restart(crash=True)
@@ -251,7 +251,7 @@ def test_everything_is_promoted_and_nothing_followed_any_more(
     assert shadow.append("u", batch(NOW_MS)) == 0
     source.create_topic("later")
     shadow.restart()
-    assert shadow.client.following().is_ended
+    assert shadow.client.ask(FOLLOWING).is_ended
     shadow.client.create_topics({"later": 1, "other": 1})
     assert shadow.append("t", batch(NOW_MS)) == 0
     assert shadow.append("later", batch(NOW_MS)) == 0
@@ -266,7 +266,7 @@ def test_group_offsets_are_clamped_to_what_is_here_and_that_is_said(
     source.client.offset_commit("h", {("t", 0): CommittedOffset(2)})
     shadow = attach(source)
     assert caught_up(shadow, "t")
-    assert eventually(lambda: len(shadow.client.list_groups()) == 2)
+    assert eventually(lambda: len(shadow.client.groups.names()) == 2)
     (said,) = promote(shadow, "t")
     assert (said.group, said.partition, said.committed, said.clamped) == ("g", 1, 9, 0)
     expected = {("t", 0): 3, ("t", 1): 0}
@@ -279,7 +279,7 @@ def test_what_sinks_keep_as_offsets_is_not_clamped(source: RunningBroker, attach
     source.client.offset_commit("horolog/batch/q", {("t", 0): CommittedOffset(9, "{}")})
     shadow = attach(source)
     assert caught_up(shadow, "t")
-    assert eventually(lambda: shadow.client.list_groups() == ["horolog/batch/q"])
+    assert eventually(lambda: shadow.client.groups.names() == ["horolog/batch/q"])
     assert all(entry.group is None for entry in promote(shadow, "t"))
     found = shadow.client.offset_fetch("horolog/batch/q")
     assert found == {("t", 0): CommittedOffset(9, "{}")}
@@ -627,7 +627,7 @@ def test_a_promotion_says_what_is_missing(source: RunningBroker, attach: Attach)
     assert caught_up(shadow, "t")
     assert eventually(lambda: shadow.log("t").log_end_offset == 10)
     assert entries(shadow)["t", 0].gaps == 1
-    (health,) = shadow.client.health().values()
+    (health,) = shadow.client.ask.each_broker(HEALTH).values()
     assert [(each.kind, each.subject, each.value) for each in health.wrong] == [("gap", "t-0", 1)]
     (said,) = promote(shadow, "t")
     assert said.text.startswith("partition 0: offsets 3 to 7 were deleted there")

@@ -52,7 +52,7 @@ def test_append_times_and_their_resets_are_those_of_the_leader(
         source.append("t", batch(NOW_MS))
     assert is_caught_up(shadow, source, T)
     advance(source, -40 * DAY_MS)
-    source.client.reset_append_times("t")
+    source.client.topics.reset_append_times("t")
     source.append("t", batch(NOW_MS))
     assert is_caught_up(shadow, source, T)
     assert times(shadow) == times(source)

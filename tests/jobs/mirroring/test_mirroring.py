@@ -22,6 +22,7 @@ from mirror_lab import (
 from running_broker import MakeBroker
 
 from horolog.client import Client, CommittedOffset, ResourceType
+from horolog.client.topics import Topics
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, Misconfigured
 from horolog.jobs.mirroring import Control
@@ -93,7 +94,7 @@ def test_a_target_that_takes_a_while_to_know_its_new_topics_is_waited_for(
     lab.source.create_topic("t", 2, retention_ms="-1")
     lab.produce("t", 0, records(0, 3))
     asked = 0
-    metadata = Client.metadata
+    metadata = Topics.metadata
 
     def late(client: Client, topics: Any = None, **more: Any) -> Any:
         nonlocal asked
@@ -109,7 +110,7 @@ def test_a_target_that_takes_a_while_to_know_its_new_topics_is_waited_for(
                 return found._replace(topics={"t": topic})
         return found
 
-    monkeypatch.setattr(Client, "metadata", late)
+    monkeypatch.setattr(Topics, "metadata", late)
     for expected in (3, 0):
         done = lab.run()
         assert (done.records, done.errors) == (expected, ())
@@ -597,7 +598,7 @@ def test_clusters_that_were_given_one_id_are_two_clusters(
     other.mkdir()
     copy(lab.source.log_dir / "meta.properties", other)
     lab.target = make_broker(log_dir=other)
-    ids = {each.client.describe_cluster().cluster_id for each in (lab.source, lab.target)}
+    ids = {each.client.metadata([]).cluster_id for each in (lab.source, lab.target)}
     assert len(ids) == 1
     assert not lab.run().errors
     assert lab.values("t") == values(lab.source.address, "t")

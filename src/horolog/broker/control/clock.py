@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.control.rows import Perform
+from horolog.broker.control.rows import Perform, performs
 from horolog.clock import ManualClock, duration_ms, moment_ms
 from horolog.config import DescribedSetting, SettingKind, SettingSource
 from horolog.errors import ErrorCode, RequestRefused
@@ -33,6 +33,7 @@ _SHOWN: Final = (
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
+@performs(*CLOCK_ACTIONS, is_alone=False)
 def prepare_clock(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
     """Move the clock; if requested, run everything that is due by it.
 

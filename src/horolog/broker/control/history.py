@@ -1,14 +1,16 @@
 """How a topic or a group has changed, read again from the logs that hold it."""
 
 from horolog.broker.broker import Broker
-from horolog.broker.control.rows import as_many_as_fit
+from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
 from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
 from horolog.network.peer import Peer
 from horolog.storage.names import CONSUMER_OFFSETS
+from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 
 
+@answers(HISTORY_TOPIC)
 async def show_topic_history(
     broker: Broker, peer: Peer, name: str, ask: AskTopicHistory
 ) -> TopicHistory:
@@ -27,6 +29,7 @@ async def show_topic_history(
     return await broker.searchers.run(peer, page)
 
 
+@answers(HISTORY_GROUP)
 async def show_group_history(
     broker: Broker, peer: Peer, group: str, ask: AskGroupHistory
 ) -> GroupHistory:

@@ -1,4 +1,4 @@
-"""What a row of the table is at the broker, and how answers are cut to pages."""
+"""The rows of the table at the broker, and how answers are cut to pages."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,12 +18,18 @@ T = TypeVar("T")
 Perform: TypeAlias = Callable[[], Awaitable[None]]
 
 
+Answer: TypeAlias = Callable[[Broker, Peer, str, TakesT], Awaitable[GivesT]]
+"""Answers a question for a client, about the resource of a name."""
+Prepare: TypeAlias = Callable[[Broker, str, Mapping[str, str]], Perform]
+"""Checks the values by name, for the resource of a name; returns what performs the actions."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuestionRow(Generic[TakesT, GivesT]):
-    """A question and what answers it, for a client, about the resource of a name."""
+    """A question and what answers it."""
 
     question: Question[TakesT, GivesT]
-    answer: Callable[[Broker, Peer, str, TakesT], Awaitable[GivesT]]
+    answer: Answer[TakesT, GivesT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +37,35 @@ class ActionRow:
     """Actions that are done together, and what does them."""
 
     actions: tuple[Action, ...]
-    prepare: Callable[[Broker, str, Mapping[str, str]], Perform]
-    """Checks the values by name, for the resource of a name; returns what performs the actions."""
-    is_alone: bool = True
+    prepare: Prepare
+    is_alone: bool
     """Whether a request has nothing else."""
+
+
+QUESTION_ROWS: Final[list[QuestionRow[Any, Any]]] = []
+ACTION_ROWS: Final[list[ActionRow]] = []
+
+
+def answers(
+    question: Question[TakesT, GivesT],
+) -> Callable[[Answer[TakesT, GivesT]], Answer[TakesT, GivesT]]:
+    """Add a row to the table: the function answers the question."""
+
+    def added(answer: Answer[TakesT, GivesT]) -> Answer[TakesT, GivesT]:
+        QUESTION_ROWS.append(QuestionRow(question, answer))
+        return answer
+
+    return added
+
+
+def performs(*actions: Action, is_alone: bool = True) -> Callable[[Prepare], Prepare]:
+    """Add a row to the table: the function prepares the actions."""
+
+    def added(prepare: Prepare) -> Prepare:
+        ACTION_ROWS.append(ActionRow(actions, prepare, is_alone))
+        return prepare
+
+    return added
 
 
 Show: TypeAlias = Callable[[Broker, str, Collection[str] | None], Iterable[DescribedSetting]]

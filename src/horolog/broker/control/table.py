@@ -1,27 +1,15 @@
-"""The table: what answers each question, and does each action; and how handlers ask it."""
+"""The table of questions and actions, and how handlers ask it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from horolog.broker.authorisation import authorise_operation
 from horolog.broker.broker import Broker
-from horolog.broker.control.append_times import describe_append_times, prepare_reset
-from horolog.broker.control.cleaning import describe_cleaning
-from horolog.broker.control.clock import CLOCK_ACTIONS, prepare_clock, show_clock
-from horolog.broker.control.following import (
-    describe_following,
-    describe_promoted,
-    prepare_demotion,
-    prepare_promotion,
-)
-from horolog.broker.control.group_lag import find_unread, measure_group
-from horolog.broker.control.health import describe_health
-from horolog.broker.control.history import show_group_history, show_topic_history
-from horolog.broker.control.left_behind import list_left_behind
-from horolog.broker.control.producer_clients import name_producers
-from horolog.broker.control.refused import list_refused
-from horolog.broker.control.retention import explain_retention
+from horolog.broker.control import brokers, groups, history, partitions, topics
+from horolog.broker.control.clock import show_clock
 from horolog.broker.control.rows import (
+    ACTION_ROWS,
+    QUESTION_ROWS,
     ActionRow,
     Perform,
     QuestionRow,
@@ -29,40 +17,15 @@ from horolog.broker.control.rows import (
     documentation_of,
     read_only,
 )
-from horolog.broker.control.time_ranges import explain_lookup, find_time_ranges
-from horolog.broker.control.times import describe_times
 from horolog.broker.dispatch import Request
 from horolog.config import DescribedSetting, Operation, SettingChange
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
-from horolog.wire import questions
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.packing import MAX_STRING_BYTES
 
-QUESTION_ROWS: Final = (
-    QuestionRow(questions.APPEND_TIMES_AHEAD, describe_append_times),
-    QuestionRow(questions.CLEANING, describe_cleaning),
-    QuestionRow(questions.PROMOTED, describe_promoted),
-    QuestionRow(questions.FOLLOWING, describe_following),
-    QuestionRow(questions.GROUP_LAG, measure_group),
-    QuestionRow(questions.HEALTH, describe_health),
-    QuestionRow(questions.HISTORY_GROUP, show_group_history),
-    QuestionRow(questions.HISTORY_TOPIC, show_topic_history),
-    QuestionRow(questions.LEFT_BEHIND, list_left_behind),
-    QuestionRow(questions.LOOKUP_WAY, explain_lookup),
-    QuestionRow(questions.PRODUCER_CLIENTS, name_producers),
-    QuestionRow(questions.REFUSED, list_refused),
-    QuestionRow(questions.RETENTION, explain_retention),
-    QuestionRow(questions.RETENTION_UNREAD, find_unread),
-    QuestionRow(questions.TIME_RANGES, find_time_ranges),
-    QuestionRow(questions.TIMES, describe_times),
-)
-ACTION_ROWS: Final = (
-    ActionRow((questions.APPEND_TIME_RESET,), prepare_reset),
-    ActionRow((questions.DEMOTE,), prepare_demotion),
-    ActionRow((questions.PROMOTE,), prepare_promotion),
-    ActionRow(CLOCK_ACTIONS, prepare_clock, is_alone=False),
-)
+ANSWERING: Final = (brokers, groups, history, partitions, topics)
+"""The modules whose functions answer questions."""
 SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = ((ResourceType.BROKER, show_clock),)
 
 _LEAST_OF_TOO_LONG: Final = MAX_STRING_BYTES // 4

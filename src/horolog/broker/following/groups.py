@@ -48,7 +48,7 @@ def committed_at(client: Client) -> tuple[dict[str, dict[TopicPartition, Committ
         NoAnswer: no broker answers.
     """
     found, why = {}, ""
-    for group_id in client.list_groups():
+    for group_id in client.groups.names():
         try:
             offsets = client.offset_fetch(group_id)
         except RequestRefused as error:

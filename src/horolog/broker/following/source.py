@@ -25,6 +25,7 @@ from horolog.storage.names import (
     NAMES_HERE,
     name_at_source,
 )
+from horolog.wire.questions import FOLLOWING
 
 __all__ = ["Source", "SourcePartition", "SourceTopic", "SourceTopics"]
 
@@ -219,7 +220,7 @@ class Source:
         is_known = new <= self._asked and self._looks_until_asked > 0
         if self._upstream and is_known:
             return
-        answer = self._client.following()
+        answer = self._client.ask(FOLLOWING)
         self._asked, self._looks_until_asked = new, LOOKS_FOR_SETTINGS
         self._upstream, self._from_here = (str(self.cluster_id),), frozenset()
         if answer is None or not answer.cluster_id or answer.is_ended:
@@ -295,7 +296,7 @@ class Source:
         new = [name for name in topics if name not in set(known)]
         some = known[: max(LEAST_SETTINGS, -(-len(known) // LOOKS_FOR_SETTINGS))]
         self._oldest = [*known[len(some) :], *some, *new]
-        self._settings.update(self._client.topic_settings([*new, *some]))
+        self._settings.update(self._client.topics.settings([*new, *some]))
 
 
 def _partition(partition: PartitionMetadata) -> SourcePartition:

@@ -88,7 +88,8 @@ def commit(
 def _commit(
     client: Client, group: str, offsets: Offsets, *, dry_run: bool, overwrite: bool
 ) -> Applied:
-    state = client.group_states([group]).get(group, "Dead")
+    described = client.groups.describe([group]).get(group)
+    state = "Dead" if described is None else described.state
     if state not in _WITHOUT_MEMBERS:
         return Applied(
             group, 0, 0, f"the group has members at the survivor (it is {state}): stop them first"

@@ -75,7 +75,7 @@ def look(
         NoAnswer: it does not answer.
     """
     with client_of(source, settings) as client:
-        at_ms = client.cluster_time_ms()
+        at_ms = client.topics.cluster_time_ms()
         if at_ms is None:
             at_ms = SystemClock().now_ms()
         chosen = chosen_groups(client, groups, groups_pattern)

@@ -270,7 +270,7 @@ def _looked_up(client: Client, start: Start, survivor: _Survivor) -> Start:
             by_time[from_ms].append(TopicPartition(start.topic, number))
     with BrokerLog(survivor.selection([start.topic]).read_options()) as log:
         for from_ms, partitions in by_time.items():
-            if from_ms < 0 and client.has_append_times():
+            if from_ms < 0 and client.offsets.has_append_times():
                 records = client.find_records(
                     {(each.topic, each.partition): from_ms for each in partitions},
                     RecordClock.CREATE,

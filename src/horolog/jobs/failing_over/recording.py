@@ -41,6 +41,7 @@ from horolog.jobs.selection import Selection, client_of
 from horolog.record.time_stats import latency_up_to
 from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
+from horolog.wire.questions import TIMES, AskPartition
 
 _ISOLATION: Final = "kafka.isolation.level"
 
@@ -226,7 +227,7 @@ def _counted_by_brokers(
         if its.latency_ms is None
     ]
     with client_of(source, settings) as client:
-        answers = client.times(lacking) if lacking else {}
+        answers = client.ask.many(TIMES, {each: AskPartition(each[1]) for each in lacking})
     found, broker_counts = dict[str, Bound](), dict[str, bool]()
     for (topic, _), times in answers.items():
         broker_counts[topic] = broker_counts.get(topic, True) and times is not None

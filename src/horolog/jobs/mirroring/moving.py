@@ -296,7 +296,7 @@ class Attempt:
             data = renamed(made.header, memoryview(made.batch), producer, sequence)
             if self._joiner is not None:
                 self._joiner.clear()
-        appending = self._client.append_soon({self._to: data}, acks=-1)
+        appending = self._client.appends.append_soon({self._to: data}, acks=-1)
         self._under_way.append(_Sent(mades, appending))
         if not self._is_known:
             self._settle(0)
@@ -312,7 +312,7 @@ class Attempt:
     def _appended(self, appending: Appending) -> int:
         """Where a batch went, as soon as that is known."""
         produced: dict[tuple[str, int], Produced] = {}
-        self._client.finish_append(appending, produced)
+        self._client.appends.finish_append(appending, produced)
         base_offset = produced[self._to].base_offset
         if base_offset is None:
             raise RequestRefused(

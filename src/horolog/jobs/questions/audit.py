@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from horolog.client import NoAnswer
+from horolog.client import Client, NoAnswer
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.parameters.function import on_spark
@@ -32,6 +32,7 @@ from horolog.jobs.selection import Selection
 from horolog.record.looks_like import OTHER_UNITS, units_of
 from horolog.record.stretches import Int64Array
 from horolog.sources.rows import NO_TIME
+from horolog.wire.questions import PRODUCER_CLIENTS, AskProducerClients, ProducerClient
 
 STEPS_MS: Final = (300_000, 3_600_000, 86_400_000, 604_800_000, 2_592_000_000, 31_536_000_000)
 """Bounds that might be set: of 5 minutes, an hour, 1, 7, 30 and 365 days."""
@@ -39,6 +40,7 @@ STEPS_MS: Final = (300_000, 3_600_000, 86_400_000, 604_800_000, 2_592_000_000, 3
 BY_APPEND_TIME, BY_NOW = "append time", "now"
 """What create times were compared with."""
 
+_MOST_PRODUCERS: Final = 300  # in one question
 _FAR_MS = 1 << 61
 
 COUNTS: Final = (
@@ -304,6 +306,23 @@ FROM (
 WHERE records > 0"""  # noqa: S608 - of names of this package
 
 
+def known_clients(client: Client, producers: Iterable[int]) -> dict[int, str]:
+    """The client ids of producers that a broker has heard since it started; Apache Kafka's none.
+
+    Raises:
+        RequestRefused: a broker refuses.
+        NoAnswer: a broker does not answer.
+    """
+    ids = tuple(dict.fromkeys(producers))
+    found: list[ProducerClient] = []
+    for first in range(0, len(ids), _MOST_PRODUCERS):
+        asked = AskProducerClients(ids[first : first + _MOST_PRODUCERS])
+        for answer in client.ask.each_broker(PRODUCER_CLIENTS, asked).values():
+            found += () if answer is None else answer.clients
+    found.sort(key=lambda producer: producer.epoch)
+    return {producer.producer_id: producer.client_id for producer in found}
+
+
 def producer_clients(job: Reads, producers: Iterable[int]) -> dict[int, str]:
     """The client ids of producers, by producer id, that a horolog cluster has heard.
 
@@ -315,6 +334,6 @@ def producer_clients(job: Reads, producers: Iterable[int]) -> dict[int, str]:
         return {}
     try:
         with selection.client() as client:
-            return client.producer_clients(ids)
+            return known_clients(client, ids)
     except (RequestRefused, NoAnswer):
         return {}

@@ -70,7 +70,7 @@ class LiveScan:
         until = time.monotonic() + self.for_ms / 1000
         with task_client(self.options) as client:
             while (left_s := until - time.monotonic()) > 0:
-                client.wait_for_records(
+                client.records.wait_for_records(
                     {(each.topic, each.partition): at for each, at in positions.items()},
                     max_wait_ms=max(1, min(_WAIT_MS, int(1000 * left_s))),
                     read_committed=self.options.read_committed,

@@ -201,7 +201,7 @@ def knows_append_times(selection: Selection) -> bool:
     if not selection.source.is_broker:
         return True
     with task_client(selection.read_options()) as client:
-        return client.has_append_times()
+        return client.offsets.has_append_times()
 
 
 def runs(times: Iterator[Times]) -> Iterator[tuple[Times, bool]]:

@@ -290,7 +290,7 @@ class Sending:
             for partition, records in by_partition.items()
         }
         produced: dict[tuple[str, int], Produced] = {}
-        target.client.append(batches, produced, is_idempotent=True)
+        target.client.appends.append(batches, produced, is_idempotent=True)
         for partition, records in by_partition.items():
             before = progress.sequences.get(str(partition), 0)
             progress.sequences[str(partition)] = next_sequence(before, len(records))

@@ -249,7 +249,7 @@ def _existing(client: Client, topic: str | None) -> str | None:
     """The topic of all rows if there is one: a batch without rows creates none."""
     if topic is not None:
         try:
-            client.partitions_of(topic)
+            client.topics.numbers(topic)
         except RequestRefused as error:
             if error.code is not ErrorCode.unknown_topic_or_partition:
                 raise
@@ -304,7 +304,7 @@ def _keep(
     digest: str,
 ) -> None:
     said = json.dumps({"layout": LAYOUT, "tasks": tasks, "digest": digest}, separators=(",", ":"))
-    partition = client.partitions_of(topic)[0]
+    partition = client.topics.numbers(topic)[0]
     producer.commit_offsets(group, {(topic, partition): CommittedOffset(batch, said)})
 
 

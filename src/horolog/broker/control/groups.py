@@ -1,12 +1,12 @@
-"""How far a group is behind, and what retention deletes that groups have not read."""
+"""How far groups are behind and what they have committed; what retention deletes unread."""
 
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.control.retention import tried_config
-from horolog.broker.control.rows import as_many_as_fit
+from horolog.broker.control.partitions import tried_config
+from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.broker.group_lag import (
     Behind,
     Doomed,
@@ -21,6 +21,8 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.errors import HorologError
 from horolog.network.peer import Peer
 from horolog.wire.questions import (
+    GROUP_LAG,
+    RETENTION_UNREAD,
     AskGroupLag,
     AskUnread,
     GroupLag,
@@ -34,6 +36,7 @@ _LONGEST_NAME: Final = 1_000
 """Of a group in an answer, so that any fits a page."""
 
 
+@answers(GROUP_LAG)
 async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag) -> GroupLag:
     """How far a group is behind in the partitions that it has committed offsets of.
 
@@ -74,6 +77,7 @@ def _first_open(broker: Broker, behind: Behind) -> FirstOpen | None:
     return None if partition is None else broker.open_transactions.first_of(partition)
 
 
+@answers(RETENTION_UNREAD)
 async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) -> UnreadDeleted:
     """Which groups lose how many records of a partition, and when.
 

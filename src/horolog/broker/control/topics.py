@@ -1,13 +1,15 @@
-"""Append times that are ahead of the clock: how far, and their reset (docs/append-times.md)."""
+"""Questions about topics: append times ahead of the clock, refused records, a Kafka's settings."""
 
 import asyncio
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
+from typing import Final, TypeAlias
 
 from horolog.broker.broker import WORKERS, Broker
-from horolog.broker.control.rows import Perform
+from horolog.broker.control.rows import Perform, answers, as_many_as_fit, performs
 from horolog.broker.controller import refuse_followed
 from horolog.broker.partition import Partition
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -16,8 +18,15 @@ from horolog.network.peer import Peer
 from horolog.wire.questions import (
     ALL_PARTITIONS,
     APPEND_TIME_RESET,
+    APPEND_TIMES_AHEAD,
+    LEFT_BEHIND,
+    REFUSED,
     AppendTimesAhead,
+    AskEntries,
     AskNothing,
+    LeftBehind,
+    Refused,
+    RefusedRecords,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -25,6 +34,7 @@ _LOG = logging.getLogger(__name__)
 _PARTITIONS = re.compile(r"[0-9]{1,10}( *, *[0-9]{1,10})*")
 
 
+@performs(APPEND_TIME_RESET)
 def prepare_reset(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
     """Reset append times of a topic: the value is `all`, or partitions such as 0,3.
 
@@ -90,6 +100,7 @@ def _indexes(topic: Topic, text: str) -> Sequence[int]:
     return sorted(numbers)
 
 
+@answers(APPEND_TIMES_AHEAD)
 async def describe_append_times(
     broker: Broker, peer: Peer, name: str, ask: AskNothing
 ) -> AppendTimesAhead:
@@ -108,3 +119,47 @@ async def describe_append_times(
         most_ahead_ms=max(ahead, default=0),
         resets=sum(len(each.log.append_time_resets) for each in served),
     )
+
+
+@answers(REFUSED)
+async def list_refused(broker: Broker, peer: Peer, topic: str, ask: AskNothing) -> Refused:
+    """The sums since the broker started, most first.
+
+    Raises:
+        RequestRefused: there is no such topic.
+    """
+    name = broker.topics.named(topic).name
+    found = (
+        RefusedRecords(reason, unit, count)
+        for (of, reason, unit), count in broker.traffic.refused.items()
+        if of == name
+    )
+    return Refused(tuple(sorted(found, key=lambda each: (-each.records, each))))
+
+
+_SETTING: Final = 2  # a name and a value, in the place of group, partition and offset
+_Entry: TypeAlias = tuple[str, str] | tuple[str, int, int]
+_MOST_CHARACTERS: Final = 1_000  # of the name of a group
+
+
+@answers(LEFT_BEHIND)
+async def list_left_behind(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> LeftBehind:
+    """Settings of a topic that are without effect here, and groups that have not committed here.
+
+    Raises:
+        RequestRefused: there is no such topic.
+    """
+    topic, left, committed = broker.topics.named(name), broker.left_behind, broker.groups.offsets
+    start = max(0, ask.start)
+
+    def page() -> tuple[tuple[_Entry, ...], int | None]:
+        settings = left.ignored_of(topic.name, broker.settings).items()
+        entries: Iterator[_Entry] = chain(settings, left.of_topic(topic))
+        return as_many_as_fit(
+            (number, (entry[0][:_MOST_CHARACTERS], *entry[1:]))
+            for number, entry in islice(enumerate(entries), start, None)
+            if len(entry) == _SETTING or committed.get(entry[0], topic.name, entry[1]) is None
+        )
+
+    shown, following = await broker.searchers.run(peer, page)
+    return LeftBehind(topic.adopted, left.is_made_here(topic), shown, following)

@@ -1,4 +1,4 @@
-"""Which cluster this broker follows, how far, and who leads its topics (docs/following.md)."""
+"""Questions about a broker: its health, what it follows and has promoted, and its producers."""
 
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -6,27 +6,44 @@ from itertools import islice
 from typing import Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.control.rows import Perform, as_many_as_fit
+from horolog.broker.control.rows import Perform, answers, as_many_as_fit, performs
+from horolog.broker.health import wrong_with
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.json_text import from_json, read_as
 from horolog.network.peer import Peer
 from horolog.wire.questions import (
     ALL_TOPICS,
     DEMOTE,
+    FOLLOWING,
+    HEALTH,
+    PRODUCER_CLIENTS,
     PROMOTE,
+    PROMOTED,
     AskEntries,
+    AskProducerClients,
     AskPromoted,
     Demotion,
     FollowedEntry,
     Following,
+    Health,
+    NamedProducers,
     Promoted,
 )
+
+
+@answers(HEALTH)
+async def describe_health(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> Health:
+    """What is wrong, as of this page."""
+    wrong = islice(enumerate(await wrong_with(broker)), max(0, ask.start), None)
+    return Health(len(broker.partitions), *as_many_as_fit(wrong))
+
 
 _LONGEST: Final = 1_000  # characters of a sentence or a setting in an answer
 _MOST_SETTINGS: Final = 20  # of a topic
 _MOST_ENTRIES: Final = 1_000  # are looked at for a page
 
 
+@answers(FOLLOWING)
 async def describe_following(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> Following:
     """The source, and how far each partition is as of this page."""
     source = broker.shadow.source()
@@ -60,6 +77,7 @@ def _shortened(entry: FollowedEntry) -> FollowedEntry:
     return entry._replace(settings=settings, text=entry.text[:_LONGEST])
 
 
+@answers(PROMOTED)
 async def describe_promoted(broker: Broker, peer: Peer, name: str, ask: AskPromoted) -> Promoted:
     """What promotions since the start have done."""
     entries = islice(enumerate(broker.shadow.promoted(ask.topics)), max(0, ask.start), None)
@@ -73,6 +91,7 @@ async def describe_promoted(broker: Broker, peer: Peer, name: str, ask: AskPromo
     return Promoted(*as_many_as_fit(shortened))
 
 
+@performs(PROMOTE)
 def prepare_promotion(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
     """Lead topics: a JSON array of names, or `all`.
 
@@ -93,6 +112,7 @@ def prepare_promotion(broker: Broker, name: str, values: Mapping[str, str]) -> P
     return partial(broker.shadow.promote, names)
 
 
+@performs(DEMOTE)
 def prepare_demotion(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
     """Follow a cluster from now on: a JSON object, as `Demotion`.
 
@@ -114,3 +134,16 @@ def prepare_demotion(broker: Broker, name: str, values: Mapping[str, str]) -> Pe
             raise RequestRefused(ErrorCode.invalid_config, str(error)) from None
 
     return demote
+
+
+@answers(PRODUCER_CLIENTS)
+async def name_producers(
+    broker: Broker, peer: Peer, name: str, ask: AskProducerClients
+) -> NamedProducers:
+    """The client ids of those producers that are known."""
+    clients, following = as_many_as_fit(
+        (number, client)
+        for number, producer_id in islice(enumerate(ask.producers), max(0, ask.start), None)
+        if (client := broker.producer_clients.find(producer_id)) is not None
+    )
+    return NamedProducers(clients, following)

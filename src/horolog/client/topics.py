@@ -1,22 +1,39 @@
-"""Making, changing and describing topics and settings."""
+"""Topics and their settings: made, changed and described; who leads them."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from horolog.client.asking import Ask
+from horolog.client.brokers import Brokers
 from horolog.client.configs import ConfigResource, alter, describe, describe_request, refuse_any
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
-from horolog.client.metadata import BrokerMetadata, ClusterMetadata, refuse
+from horolog.client.metadata import ClusterMetadata, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
+from horolog.wire.questions import (
+    ALL_PARTITIONS,
+    ALL_TOPICS,
+    APPEND_TIME_RESET,
+    APPEND_TIMES_AHEAD,
+    DEMOTE,
+    PROMOTE,
+    PROMOTED,
+    AppendTimesAhead,
+    AskPromoted,
+    Demotion,
+    PromotedEntry,
+)
 
-__all__ = ["AdminCalls", "ConfigEntry", "ConfigResource", "ResourceType"]
+__all__ = ["ConfigEntry", "ConfigResource", "ResourceType", "Topics"]
 
 _DESCRIBED_AT_ONCE: Final = 100  # topics of one request, each with dozens of settings
+_MOST_TOPICS: Final = 25  # of long names, in one question or action
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _FIRST_WITH_TIMES: Final = 1  # of DescribeQuorum
 _FIRST_WITH_DEFAULTS: Final = 4  # of CreateTopics (KIP-464, Apache Kafka 2.4)
@@ -53,8 +70,12 @@ _OF_BROKERS: Final = frozenset({"message.format.version", "min.insync.replicas"}
 _TOPIC_DEFAULTS: Final = ("num.partitions", "default.replication.factor")
 
 
-class AdminCalls(RetriedCalls):
+class Topics(RetriedCalls):
     """Calls to the controller, and to brokers about themselves."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        super().__init__(brokers)
+        self._ask = Ask(brokers)
 
     def metadata(
         self,
@@ -79,7 +100,7 @@ class AdminCalls(RetriedCalls):
             lambda deadline: self.brokers.metadata(names, deadline, auto_create=auto_create)
         )
 
-    def create_topics(
+    def create(
         self,
         topics: Mapping[str, int],
         *,
@@ -127,7 +148,7 @@ class AdminCalls(RetriedCalls):
         settings = self.describe_configs([broker], names=_TOPIC_DEFAULTS)[broker]
         return _TopicDefaults(*(int(settings[name].value or -1) for name in _TOPIC_DEFAULTS))
 
-    def delete_topics(self, names: Sequence[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         """Delete topics and all that they hold.
 
         Raises:
@@ -177,7 +198,7 @@ class AdminCalls(RetriedCalls):
 
         return self._persist(attempt)
 
-    def topic_settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    def settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
         """What is set for topics or by their brokers, without the defaults of the software.
 
         The format that a broker stores is its own (KIP-32), unless it is set for the topic, and so
@@ -225,49 +246,84 @@ class AdminCalls(RetriedCalls):
 
             self._persist(attempt)
 
-    def describe_cluster(self) -> ClusterMetadata:
-        """The brokers, the controller and the cluster's id, without topics."""
-        return self.metadata([])
-
     def cluster_time_ms(self) -> int | None:
         """The time of the cluster's active controller, in milliseconds (KIP-836).
 
         None from a cluster that does not say it: one with ZooKeeper, one before Kafka 3.3, or one
         that does not let this client describe it.
-
-        Raises:
-            NoAnswer: no broker answers.
         """
+
+        def attempt(deadline: Deadline) -> int | None:
+            link = self.brokers.any(deadline)
+            partitions = [{"partition_index": 0}]
+            request = {"topics": [{"topic_name": _METADATA_TOPIC, "partitions": partitions}]}
+            body = link.ask(ApiKey.DESCRIBE_QUORUM, request, deadline, lowest=_FIRST_WITH_TIMES)
+            refuse(body.error_code, "the quorum", getattr(body, "error_message", None))
+            for topic in body.topics:
+                for partition in topic.partitions:
+                    refuse(partition.error_code, "the quorum", None)
+                    for voter in partition.current_voters:
+                        if voter.replica_id == partition.leader_id:
+                            caught_up_ms = int(voter.last_caught_up_timestamp)
+                            return caught_up_ms if caught_up_ms >= 0 else None
+            return None
+
         try:
-            return self._persist(self._cluster_time_ms)
+            return self._persist(attempt)
         except RequestRefused as error:
             if error.code.retriable:
                 raise
             return None
 
-    def _cluster_time_ms(self, deadline: Deadline) -> int | None:
-        link = self.brokers.any(deadline)
-        partitions = [{"partition_index": 0}]
-        request = {"topics": [{"topic_name": _METADATA_TOPIC, "partitions": partitions}]}
-        body = link.ask(ApiKey.DESCRIBE_QUORUM, request, deadline, lowest=_FIRST_WITH_TIMES)
-        refuse(body.error_code, "the quorum", getattr(body, "error_message", None))
-        for topic in body.topics:
-            for partition in topic.partitions:
-                refuse(partition.error_code, "the quorum", None)
-                for voter in partition.current_voters:
-                    if voter.replica_id == partition.leader_id:
-                        caught_up_ms = int(voter.last_caught_up_timestamp)
-                        return caught_up_ms if caught_up_ms >= 0 else None
-        return None
+    def numbers(self, topic: str, *, auto_create: bool = False) -> list[int]:
+        """The numbers of a topic's partitions, in order."""
+        return self._persist(
+            lambda deadline: sorted(
+                self.brokers.topic(topic, deadline, auto_create=auto_create).partitions
+            )
+        )
 
-    def find_coordinator(self, group_id: str) -> BrokerMetadata:
-        """The broker that keeps a group's offsets."""
+    def promote(self, topics: Sequence[str] | None) -> None:
+        """Have a horolog broker lead topics that it follows.
 
-        def attempt(deadline: Deadline) -> BrokerMetadata:
-            node_id, address = self.brokers.find_coordinator(group_id, deadline)
-            return BrokerMetadata(node_id, address, None)
+        Without names it leads all of them, and follows nothing any more. It may be called again:
+        topics that are led stay so.
+        """
+        if topics is None:
+            self._ask.act(PROMOTE, "", ALL_TOPICS)
+        for some in _parts(topics or ()):
+            self._ask.act(PROMOTE, "", json.dumps(some))
 
-        return self._persist(attempt)
+    def promoted(self, topics: Sequence[str] = ()) -> list[PromotedEntry] | None:
+        """What promotions of these topics, or all, have done since the start of a broker.
+
+        None from a broker that does not report it.
+        """
+        found: list[PromotedEntry] = []
+        for some in _parts(topics) or [[]]:
+            answer = self._ask(PROMOTED, "", AskPromoted(tuple(some)))
+            if answer is None:
+                return None
+            found += answer.entries
+        return found
+
+    def demote(self, servers: str, topics_pattern: str = ".*") -> None:
+        """Have a horolog broker follow a cluster, also in topics that it leads.
+
+        Args:
+            servers: the bootstrap servers of the cluster, as the broker reaches it.
+            topics_pattern: a regular expression, in RE2's syntax, that whole names match.
+        """
+        self._ask.act(DEMOTE, "", json.dumps(Demotion(servers, topics_pattern)._asdict()))
+
+    def append_times_ahead(self, topic: str) -> AppendTimesAhead:
+        """How far a topic's append times are ahead of the clock of a horolog broker."""
+        return self._ask.needed(APPEND_TIMES_AHEAD, topic)
+
+    def reset_append_times(self, topic: str, partitions: Sequence[int] | None = None) -> None:
+        """Lower the append times of a topic, or some of its partitions, to the broker's clock."""
+        value = ALL_PARTITIONS if partitions is None else ",".join(map(str, partitions))
+        self._ask.act(APPEND_TIME_RESET, topic, value)
 
     def _about(self, resource: ConfigResource, deadline: Deadline) -> Link:
         """Who is asked about a resource: a broker about itself, any about the rest."""
@@ -289,6 +345,11 @@ class AdminCalls(RetriedCalls):
             return body
 
         return self._persist(attempt, may_repeat=False)
+
+
+def _parts(topics: Sequence[str]) -> list[list[str]]:
+    """Topics, as many at a time as one request has."""
+    return [list(topics[at : at + _MOST_TOPICS]) for at in range(0, len(topics), _MOST_TOPICS)]
 
 
 def _entry(each: Any) -> ConfigEntry:

@@ -1,18 +1,21 @@
 """Offsets by time: ListOffsets, by either clock of a record."""
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from horolog.client.asking import Ask
+from horolog.client.brokers import Brokers
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.offsets import TopicPartition
-from horolog.record.timestamps import RecordClock
+from horolog.offsets import OffsetRange, TopicPartition
+from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME, BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME
+from horolog.wire.questions import TIME_RANGES, AskTimeRanges, RangeClock
 
 __all__ = [
     "EARLIEST",
@@ -20,7 +23,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "FoundOffset",
     "FoundRecord",
-    "OffsetLookups",
+    "Offsets",
     "RecordClock",
     "TopicPartition",
     "require_append_times",
@@ -51,10 +54,14 @@ class FoundRecord(NamedTuple):
     leader_epoch: int | None
 
 
-class OffsetLookups(RetriedCalls):
+class Offsets(RetriedCalls):
     """Lookups at the leaders of partitions."""
 
-    def list_offsets(
+    def __init__(self, brokers: Brokers) -> None:
+        super().__init__(brokers)
+        self._ask = Ask(brokers)
+
+    def list(
         self,
         targets: Mapping[TopicPartition, int],
         *,
@@ -88,7 +95,7 @@ class OffsetLookups(RetriedCalls):
         """
         if from_ms < 0:
             return dict.fromkeys(partitions, 0)
-        found = self.list_offsets(
+        found = self.list(
             dict.fromkeys(partitions, from_ms), read_committed=read_committed, may_lack_times=True
         )
         starts = {partition: answer.offset for partition, answer in found.items() if answer}
@@ -110,7 +117,7 @@ class OffsetLookups(RetriedCalls):
             NoAnswer: a leader does not answer.
         """
         try:
-            return self.list_offsets(
+            return self.list(
                 dict.fromkeys(partitions, MAX_TIMESTAMP),
                 read_committed=read_committed,
                 may_lack_times=True,
@@ -131,7 +138,7 @@ class OffsetLookups(RetriedCalls):
         """The first record at or after a time by a clock, for each partition; None if none is.
 
         Times are milliseconds, before 1970 too: none has a special meaning. Of format v0 it is as
-        in `list_offsets`.
+        in `list`.
 
         Raises:
             RequestRefused: the broker cannot (Apache Kafka), or for one partition, which it names.
@@ -152,6 +159,35 @@ class OffsetLookups(RetriedCalls):
                 times, level, lowest=2, may_lack_times=may_lack_times
             ).items()
         }
+
+    def time_ranges(
+        self,
+        where: Mapping[TopicPartition, tuple[int, int]],
+        times: TimeRange,
+    ) -> dict[TopicPartition, Sequence[OffsetRange] | None]:
+        """The offsets of partitions that may hold records of a time, in order.
+
+        In one request to each leader, and to all at a time.
+
+        Args:
+            where: for each partition where to begin and where to stop.
+            times: which times, and by which clock.
+
+        Returns:
+            None of a partition whose broker does not know (Apache Kafka's): every offset may.
+        """
+        clock = RangeClock.RECORD_OR_NONE if times.with_untimed else RangeClock.RECORD
+        if times.of_append:
+            clock = RangeClock.APPEND
+        asks = {
+            each: AskTimeRanges(each[1], clock, times.first_ms, times.last_ms, start, end)
+            for each, (start, end) in where.items()
+            if start < end
+        }
+        found: dict[TopicPartition, Sequence[OffsetRange] | None] = dict.fromkeys(where, ())
+        for each, answer in self._ask.many(TIME_RANGES, asks).items():
+            found[each] = None if answer is None else answer.ranges
+        return found
 
     def _list_offsets(
         self,

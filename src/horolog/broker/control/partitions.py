@@ -1,0 +1,205 @@
+"""Questions about a partition: times, compaction, retention, and how offsets are found."""
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any, Final
+
+from horolog.broker.broker import Broker
+from horolog.broker.control.rows import answers, as_many_as_fit
+from horolog.config import TopicConfig
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.network.peer import Peer
+from horolog.offsets import HeldUp, OffsetRange
+from horolog.record.time_stats import TimeStats
+from horolog.record.timestamps import TimeRange
+from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.logs.view import LogView
+from horolog.storage.removal.retention_report import settings_of
+from horolog.wire.questions import (
+    CLEANING,
+    LOOKUP_WAY,
+    RETENTION,
+    TIME_RANGES,
+    TIMES,
+    AskLookup,
+    AskPartition,
+    AskRetention,
+    AskTimeRanges,
+    CleaningSummary,
+    LookupReport,
+    PartitionCleaning,
+    PartitionTimes,
+    RangeClock,
+    RetentionReport,
+    TimeRangePage,
+)
+
+
+@answers(TIMES)
+async def describe_times(
+    broker: Broker, peer: Peer, topic: str, ask: AskPartition
+) -> PartitionTimes:
+    """What the block maps of a partition add up to, and what was counted when it was appended.
+
+    Raises:
+        RequestRefused: there is no such partition.
+        StorageFailed: the disk refused.
+    """
+    partition = broker.partition(topic, ask.partition)
+    appended, log = partition.counts, partition.log
+    times, unknown, first, last = await broker.searchers.run(peer, lambda: _known(log))
+    return PartitionTimes(
+        times.records,
+        times.create_min_ms,
+        times.create_max_ms,
+        times.append_min_ms,
+        times.append_max_ms,
+        times.out_of_order,
+        times.ahead,
+        times.untimed,
+        times.latencies,
+        appended.latencies,
+        unknown,
+        first,
+        last,
+    )
+
+
+def _known(log: ReadableLog) -> tuple[TimeStats, int, int | None, int | None]:
+    view = log.look()
+    return *view.time_stats(), *_seen_ends(view)
+
+
+def _seen_ends(view: LogView) -> tuple[int | None, int | None]:
+    """When a follower saw the first and the last record of a log, where it is no append time."""
+    start, end = view.log_start_offset, view.high_watermark
+    found = [
+        view.append_times(offset, offset + 1, seen=True)[:1]
+        for offset in (start, end - 1)
+        if start < end
+    ]
+    first, last = (each[0].seen_ms if each else None for each in found or ((), ()))
+    return first, last
+
+
+MOST_RANGES: Final = 1_000
+"""In one answer, if they fit."""
+
+
+@answers(LOOKUP_WAY)
+async def explain_lookup(broker: Broker, peer: Peer, topic: str, ask: AskLookup) -> LookupReport:
+    """How an offset by timestamp is found.
+
+    Raises:
+        RequestRefused: there is no such partition.
+        StorageFailed: the disk refused.
+    """
+    log = broker.partition(topic, ask.partition).log
+    way = await broker.searchers.run(peer, lambda: log.way_to(ask.timestamp))
+    return LookupReport(*way)
+
+
+@answers(TIME_RANGES)
+async def find_time_ranges(
+    broker: Broker, peer: Peer, topic: str, ask: AskTimeRanges
+) -> TimeRangePage:
+    """The ranges of offsets that may hold a time.
+
+    Raises:
+        RequestRefused: there is no such partition.
+        StorageFailed: the disk refused.
+    """
+    log = broker.partition(topic, ask.partition).log
+    window = TimeRange(
+        ask.first,
+        ask.last,
+        of_append=ask.clock is RangeClock.APPEND,
+        with_untimed=ask.clock is RangeClock.RECORD_OR_NONE,
+    )
+    start = max(0, ask.start)
+    found = await broker.searchers.run(peer, lambda: log.time_ranges(window, start, MOST_RANGES))
+    within = takewhile(lambda each: each.start < ask.end, found.ranges)
+    ranges, following = as_many_as_fit(
+        (each.start, OffsetRange(each.start, min(each.end, ask.end), each.size)) for each in within
+    )
+    if following is None and len(found.ranges) >= MOST_RANGES and found.end < ask.end:
+        following = found.end
+    return TimeRangePage(ranges, following)
+
+
+_LONGEST: Final = 500  # characters of an error
+
+
+@answers(CLEANING)
+async def describe_cleaning(
+    broker: Broker, peer: Peer, topic: str, ask: AskPartition
+) -> PartitionCleaning:
+    """What may be cleaned now, and the last run since the broker was started.
+
+    Raises:
+        RequestRefused: there is no such partition.
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where its times have to be read from it.
+    """
+    partition, cleaner = broker.partition(topic, ask.partition), broker.cleaner
+    now_ms = broker.clock.now_ms()
+    state = await broker.searchers.run(peer, lambda: partition.cleanable(now_ms))
+    why = next((why for each, why in cleaner.uncleanable() if each is partition), None)
+    run, last = cleaner.runs.get(partition), None
+    if run is not None:
+        last = CleaningSummary(*(getattr(run, name) for name in CleaningSummary._fields))
+    return PartitionCleaning(
+        state is not None,
+        None if state is None else state.first_dirty,
+        None if state is None else state.end,
+        0 if state is None else state.clean_bytes,
+        0 if state is None else state.dirty_bytes,
+        0 if state is None else state.overdue_ms,
+        None if why is None else why[:_LONGEST],
+        last,
+    )
+
+
+@answers(RETENTION)
+async def explain_retention(
+    broker: Broker, peer: Peer, topic: str, ask: AskRetention
+) -> RetentionReport:
+    """The report of some segments; nothing is stored or deleted.
+
+    Raises:
+        RequestRefused: a setting is unknown or invalid, or there is no such partition.
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    partition = broker.partition(topic, ask.partition)
+    view, opened = partition.log.look(), broker.open_transactions.first_of(partition)
+    config = tried_config(broker, topic, ask.settings) if ask.settings else None
+    now_ms = broker.clock.now_ms() if ask.now is None else ask.now
+
+    def page() -> tuple[tuple[dict[str, Any], ...], int | None, HeldUp | None]:
+        first = None if opened is None else opened.held_up()
+        found = view.retention_report(now_ms, config, first_offset=ask.start, names_markers=True)
+        segments = ((each.base_offset, each.as_json()) for each in found)
+        return *as_many_as_fit(segments, first), first
+
+    segments, following, first = await broker.searchers.run(peer, page)
+    return RetentionReport(
+        now_ms,
+        settings_of(view.config if config is None else config),
+        view.retention_exempt and config is None,
+        segments,
+        following,
+        first,
+    )
+
+
+def tried_config(broker: Broker, topic: str, tried: Mapping[str, str]) -> TopicConfig:
+    """The settings of a topic with others in their place.
+
+    Raises:
+        RequestRefused: a setting is unknown or invalid, or there is no such topic.
+    """
+    try:
+        return broker.settings.topic_config({**broker.topics.named(topic).overrides, **tried})
+    except ValueError as error:
+        raise RequestRefused(ErrorCode.invalid_config, str(error)) from None

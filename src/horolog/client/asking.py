@@ -1,0 +1,240 @@
+"""Questions and actions that only horolog's brokers know, by the table in `wire/questions.py`."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from horolog.client.configs import alter, describe_request, refuse_any
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link
+from horolog.client.retrying import RetriedCalls
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import TopicPartition
+from horolog.wire.api import ApiKey
+from horolog.wire.malformed import MalformedResponse
+from horolog.wire.questions import Action, GivesT, Question, TakesT
+
+__all__ = ["ANY_BROKER", "Ask"]
+
+ANY_BROKER: Final = -1
+"""In the place of a partition: the question is not for the leader of one."""
+MOST_QUESTIONS: Final = 500  # in one request
+
+_LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
+
+
+class Ask(RetriedCalls):
+    """Asks a question of the table: `client.ask(TIMES, "clicks", AskPartition(0))`.
+
+    The answer is whole, however many pages it has. It is None from a broker that does not announce
+    the question, as Apache Kafka's.
+    """
+
+    def __call__(
+        self, question: Question[TakesT, GivesT], about: str = "", takes: TakesT | None = None
+    ) -> GivesT | None:
+        """Ask the leader of the partition that `takes` names; any broker if it names none.
+
+        Args:
+            question: a row of the table.
+            about: the name of the topic or group; empty for the broker itself.
+            takes: what the question takes, where that has no defaults.
+
+        Raises:
+            RequestRefused: a broker refuses.
+            NoAnswer: no broker answers.
+        """
+        given: Any = _default(question) if takes is None else takes
+        each = about, getattr(given, "partition", ANY_BROKER)
+        return self.many(question, {each: given})[each]
+
+    def needed(
+        self, question: Question[TakesT, GivesT], about: str = "", takes: TakesT | None = None
+    ) -> GivesT:
+        """Ask the same way, and refuse a broker that does not announce the question.
+
+        Raises:
+            RequestRefused: a broker refuses, or does not announce the question.
+            NoAnswer: no broker answers.
+        """
+        answer = self(question, about, takes)
+        if answer is None:
+            raise self._lacking(question.lacking or f"does not answer {question.name}", about)
+        return answer
+
+    def many(
+        self, question: Question[TakesT, GivesT], asks: Mapping[TopicPartition, TakesT]
+    ) -> dict[TopicPartition, GivesT | None]:
+        """Ask about many resources: with one request to each leader, all of them at a time.
+
+        Args:
+            question: a row of the table.
+            asks: what the question takes, by name and partition; `ANY_BROKER` for no leader.
+
+        Raises:
+            RequestRefused: of one resource, which is named.
+            NoAnswer: a broker does not answer.
+        """
+
+        def link_of(each: TopicPartition, deadline: Deadline) -> Link:
+            if each[1] == ANY_BROKER:
+                return self.brokers.any(deadline)
+            return self.brokers.leader(*each, deadline)
+
+        return self._pages(question, asks, link_of)
+
+    def each_broker(
+        self, question: Question[TakesT, GivesT], takes: TakesT | None = None
+    ) -> dict[int, GivesT | None]:
+        """Ask every broker of the cluster about itself; the answers by broker id.
+
+        Raises:
+            RequestRefused: a broker refuses.
+            NoAnswer: a broker does not answer.
+        """
+        given: Any = _default(question) if takes is None else takes
+        nodes = self._persist(lambda deadline: self.brokers.metadata([], deadline)).brokers
+        found = self._pages(
+            question,
+            {(str(node), ANY_BROKER): given for node in nodes},
+            lambda each, deadline: self.brokers.node(int(each[0]), deadline),
+        )
+        return {int(node): answer for (node, _), answer in found.items()}
+
+    def act(self, action: Action, about: str, value: str) -> None:
+        """Have a broker do something to a resource.
+
+        Raises:
+            RequestRefused: a broker refuses, or does not announce the action.
+            NoAnswer: no broker answers.
+        """
+
+        def attempt(deadline: Deadline) -> None:
+            link = self.brokers.any(deadline)
+            if action.name not in link.features:
+                raise self._lacking(action.lacking, about)
+            alter(link, (action.about, about), {action.name: value}, deadline)
+
+        self._persist(attempt)
+
+    def _lacking(self, what: str, about: str) -> RequestRefused:
+        servers = self.config.bootstrap_servers
+        return RequestRefused(
+            ErrorCode.unsupported_version, f"the broker at {servers} {what.format(about)}"
+        )
+
+    def _pages(
+        self,
+        question: Question[TakesT, GivesT],
+        asks: Mapping[TopicPartition, TakesT],
+        link_of: _LinkOf,
+    ) -> dict[TopicPartition, GivesT | None]:
+        """Whole answers, in as many pages as they have."""
+        pages: dict[TopicPartition, list[GivesT] | None] = {each: [] for each in asks}
+        left = dict(asks)
+        while left:
+            answers = self._persist(partial(self._ask_page, question, left, link_of))
+            for each, page in answers.items():
+                ask, its = left.pop(each), pages[each]
+                if page is None or its is None:
+                    pages[each] = None
+                    continue
+                its.append(page)
+                try:
+                    following = question.following(ask, page)
+                except ValueError as error:
+                    raise _malformed(question, error) from None
+                if following is not None:
+                    left[each] = following
+        return {each: None if its is None else question.joined(its) for each, its in pages.items()}
+
+    def _ask_page(
+        self,
+        question: Question[TakesT, GivesT],
+        asks: Mapping[TopicPartition, TakesT],
+        link_of: _LinkOf,
+        deadline: Deadline,
+    ) -> dict[TopicPartition, GivesT | None]:
+        """One page of each answer. Each broker has one request in flight, of `MOST_QUESTIONS`."""
+        by_link: dict[Link, list[TopicPartition]] = defaultdict(list)
+        answers: dict[TopicPartition, GivesT | None] = {}
+        for each in asks:
+            link = link_of(each, deadline)
+            if question.name in link.features:
+                by_link[link].append(each)
+            else:
+                answers[each] = None
+        for first in range(0, max(map(len, by_link.values()), default=0), MOST_QUESTIONS):
+            now = {
+                link: {each: asks[each] for each in its[first : first + MOST_QUESTIONS]}
+                for link, its in by_link.items()
+                if len(its) > first
+            }
+            answers |= _asked_together(question, now, deadline)
+        return answers
+
+
+def _default(question: Question[Any, Any]) -> Any:
+    return question.takes()
+
+
+def _asked_together(
+    question: Question[TakesT, GivesT],
+    asks: Mapping[Link, Mapping[TopicPartition, TakesT]],
+    deadline: Deadline,
+) -> dict[TopicPartition, GivesT]:
+    answers: dict[TopicPartition, GivesT] = {}
+    unanswered = []
+    try:
+        for link, its in asks.items():
+            keys: dict[str, list[str]] = defaultdict(list)
+            for (name, _), ask in its.items():
+                keys[name].append(question.key(ask))
+            request = describe_request({(question.about, name): keys[name] for name in keys})
+            unanswered.append(link)
+            version = link.version(ApiKey.DESCRIBE_CONFIGS)
+            link.send(ApiKey.DESCRIBE_CONFIGS, version, request, deadline)
+        for link, its in asks.items():
+            version = link.version(ApiKey.DESCRIBE_CONFIGS)
+            body = link.receive(ApiKey.DESCRIBE_CONFIGS, version, deadline)
+            unanswered.remove(link)
+            answers |= _read(question, its, body)
+    finally:
+        for link in unanswered:  # what is under way there is no answer to a later request
+            link.connection.close()
+    return answers
+
+
+def _read(
+    question: Question[TakesT, GivesT], asks: Mapping[TopicPartition, TakesT], body: Any
+) -> dict[TopicPartition, GivesT]:
+    """The answer to each question.
+
+    Raises:
+        RequestRefused: of a resource.
+        MalformedResponse: one is missing or of another form.
+    """
+    whose: dict[str, list[str]] = defaultdict(list)
+    for name, partition in asks:
+        whose[name].append(name if partition == ANY_BROKER else f"{name}-{partition}")
+    refuse_any(
+        (f"{question.name} of {', '.join(whose[each.resource_name]):.200}", each)
+        for each in body.results
+    )
+    values = {
+        (result.resource_name, entry.name): entry.value
+        for result in body.results
+        for entry in result.configs
+    }
+    try:
+        return {
+            each: question.read_value(values[each[0], question.key(ask)])
+            for each, ask in asks.items()
+        }
+    except (ValueError, TypeError, KeyError) as error:
+        raise _malformed(question, error) from None
+
+
+def _malformed(question: Question[Any, Any], error: Exception) -> MalformedResponse:
+    return MalformedResponse(f"{question.name} was answered in another way: {error}")
