@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import aiokafka
 import confluent_kafka
@@ -80,8 +81,23 @@ class Rejected(Exception):
         self.message = message
 
 
-class KafkaClient(Protocol):
-    """What a test asks of a client library."""
+class Order(NamedTuple):
+    """Records to produce to a partition, and how."""
+
+    address: str
+    topic: str
+    records: Sequence[Sent]
+    partition: int
+    codec: str
+    config: Mapping[str, Any]
+
+
+Found = dict[int, tuple[int, int] | None]
+"""Offset and time of a record by partition; None where there is no such record."""
+
+
+class KafkaClient(ABC):
+    """A client library, as far as tests need it."""
 
     name: str
 
@@ -96,53 +112,48 @@ class KafkaClient(Protocol):
         **config: Any,
     ) -> list[Delivered]:
         """Produce all, and wait for all of them."""
-        ...
+        return self._produce(Order(address, topic, records, partition, codec, config))
 
     def consume(
         self, address: str, topic: str, count: int, *, group: str | None = None
     ) -> list[Received]:
         """The first `count` records, by subscription to a group; commits what it read."""
-        ...
+        return self._consume(address, topic, count, group or f"g{next(_names)}")
 
-    def offsets_for_times(
-        self, address: str, topic: str, times: Mapping[int, int]
-    ) -> dict[int, tuple[int, int] | None]:
+    @abstractmethod
+    def offsets_for_times(self, address: str, topic: str, times: Mapping[int, int]) -> Found:
         """For each partition offset and time of the first record at or after a time."""
-        ...
+
+    @abstractmethod
+    def _produce(self, order: Order) -> list[Delivered]: ...
+
+    @abstractmethod
+    def _consume(self, address: str, topic: str, count: int, group: str) -> list[Received]: ...
 
 
-class Confluent:
+class Confluent(KafkaClient):
     """confluent-kafka, on librdkafka."""
 
     name = "confluent-kafka"
 
-    def produce(
-        self,
-        address: str,
-        topic: str,
-        records: Sequence[Sent],
-        *,
-        partition: int = 0,
-        codec: str = "none",
-        **config: Any,
-    ) -> list[Delivered]:
+    def _produce(self, order: Order) -> list[Delivered]:
         settings = {
-            "bootstrap.servers": address,
+            "bootstrap.servers": order.address,
             "linger.ms": 20,
-            "compression.type": codec,
-            **{name.replace("_", "."): value for name, value in config.items()},
+            "compression.type": order.codec,
+            **{name.replace("_", "."): value for name, value in order.config.items()},
         }
         outcomes: list[Any] = []
         producer = confluent_kafka.Producer(settings)
-        for record in records:
+        for record in order.records:
             more: dict[str, Any] = (
                 {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
             )
             producer.produce(
-                topic,
+                order.topic,
                 value=record.value,
                 key=record.key,
-                partition=partition,
+                partition=order.partition,
                 headers=list(record.headers),
                 on_delivery=lambda error, message: outcomes.append((error, message)),
                 **more,
@@ -153,13 +164,11 @@ class Confluent:
                 raise Rejected(error.code(), error.str())
         return [Delivered(message.offset(), message.timestamp()[1]) for _, message in outcomes]
 
-    def consume(
-        self, address: str, topic: str, count: int, *, group: str | None = None
-    ) -> list[Received]:
+    def _consume(self, address: str, topic: str, count: int, group: str) -> list[Received]:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": address,
-                "group.id": group or f"g{next(_names)}",
+                "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": SESSION_MS,
@@ -190,9 +199,7 @@ class Confluent:
             consumer.close()
         return received
 
-    def offsets_for_times(
-        self, address: str, topic: str, times: Mapping[int, int]
-    ) -> dict[int, tuple[int, int] | None]:
+    def offsets_for_times(self, address: str, topic: str, times: Mapping[int, int]) -> Found:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "times"})
         try:
             asked = [confluent_kafka.TopicPartition(topic, p, ms) for p, ms in times.items()]
@@ -232,39 +239,15 @@ def _commit(consumer: kafka.KafkaConsumer, topic: str, received: Sequence[Receiv
             consumer.poll(5000)
 
 
-class KafkaPython:
+class KafkaPython(KafkaClient):
     """kafka-python 3, all in Python."""
 
     name = "kafka-python"
 
-    def produce(
-        self,
-        address: str,
-        topic: str,
-        records: Sequence[Sent],
-        *,
-        partition: int = 0,
-        codec: str = "none",
-        **config: Any,
-    ) -> list[Delivered]:
-        producer = kafka.KafkaProducer(
-            bootstrap_servers=address,
-            compression_type=None if codec == "none" else codec,
-            linger_ms=20,
-            **config,
-        )
+    def _produce(self, order: Order) -> list[Delivered]:
+        producer = kafka.KafkaProducer(**_producing(order))
         try:
-            futures = [
-                producer.send(
-                    topic,
-                    key=record.key,
-                    value=record.value,
-                    partition=partition,
-                    timestamp_ms=record.timestamp_ms,
-                    headers=list(record.headers),
-                )
-                for record in records
-            ]
+            futures = [producer.send(**_fields(order, record)) for record in order.records]
             producer.flush(PATIENCE_S)
             done = [future.get(PATIENCE_S) for future in futures]
         except kafka.errors.BrokerResponseError as error:
@@ -273,16 +256,8 @@ class KafkaPython:
             producer.close()
         return [Delivered(one.offset, one.timestamp) for one in done]
 
-    def consume(
-        self, address: str, topic: str, count: int, *, group: str | None = None
-    ) -> list[Received]:
-        consumer = kafka.KafkaConsumer(
-            bootstrap_servers=address,
-            group_id=group or f"g{next(_names)}",
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS,
-        )
+    def _consume(self, address: str, topic: str, count: int, group: str) -> list[Received]:
+        consumer = kafka.KafkaConsumer(**_consuming(address, group))
         received: list[Received] = []
         try:
             subscribe_knowing(consumer, topic)
@@ -296,9 +271,7 @@ class KafkaPython:
             consumer.close()
         return received
 
-    def offsets_for_times(
-        self, address: str, topic: str, times: Mapping[int, int]
-    ) -> dict[int, tuple[int, int] | None]:
+    def offsets_for_times(self, address: str, topic: str, times: Mapping[int, int]) -> Found:
         consumer = kafka.KafkaConsumer(bootstrap_servers=address)
         try:
             found = consumer.offsets_for_times(
@@ -306,46 +279,21 @@ class KafkaPython:
             )
         finally:
             consumer.close()
-        return {
-            tp.partition: None if one is None else (one.offset, one.timestamp)
-            for tp, one in found.items()
-        }
+        return _found(found)
 
 
-class Aiokafka:
+class Aiokafka(KafkaClient):
     """aiokafka, on an event loop of its own."""
 
     name = "aiokafka"
 
-    def produce(
-        self,
-        address: str,
-        topic: str,
-        records: Sequence[Sent],
-        *,
-        partition: int = 0,
-        codec: str = "none",
-        **config: Any,
-    ) -> list[Delivered]:
+    def _produce(self, order: Order) -> list[Delivered]:
         async def produce() -> list[Delivered]:
-            producer = aiokafka.AIOKafkaProducer(
-                bootstrap_servers=address,
-                compression_type=None if codec == "none" else codec,
-                linger_ms=20,
-                **config,
-            )
+            producer = aiokafka.AIOKafkaProducer(**_producing(order))
             await producer.start()
             try:
                 futures = [
-                    await producer.send(
-                        topic,
-                        key=record.key,
-                        value=record.value,
-                        partition=partition,
-                        timestamp_ms=record.timestamp_ms,
-                        headers=list(record.headers),
-                    )
-                    for record in records
+                    await producer.send(**_fields(order, record)) for record in order.records
                 ]
                 done = [await future for future in futures]
             finally:
@@ -357,18 +305,9 @@ class Aiokafka:
         except aiokafka.errors.KafkaError as error:
             raise Rejected(error.errno, str(error)) from error
 
-    def consume(
-        self, address: str, topic: str, count: int, *, group: str | None = None
-    ) -> list[Received]:
+    def _consume(self, address: str, topic: str, count: int, group: str) -> list[Received]:
         async def consume() -> list[Received]:
-            consumer = aiokafka.AIOKafkaConsumer(
-                topic,
-                bootstrap_servers=address,
-                group_id=group or f"g{next(_names)}",
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                session_timeout_ms=SESSION_MS,
-            )
+            consumer = aiokafka.AIOKafkaConsumer(topic, **_consuming(address, group))
             await consumer.start()
             received: list[Received] = []
             try:
@@ -385,10 +324,8 @@ class Aiokafka:
 
         return asyncio.run(asyncio.wait_for(consume(), PATIENCE_S))
 
-    def offsets_for_times(
-        self, address: str, topic: str, times: Mapping[int, int]
-    ) -> dict[int, tuple[int, int] | None]:
-        async def find() -> dict[int, tuple[int, int] | None]:
+    def offsets_for_times(self, address: str, topic: str, times: Mapping[int, int]) -> Found:
+        async def find() -> Found:
             consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=address)
             await consumer.start()
             try:
@@ -397,12 +334,46 @@ class Aiokafka:
                 )
             finally:
                 await consumer.stop()
-            return {
-                tp.partition: None if one is None else (one.offset, one.timestamp)
-                for tp, one in found.items()
-            }
+            return _found(found)
 
         return asyncio.run(asyncio.wait_for(find(), PATIENCE_S))
+
+
+def _producing(order: Order) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": order.address,
+        "compression_type": None if order.codec == "none" else order.codec,
+        "linger_ms": 20,
+        **order.config,
+    }
+
+
+def _fields(order: Order, record: Sent) -> dict[str, Any]:
+    return {
+        "topic": order.topic,
+        "key": record.key,
+        "value": record.value,
+        "partition": order.partition,
+        "timestamp_ms": record.timestamp_ms,
+        "headers": list(record.headers),
+    }
+
+
+def _consuming(address: str, group: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": address,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+    }
+
+
+def _found(found: Mapping[Any, Any]) -> Found:
+    return {
+        place.partition: None if one is None else (one.offset, one.timestamp)
+        for place, one in found.items()
+    }
 
 
 def _received(message: Any) -> Received:
