@@ -173,13 +173,18 @@ def test_of_two_histories_no_unread_record_is_skipped(
         assert {value for _, _, value in sent} - read <= got, f"seed {seed}, {group}"
 
 
+def fill(*clusters: Cluster) -> None:
+    """Five records in each cluster."""
+    for cluster in clusters:
+        cluster.broker.create_topic("t", **ANY)
+        for number in range(5):
+            cluster.append(NOW_MS, NOW_MS + number, b"v")
+
+
 def test_groups_with_members_are_refused_and_others_are_committed_once(
     in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
-    for each in (east, west):
-        each.broker.create_topic("t", **ANY)
-        for number in range(5):
-            each.append(NOW_MS, NOW_MS + number, b"v")
+    fill(east, west)
     for group in ("busy", "idle"):
         east.commit(group, {0: 5})
     steps = jobs.failover(in_process_spark, state=tmp_path / "s")
@@ -216,10 +221,7 @@ def test_groups_with_members_are_refused_and_others_are_committed_once(
 def test_what_was_applied_and_is_gone_since_is_not_taken_for_committed(
     in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
-    for each in (east, west):
-        each.broker.create_topic("t", **ANY)
-        for number in range(5):
-            each.append(NOW_MS, NOW_MS + number, b"v")
+    fill(east, west)
     east.commit("g", {0: 5})
     steps = jobs.failover(in_process_spark, state=tmp_path / "s")
     steps.record(source=east.address, groups=["g"])
@@ -238,10 +240,7 @@ def test_what_was_applied_and_is_gone_since_is_not_taken_for_committed(
 def test_offsets_that_a_group_has_committed_at_the_survivor_are_kept(
     in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
-    for each in (east, west):
-        each.broker.create_topic("t", **ANY)
-        for number in range(5):
-            each.append(NOW_MS, NOW_MS + number, b"v")
+    fill(east, west)
     for group in ("moved", "new"):
         east.commit(group, {0: 5})
     west.commit("moved", {0: 2})

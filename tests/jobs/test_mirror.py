@@ -102,6 +102,16 @@ def count(address: str) -> int:
     return sum(len(rows_of(address, "t", partition)) for partition in range(2))
 
 
+def addresses(brokers: tuple[BrokerProcess, BrokerProcess]) -> tuple[str, str]:
+    """Addresses of a source, which gets records, and of a target."""
+    source, target = brokers
+    with Client(source.address) as client:
+        client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
+    for number in range(BATCHES):
+        produce(source.address, "t", number % 2, records(OF * number, OF))
+    return source.address, target.address
+
+
 def wait_for(address: str, least: int, running: "subprocess.Popen[str]") -> None:
     until = time.monotonic() + PATIENCE_S
     while count(address) < least:
@@ -115,11 +125,7 @@ def wait_for(address: str, least: int, running: "subprocess.Popen[str]") -> None
 def test_executors_that_are_killed_on_a_cluster_lose_and_double_nothing(
     brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
 ) -> None:
-    source, target = (each.address for each in brokers)
-    with Client(source) as client:
-        client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
-    for number in range(BATCHES):
-        produce(source, "t", number % 2, records(OF * number, OF))
+    source, target = addresses(brokers)
     memory = ("--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1")
     with cluster(tmp_path) as master:
         running = started(source, target, tmp_path / "state", *memory, master=master)
@@ -195,11 +201,7 @@ def test_a_command_killed_at_any_moment_ends_with_each_record_once(
 def test_brokers_that_are_killed_and_come_back_lose_and_double_nothing(
     brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
 ) -> None:
-    source, target = (each.address for each in brokers)
-    with Client(source) as client:
-        client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
-    for number in range(BATCHES):
-        produce(source, "t", number % 2, records(OF * number, OF))
+    source, target = addresses(brokers)
     running = started(source, target, tmp_path / "state")
     wait_for(target, 1, running)
     for broker in reversed(brokers):
