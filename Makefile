@@ -37,7 +37,7 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 
 # Once, before several processes would compile the same beside each other.
 kernels: $(MARK)
-	@$(BIN)/python -c 'from horolog.record.kernels import block_kernels, cleaning_kernels, column_kernels, join_kernels, message_kernels, plain_kernels, scan_kernels'
+	@$(BIN)/python -c 'from horolog.record.kernels.loading import load_all; load_all()'
 
 # The slowest tests are named at the end. The seconds of all are in .pytest_cache/d/durations/slowest.txt.
 SAY_SLOWEST := --durations 12 --durations-min 2

@@ -24,7 +24,7 @@ from horolog.jobs.archives import archiving, planning, ranges, restoring, segmen
 from horolog.record.batch import BatchHeader, iter_headers, with_records
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
-from horolog.record.kernels.record_bytes import record_bytes as kernel_bytes
+from horolog.record.record_bytes import record_bytes as kernel_bytes
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.sources import columns
 from horolog.storage import names

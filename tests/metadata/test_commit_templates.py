@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from examples import some_of
+from plain_kernels import without_numba
 
 from horolog.history import AskGroupHistory, GroupEvent
 from horolog.metadata.commit_templates import CommitTemplates
@@ -129,7 +130,7 @@ def test_batches_that_the_kernel_passes_are_those_that_are_read_one_by_one(
     for group in ("g", "h", "none"):
         found = [read_group_history(tmp_path, group, ask) for ask in asks]
         with monkeypatch.context() as patched:
-            patched.setattr(CLEANING_KERNELS, "module", None)
+            without_numba(CLEANING_KERNELS, patched)
             assert found == [read_group_history(tmp_path, group, ask) for ask in asks]
 
 

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from plain_kernels import without_numba
 
 from horolog.record.kernels.loading import COLUMN_KERNELS, SCAN_KERNELS
 
@@ -12,13 +13,12 @@ def rng() -> random.Random:
     return random.Random(20_241_121)
 
 
-@pytest.fixture(params=["twins", "kernels"])
+@pytest.fixture(params=["plain", "compiled"])
 def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test with the plain twins and with the kernels."""
+    """Run a test with kernels as plain Python, and compiled."""
     for lazy in (SCAN_KERNELS, COLUMN_KERNELS):
-        if request.param == "kernels":
+        if request.param == "compiled":
             lazy.load()
         else:
-            monkeypatch.setattr(lazy, "module", None)
-            monkeypatch.setattr(lazy, "load_in_background", lambda: None)
+            without_numba(lazy, monkeypatch)
     return request.param

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
+from plain_kernels import plain_and_compiled
 
 from horolog.errors import CorruptBatch
 from horolog.record import cleaning
@@ -25,7 +26,8 @@ from horolog.record.batch import (
 )
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress_chunks
-from horolog.record.kernels import cleaning_kernels, cleaning_twins, layout
+from horolog.record.kernels import layout
+from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.record.timestamps import TimestampType
 
 NOW = 1_700_000_000_000
@@ -89,7 +91,6 @@ def read_in_pieces(
     module: Any, pieces: list[bytes], count: int, last_delta: int
 ) -> tuple[int, list[Any]]:
     """What a module answers for records that come in pieces, and the keys that it found."""
-    wrap = module is cleaning_kernels
     state = array("q", bytes(8 * layout.KEYS_STATE_SIZE))
     state[layout.KEYS_RECORDS], state[layout.KEYS_BASE_OFFSET] = count, 5
     state[layout.KEYS_LAST_DELTA] = last_delta
@@ -98,12 +99,7 @@ def read_in_pieces(
     for piece in pieces:
         carry += piece
         keys = np.zeros(count, np.int64), np.zeros(2 * count, np.uint64), np.zeros(count, np.uint8)
-        status = module.read_keys(
-            np.frombuffer(carry, np.uint8) if wrap else memoryview(carry),
-            np.frombuffer(state, np.int64) if wrap else state,
-            SECRET,
-            *keys,
-        )
+        status = module.read_keys(carry, state, SECRET, *keys)
         if status != layout.DONE:
             break
         carry, rows = carry[state[layout.KEYS_POSITION] :], state[layout.KEYS_ROWS]
@@ -117,7 +113,6 @@ def retain_in_pieces(
     module: Any, pieces: list[bytes], keep: np.ndarray, shift: int
 ) -> tuple[int, bytes, list[int]]:
     """What a module answers for records that come in pieces, what it wrote, and their times."""
-    wrap = module is cleaning_kernels
     state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
     state[layout.RETAIN_BASE], state[layout.RETAIN_TIME_SHIFT] = NOW, shift
     written, number = b"", 0
@@ -126,12 +121,7 @@ def retain_in_pieces(
         carry += piece
         mask = keep[number:]
         out = np.zeros(len(carry) + 15 * len(mask), np.uint8)
-        status = module.retain(
-            np.frombuffer(carry, np.uint8) if wrap else memoryview(carry),
-            np.frombuffer(state, np.int64) if wrap else state,
-            mask,
-            out if wrap else out.data,
-        )
+        status = module.retain(carry, state, mask, out)
         if status != layout.DONE:
             break
         carry, number = carry[state[layout.RETAIN_POSITION] :], number + state[layout.RETAIN_ROWS]
@@ -142,7 +132,7 @@ def retain_in_pieces(
 
 
 @given(some_records, st.randoms(use_true_random=False), st.integers(1, 12))
-def test_kernels_and_twins_agree_however_records_are_cut(
+def test_compiled_and_plain_agree_however_records_are_cut(
     records: list[Record], rng: Any, longest: int
 ) -> None:
     body = bytearray(build_batch(records, base_offset=5)[HEADER_SIZE:])
@@ -155,10 +145,11 @@ def test_kernels_and_twins_agree_however_records_are_cut(
     while cuts[-1] < len(whole):
         cuts.append(cuts[-1] + rng.randrange(1, longest + 1))
     pieces = [whole[start:end] for start, end in pairwise(cuts)]
-    expected = read_in_pieces(cleaning_kernels, [whole], count, count - 1)
-    assert expected == read_in_pieces(cleaning_twins, [whole], count, count - 1)
+    plain, compiled = plain_and_compiled(CLEANING_KERNELS)
+    expected = read_in_pieces(compiled, [whole], count, count - 1)
+    assert expected == read_in_pieces(plain, [whole], count, count - 1)
     bare = np.uint8(layout.IS_BARE)
-    for module in (cleaning_kernels, cleaning_twins):
+    for module in (plain, compiled):
         status, found = read_in_pieces(module, pieces, count, count - 1)
         assert status == expected[0]
         if status == layout.DONE:  # of records that are cut it is not known whether they are bare
@@ -168,7 +159,7 @@ def test_kernels_and_twins_agree_however_records_are_cut(
     for shift in (0, 1000):
         answers = [
             retain_in_pieces(module, some, keep, shift)
-            for module in (cleaning_kernels, cleaning_twins)
+            for module in (plain, compiled)
             for some in ([whole], pieces)
         ]
         assert {answer[0] for answer in answers} in ({layout.DONE}, {layout.MALFORMED})

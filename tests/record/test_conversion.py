@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
+from plain_kernels import without_numba
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import iter_headers, parse_header, verify_crc
@@ -197,8 +198,7 @@ def test_create_times_below_append_times_go_from_format_to_format(codec, with_ke
     if with_kernels:
         MESSAGE_KERNELS.load()
     else:
-        monkeypatch.setattr(MESSAGE_KERNELS, "module", None)
-        monkeypatch.setattr(MESSAGE_KERNELS, "note_work", lambda size: None)
+        without_numba(MESSAGE_KERNELS, monkeypatch)
     stamped = {"timestamp_type": TimestampType.LOG_APPEND_TIME, "append_time": 9_000}
     data = build_messages(ROWS, 1, codec=codec, **stamped)
     known = list(read_with_create_times(data))
@@ -238,8 +238,7 @@ def test_batches_larger_than_a_piece_are_converted(monkeypatch, rng, with_kernel
     if with_kernels:
         MESSAGE_KERNELS.load()
     else:
-        monkeypatch.setattr(MESSAGE_KERNELS, "module", None)
-        monkeypatch.setattr(MESSAGE_KERNELS, "note_work", lambda size: None)
+        without_numba(MESSAGE_KERNELS, monkeypatch)
     sizes = (10, 3 << 20, 20, 1 << 20, 700_000, 700_000)
     rows = [Record(place, None, rng.randbytes(size)) for place, size in enumerate(sizes)]
     for codec in (Codec.NONE, Codec.LZ4):

@@ -487,7 +487,7 @@ def test_a_record_of_a_quarter_gigabyte_in_a_small_batch_is_never_held():
 
 
 def test_a_million_headers_of_a_record_are_passed_in_pieces(both):
-    count = 1_000_000 if both == "kernels" else 50_000
+    count = 1_000_000 if both == "compiled" else 50_000
     body = b"\x00\x00\x00\x01\x01" + _varint(count) + b"\x00\x01" * count
     data = _with_records(_varint(len(body)) + body, count=1, codec=Codec.ZSTD)
     assert scanned(data).count == 1

@@ -23,7 +23,7 @@ import zstandard
 from batches import batch_of
 
 from horolog.record.compression import Codec, compress
-from horolog.record.kernels.record_bytes import record_bytes
+from horolog.record.record_bytes import record_bytes
 
 _TOP = Path(__file__).parents[2]
 _GOLDEN = _TOP / "tests" / "record" / "codecs" / "streams.jsonl.xz"

@@ -18,5 +18,5 @@
 
 A broker is never half open. One event loop serves all connections; everything that may wait for
 the disk runs in a small pool, in order per partition. Kernels load in the background once it is
-ready (`kernels`); until then their twins in plain Python serve.
+ready (`kernels`); until then they run as plain Python.
 """

@@ -25,6 +25,7 @@ from horolog.broker.partitions import Partitions
 from horolog.broker.scheduling.pace import ThreadPace
 from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.errors import HorologError, StorageFailed
+from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.storage.cleaning.choosing import Cleanable
 from horolog.storage.logs.cleaning import CleaningRun
 
@@ -37,6 +38,7 @@ MOST_THREADS: Final = 64
 RETRY_MS: Final = 10 * MINUTE_MS
 SHORTEST_PAUSE_MS: Final = 10  # log.cleaner.backoff.ms may be 0
 _LONGEST_PAUSE_MS: Final = 500  # until the settings are looked at again
+_LOADING_PAUSE_S: Final = 0.1
 
 
 class Uncleanable(NamedTuple):
@@ -199,6 +201,9 @@ class Cleaner:
 
         async def clean() -> None:
             loop = asyncio.get_running_loop()
+            CLEANING_KERNELS.note_work(chosen.clean_bytes + chosen.dirty_bytes)
+            while CLEANING_KERNELS.is_loading:
+                await asyncio.sleep(_LOADING_PAUSE_S)
             key_map = await loop.run_in_executor(self._threads(), new_map)
             if await partition.begin_cleaning(chosen):
                 await self._partitions.checkpoint_cleaner()

@@ -19,7 +19,7 @@ _CODE: Final = "r-xp"  # not writable, so unmodified
 
 
 def load_in_background(*, owns_process: bool = False) -> None:
-    """Start loading the kernels; plain Python is used until then.
+    """Start loading the kernels. Until then they run as plain Python.
 
     Where the broker owns the process, the compiler's modules are excluded from garbage collection.
     They are most of the process's objects, and each full collection that looks at them stops

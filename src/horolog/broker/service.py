@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 # Loading the kernels takes half a second of CPU time, which would slow down the first clients;
-# until then their Python twins are used.
+# until then they run as plain Python.
 KERNELS_AFTER_SECONDS: Final = 1.0
 
 # The GIL's switch interval: how long a thread that decodes or scans delays the event loop. A fifth

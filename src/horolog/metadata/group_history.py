@@ -228,7 +228,7 @@ class _GroupLog(PastLog[GroupEvent]):
     def _batches(self, file: RecordFile) -> Iterator[tuple[BatchHeader, bytes]]:
         """The batches of a file; of small ones of other groups not all."""
         passed = 0
-        if CLEANING_KERNELS.module is not None and not self._is_one_file:
+        if CLEANING_KERNELS.is_loaded and not self._is_one_file:
             from horolog.metadata import segment_parts  # noqa: PLC0415 - numpy, once it is needed
 
             try:

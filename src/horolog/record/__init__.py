@@ -19,5 +19,5 @@
     column_writer  the way back; needs pyarrow, too (row_columns)
     partitioning the partition of a key by Kafka's default partitioner
 
-Below these, in `kernels`, the loops over records: numba kernels and their twins in plain Python.
+Below these, in `kernels`, the loops over records: plain Python that numba compiles.
 """

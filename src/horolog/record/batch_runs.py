@@ -15,7 +15,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header
 from horolog.record.codecs.stream import Codec
-from horolog.record.kernels import batch_twins, layout
+from horolog.record.kernels import layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_range import EVERYTHING, INT64_MAX, INT64_MIN, RowRange
 from horolog.record.stretches import Int64Array
@@ -81,12 +81,10 @@ class BatchRunReader:
 
     def __init__(self, buffer: memoryview, rows: RowRange, *, as_created: bool = False) -> None:
         self._buffer = buffer
-        self._bytes = np.frombuffer(buffer.toreadonly(), np.uint8)
         self._state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
         self._state[layout.PLAN_FIRST_OFFSET] = rows.first_offset
         self._state[layout.PLAN_LAST_OFFSET] = rows.last_offset
         self._state[layout.PLAN_AS_CREATED] = as_created
-        self._numbers = np.frombuffer(self._state, np.int64)
         self._plan = np.empty(_MOST * layout.STRETCH_SIZE, np.int64)
         self._facts = np.empty(_MOST * layout.FACTS_SIZE, np.int64)
 
@@ -99,11 +97,7 @@ class BatchRunReader:
         self._state[layout.PLAN_LEFT] = size
         # After a damaged header, the next offset can be beyond 64 bits.
         self._state[layout.PLAN_LEAST_OFFSET] = min(max(INT64_MIN, least_offset), INT64_MAX)
-        kernels = COLUMN_KERNELS.module
-        if kernels is None:
-            batch_twins.plan_batches(self._buffer, self._state, self._plan, self._facts)
-        else:
-            kernels.plan_batches(self._bytes, self._numbers, self._plan, self._facts)
+        COLUMN_KERNELS.run.plan_batches(self._buffer, self._state, self._plan, self._facts)
         count = self._state[layout.PLAN_COUNT]
         stretches = self._plan.reshape(_MOST, -1)[:count]
         facts = self._facts.reshape(_MOST, -1)[:count]

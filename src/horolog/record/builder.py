@@ -25,9 +25,9 @@ from horolog.record.batch import (
     with_records,
 )
 from horolog.record.compression import Codec, compress, decompress
-from horolog.record.kernels.record_bytes import record_bytes
-from horolog.record.kernels.scan_twins import to_int64
+from horolog.record.kernels.machine import int64
 from horolog.record.old_format.reading import open_message
+from horolog.record.record_bytes import record_bytes
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
 Header = tuple[str, bytes | None]
@@ -150,7 +150,7 @@ class _Reader:
         length = self.varint()
         end = self.position + length
         self.take(1)
-        timestamp = created = to_int64(header.base_timestamp + self.varlong())
+        timestamp = created = int64(header.base_timestamp + self.varlong())
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             timestamp = header.max_timestamp
         offset = header.base_offset + self.varint()

@@ -33,9 +33,9 @@ from horolog.record.batch import (
 )
 from horolog.record.compression import Codec, compress, compress_chunks
 from horolog.record.conversion import open_batch
-from horolog.record.kernels import cleaning_twins, layout
+from horolog.record.kernels import layout
 from horolog.record.kernels.loading import CLEANING_KERNELS
-from horolog.record.kernels.scan_twins import to_int64
+from horolog.record.kernels.machine import int64
 from horolog.record.old_format.sent import MAX_UNCOMPRESSED_BYTES
 from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
@@ -81,7 +81,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def load_kernels() -> None:
-    """Load or compile the kernels; returns when they serve."""
+    """Load the kernels. Returns when they are ready."""
     CLEANING_KERNELS.load()
 
 
@@ -180,13 +180,8 @@ def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Iterator[Keys]:
         rows = min(state[layout.KEYS_RECORDS], len(data) // _SMALLEST_RECORD + 1)
         offsets, hashes = np.empty(rows, np.int64), np.empty(2 * rows, np.uint64)
         flags = np.empty(rows, np.uint8)
-        kernels = _kernels_for(data)
-        if kernels is None:
-            columns = offsets, hashes, flags
-            status = cleaning_twins.read_keys(memoryview(data), state, secret, *columns)
-        else:
-            numbers = np.frombuffer(state, np.int64)
-            status = kernels.read_keys(_bytes_of(data), numbers, secret, offsets, hashes, flags)
+        columns = offsets, hashes, flags
+        status = CLEANING_KERNELS.run.read_keys(data, state, secret, *columns)
         carry = bytes(memoryview(data)[state[layout.KEYS_POSITION] :])
         if status != layout.DONE or (carry and not state[layout.KEYS_RECORDS]):
             raise _malformed(header)
@@ -290,11 +285,8 @@ def read_small_batches(
 
     They are whole, their checksums are right, and they are not compressed. Without `all_kinds` none
     is of a transaction, a marker, empty, or with a delete horizon. None where the next ones are
-    others, or the kernels are not loaded: then they are to be read one by one.
+    others: then they are to be read one by one.
     """
-    kernels = CLEANING_KERNELS.module
-    if kernels is None:
-        return None
     state = np.zeros(layout.SMALL_STATE_SIZE, np.int64)
     state[layout.SMALL_POSITION] = position
     state[layout.SMALL_OTHERS] = layout.COMPRESSED if all_kinds else layout.NOT_PLAIN
@@ -303,7 +295,7 @@ def read_small_batches(
     keys = Keys(
         np.empty(records, np.int64), np.empty(2 * records, np.uint64), np.empty(records, np.uint8)
     )
-    found = kernels.read_small(_bytes_of(data), state, secret, rows, *keys)
+    found = CLEANING_KERNELS.run.read_small(data, state, secret, rows, *keys)
     if not found:
         return None
     count = int(state[layout.SMALL_RECORDS])
@@ -365,9 +357,8 @@ def write_small_batches(
     out = np.empty(room, np.uint8)
     rows = np.empty(layout.WRITTEN_ROW * (end - first), np.int64)
     state = np.array((first, end, horizon_ms, 0), np.int64)
-    kernels: Any = CLEANING_KERNELS.module
     columns = small.starts, small.firsts, small.keys.flags, keep, may_go
-    count = kernels.write_small(_bytes_of(data), state, *columns, out, rows)
+    count = CLEANING_KERNELS.run.write_small(data, state, *columns, out, rows)
     if count < 0:
         raise CorruptBatch("a batch has changed since it was read", starts[0])
     written = rows.reshape(-1, layout.WRITTEN_ROW)[:count]
@@ -383,7 +374,7 @@ def write_small_batches(
 def meet_all(
     known: Int64Array, places: Int64Array, kinds: Int64Array, numbers: Int64Array
 ) -> Int64Array:
-    """What becomes of many batches, as `cleaning_twins.step` says of each.
+    """What becomes of many batches, as `cleaning_kernels.step` says of each.
 
     Args:
         known: of producers, before the first of them; in the end what is known behind the last.
@@ -392,8 +383,7 @@ def meet_all(
         numbers: of the aborted transactions that begin.
     """
     fates = np.empty(len(kinds), np.int64)
-    kernels: Any = CLEANING_KERNELS.module
-    kernels.meet(known, places, kinds, numbers, fates)
+    CLEANING_KERNELS.run.meet(known, places, kinds, numbers, fates)
     return fates
 
 
@@ -419,22 +409,14 @@ def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) ->
     """
     state = array("q", bytes(8 * layout.NOTE_STATE_SIZE))
     state[layout.NOTE_FROM], state[layout.NOTE_ROOM] = from_offset, room
-    kernels = CLEANING_KERNELS.module
-    if kernels is None:
-        noted = cleaning_twins.note(table, state, *keys)
-    else:
-        noted = int(kernels.note(table, np.frombuffer(state, np.int64), *keys))
+    noted = int(CLEANING_KERNELS.run.note(table, state, *keys))
     return noted, state[layout.NOTE_ROOM]
 
 
 def latest_offsets(table: UInt64Array, hashes: UInt64Array) -> Int64Array:
     """The latest offset that was noted of each key; -1 if there is none."""
     latest = np.empty(len(hashes) // 2, np.int64)
-    kernels = CLEANING_KERNELS.module
-    if kernels is None:
-        cleaning_twins.find(table, hashes, latest)
-    else:
-        kernels.find(table, hashes, latest)
+    CLEANING_KERNELS.run.find(table, hashes, latest)
     return latest
 
 
@@ -459,11 +441,7 @@ def judge(
     state[layout.JUDGE_END] = min(end_offset, _FAR_OFFSET)
     state[layout.JUDGE_TOMBSTONES], state[layout.JUDGE_KEYLESS] = keeps_tombstones, keeps_keyless
     keep = np.empty(len(keys.offsets), np.uint8)
-    kernels = CLEANING_KERNELS.module
-    if kernels is None:
-        cleaning_twins.judge(table, state, *keys, keep)
-    else:
-        kernels.judge(table, np.frombuffer(state, np.int64), *keys, keep)
+    CLEANING_KERNELS.run.judge(table, state, *keys, keep)
     return CleaningVerdict(
         keep,
         state[layout.JUDGE_KEPT],
@@ -506,7 +484,7 @@ def retained(
     fresh[layout.RETAIN_BASE] = opened.header.base_timestamp
     fresh[layout.RETAIN_OFFSET_SHIFT] = shift
     if horizon_ms is not None:
-        fresh[layout.RETAIN_TIME_SHIFT] = to_int64(opened.header.base_timestamp - horizon_ms)
+        fresh[layout.RETAIN_TIME_SHIFT] = int64(opened.header.base_timestamp - horizon_ms)
     state = fresh[:]
     records = _retained_pieces(opened, staying, state)
     stamped = header.timestamp_type is LOG_APPEND_TIME
@@ -577,12 +555,7 @@ def _retained_pieces(
         data = carry + bytes(piece) if carry else piece
         keep = masks.between(number, number + len(data) // _SMALLEST_RECORD + 1)
         out = np.empty(max(len(data) + growth * len(keep), 1), np.uint8)
-        kernels = _kernels_for(data)
-        if kernels is None:
-            status = cleaning_twins.retain(memoryview(data), state, keep, out.data)
-        else:
-            numbers = np.frombuffer(state, np.int64)
-            status = kernels.retain(_bytes_of(data), numbers, keep, out)
+        status = CLEANING_KERNELS.run.retain(data, state, keep, out)
         carry = bytes(memoryview(data)[state[layout.RETAIN_POSITION] :])
         number += state[layout.RETAIN_ROWS]
         if status != layout.DONE or (carry and number == staying.count):
@@ -591,18 +564,6 @@ def _retained_pieces(
             yield out.data[: state[layout.RETAIN_FILLED]]
     if carry or number < staying.count or state[layout.RETAIN_REST]:
         raise _malformed(opened.header)
-
-
-def _kernels_for(data: Buffer) -> Any:
-    """The kernels, if they are loaded and there is something to do; else they are noted."""
-    kernels = CLEANING_KERNELS.module
-    if kernels is None:
-        CLEANING_KERNELS.note_work(len(data))
-    return kernels if len(data) else None
-
-
-def _bytes_of(data: Buffer) -> Mask:
-    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
 
 
 def _malformed(header: BatchHeader) -> CorruptBatch:

@@ -17,7 +17,7 @@ from horolog.record.batch import (
     next_sequence,
 )
 from horolog.record.compression import Codec, compress
-from horolog.record.kernels import column_twins, layout
+from horolog.record.kernels import layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_columns import RowColumns, require_columns
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -245,8 +245,6 @@ def _new_state() -> "array[int]":
 
 
 def _scatter(out: npt.NDArray[np.uint8], state: "array[int]", inputs: tuple[Any, ...]) -> int:
-    kernels = COLUMN_KERNELS.module or column_twins
-    status = int(kernels.scatter(out, np.frombuffer(state, np.int64), *inputs))
-    if COLUMN_KERNELS.module is None:
-        COLUMN_KERNELS.note_work(state[layout.FILLED])
+    status = int(COLUMN_KERNELS.run.scatter(out, state, *inputs))
+    COLUMN_KERNELS.note_work(state[layout.FILLED])
     return status

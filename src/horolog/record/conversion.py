@@ -25,6 +25,7 @@ from horolog.record.batch import (
     with_records,
 )
 from horolog.record.compression import Codec, compress_chunks, decompress_chunks
+from horolog.record.kernels.loading import MESSAGE_KERNELS
 from horolog.record.old_format.reading import MessageRun, OpenedBatch, open_message, open_run
 from horolog.record.old_format.sent import MAX_UNCOMPRESSED_BYTES, RUN_BYTES
 from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
@@ -143,6 +144,7 @@ def convert_all(
         CorruptBatch, RequestRefused: as `down_convert`.
     """
     view = memoryview(data)
+    MESSAGE_KERNELS.load_for(len(view))
     position = 0
     while position < len(view):
         found = next(iter_headers(view, position, least_offset), None)

@@ -34,7 +34,6 @@ class Joiner:
         JOIN_KERNELS.load()
         self._out = np.empty(max(max_bytes - HEADER_SIZE, 1), np.uint8)
         self._state = array("q", bytes(8 * layout.JOIN_STATE_SIZE))
-        self._state_array = np.frombuffer(self._state, np.int64)  # the same memory
         self._first: BatchHeader | None = None
         self._max_timestamp = 0
 
@@ -107,6 +106,4 @@ class Joiner:
         self._state[layout.JOIN_DELTA] = self._state[layout.JOIN_FILLED] = 0
 
     def _join(self, records: Buffer) -> int:
-        assert JOIN_KERNELS.module is not None
-        data = np.frombuffer(records, np.uint8)
-        return int(JOIN_KERNELS.module.join(data, self._state_array, self._out))
+        return int(JOIN_KERNELS.run.join(records, self._state, self._out))

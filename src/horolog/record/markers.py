@@ -20,7 +20,7 @@ from horolog.record.batch import (
     new_batch_header,
 )
 from horolog.record.builder import read_records
-from horolog.record.kernels.record_bytes import record_bytes
+from horolog.record.record_bytes import record_bytes
 from horolog.record.scan import scan_batch
 from horolog.record.stamped import stamped_counts
 from horolog.record.time_stats import Counts

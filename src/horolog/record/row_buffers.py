@@ -13,8 +13,8 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.batch_producers import BatchProducers
-from horolog.record.kernels import column_twins, layout
-from horolog.record.kernels.column_twins import Column, Columns
+from horolog.record.kernels import layout
+from horolog.record.kernels.column_kernels import Column, Columns
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_range import RowRange
 
@@ -34,7 +34,6 @@ class RowBuffers:
         self._state[layout.COLUMNS] = sum(_COLUMN_BITS.get(name, 0) for name in schema.names)
         if not rows.is_empty:
             self._state[: len(rows)] = array("q", rows)
-        self._state_array = np.frombuffer(self._state, np.int64)
         self.producers = BatchProducers() if OF_PRODUCERS.keys() & {*schema.names} else None
         """Of the batches whose records are gathered; None where no column needs them."""
         self.reserve(0)
@@ -91,20 +90,16 @@ class RowBuffers:
 
     def start(self, plan: "array[int]") -> None:
         """Start a plan of stretches, or of one piece of a stretch."""
-        self._plan_array = np.frombuffer(plan, np.int64)
+        self._plan = plan
         self._state[layout.GATHER_STRETCH] = self._state[layout.GATHER_POSITION] = 0
-        if COLUMN_KERNELS.module is None:
-            last = len(plan) - layout.STRETCH_SIZE
-            COLUMN_KERNELS.note_work(plan[last + layout.STRETCH_END] - plan[layout.STRETCH_START])
+        last = len(plan) - layout.STRETCH_SIZE
+        COLUMN_KERNELS.note_work(plan[last + layout.STRETCH_END] - plan[layout.STRETCH_START])
 
     def gather(self, data: Buffer) -> int:
         """Append the records of the plan, going on where the last call stopped."""
-        kernels = COLUMN_KERNELS.module or column_twins
-        array_ = np.frombuffer(memoryview(data).toreadonly(), np.uint8)
         columns = self._allocated().arrays()
         numbers = (self._offsets, self._times, self._types)
-        status = kernels.gather(array_, self._plan_array, self._state_array, *numbers, columns)
-        return int(status)
+        return int(COLUMN_KERNELS.run.gather(data, self._plan, self._state, *numbers, columns))
 
     def finish(self) -> pa.RecordBatch:
         """The rows so far as a table; the next ones start another."""

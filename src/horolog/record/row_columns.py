@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from horolog.record.kernels.column_twins import Column, Columns
+from horolog.record.kernels.column_kernels import Column, Columns
 from horolog.record.timestamps import NO_TIMESTAMP
 
 __all__ = ["RowColumns", "require_columns"]

@@ -18,7 +18,14 @@ from horolog.record.kernels import layout
 from horolog.record.kernels.loading import BLOCK_KERNELS, SCAN_KERNELS
 from horolog.record.old_format.reading import open_message
 from horolog.record.time_stats import Counts
-from horolog.record.walk import FRESH_STATE, INT64_MAX, new_state, opened_batch, walk_records
+from horolog.record.walk import (
+    FRESH_STATE,
+    INT64_MAX,
+    NOTHING,
+    new_state,
+    opened_batch,
+    walk_records,
+)
 
 _ANY_COUNT = (1 << 31) - 1  # of records in pieces: as many as there are
 
@@ -33,14 +40,14 @@ _DONE: Final = layout.DONE
 
 
 def load_kernels() -> None:
-    """Load or compile the kernels of scans, searches and block maps; returns when they serve."""
+    """Load the kernels of scans, searches and block maps. Returns when they are ready."""
     SCAN_KERNELS.load()
     BLOCK_KERNELS.load()
 
 
 def kernels_ready() -> bool:
-    """Whether the kernels serve."""
-    return SCAN_KERNELS.module is not None
+    """Whether these kernels are compiled."""
+    return SCAN_KERNELS.is_loaded
 
 
 class RecordFacts(NamedTuple):
@@ -116,16 +123,14 @@ def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordF
         arrival_ms: as for `scan_batch`.
 
     Returns:
-        None where the kernels are not loaded, or if anything is wrong: `scan_batch` says what.
+        None if anything is wrong: `scan_batch` says what.
     """
-    module = SCAN_KERNELS.module
-    if module is None:
-        return None
     state = _FRESH_PLAIN_STATE[:]
     state[_RECORDS_LEFT] = header.records_count
     state[_BASE] = header.base_timestamp
     state[_NOW] = arrival_ms
-    if module.walk_from(batch, HEADER_SIZE, state) != _DONE or state[_RECORDS_LEFT]:
+    walked = SCAN_KERNELS.run.walk(batch, HEADER_SIZE, state, NOTHING, NOTHING)
+    if walked != _DONE or state[_RECORDS_LEFT]:
         return None
     return _facts(state, 0)
 

@@ -18,7 +18,7 @@ from horolog.record.batch import (
     new_head,
 )
 from horolog.record.builder import Record
-from horolog.record.kernels.record_bytes import write_varlong
+from horolog.record.record_bytes import write_varlong
 from horolog.record.scan import RecordFacts, new_facts, scan_batch
 from horolog.record.time_stats import LATENCY_COUNT, Counts
 from horolog.record.timestamps import NO_TIMESTAMP

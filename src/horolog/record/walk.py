@@ -1,7 +1,7 @@
 """The walk over the records of one batch, in pieces, through its decompression.
 
-A numba kernel walks, or its plain-Python twin until the kernels are loaded. What is looked for,
-and what was found, is in a state: an array that `kernels/layout.py` describes.
+A kernel walks. What is looked for, and what was found, is in a state: an array that
+`kernels/layout.py` describes.
 """
 
 from array import array
@@ -12,7 +12,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
 from horolog.record.compression import Codec, fleeting_chunks
-from horolog.record.kernels import layout, scan_twins
+from horolog.record.kernels import layout
 from horolog.record.kernels.loading import SCAN_KERNELS
 from horolog.record.old_format.reading import open_message
 from horolog.record.timestamps import LOG_APPEND_TIME
@@ -20,7 +20,7 @@ from horolog.record.timestamps import LOG_APPEND_TIME
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
 
-_MUCH_FOR_A_TWIN = 4 << 20  # one batch with more is worth loading the kernels: seconds of work
+_MUCH = 4 << 20  # a batch with more is worth loading the kernels: seconds of work
 
 _WRONG = {
     layout.LONG_VARINT: "a varint is too long",
@@ -34,6 +34,11 @@ _WRONG = {
 FRESH_STATE: Final = array("q", bytes(8 * layout.WALK_STATE_SIZE))
 """Of a walk that has not begun; to be copied."""
 FRESH_STATE[layout.MIN_DELTA] = INT64_MIN
+
+NOTHING: Final = array("q")
+"""In place of times or faults that are not asked for."""
+
+_SHORTEST_RECORD = 7  # a length and six fields of a byte each
 
 # Looked up once, for what is done for each small batch.
 _RECORDS_LEFT: Final = layout.RECORDS_LEFT
@@ -67,6 +72,12 @@ def new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]
     return state
 
 
+def times_for(piece: Buffer, state: "array[int]") -> "array[int]":
+    """Room for the timestamps of all records that may end within a piece."""
+    room = min(len(piece) // _SHORTEST_RECORD + 1, state[layout.RECORDS_LEFT])
+    return array("q", bytes(8 * room))
+
+
 def opened_batch(
     batch: Buffer, header: BatchHeader, max_bytes: int
 ) -> tuple[BatchHeader, Iterable[Buffer] | None]:
@@ -82,7 +93,7 @@ def walk_records(
     state: "array[int]",
     max_bytes: int,
     times: "array[int] | None" = None,
-    faults: "array[int] | None" = None,
+    faults: "array[int]" = NOTHING,
     records: Iterable[Buffer] | None = None,
     *,
     is_counted: bool = True,
@@ -113,7 +124,7 @@ class Walk:
         self,
         piece: Buffer,
         times: "array[int] | None" = None,
-        faults: "array[int] | None" = None,
+        faults: "array[int]" = NOTHING,
     ) -> int:
         """Go through a piece; FOUND or ENOUGH end the walk.
 
@@ -121,19 +132,16 @@ class Walk:
             CorruptBatch: the records break the format.
         """
         state = self.state
-        module = SCAN_KERNELS.module
-        if module is None and self._passed >= _MUCH_FOR_A_TWIN:
+        if self._passed >= _MUCH:
             SCAN_KERNELS.load()
-            module = SCAN_KERNELS.module
-        walk = scan_twins.walk if module is None else module.walk
         if self._carry:
             piece = self._carry + bytes(piece)
         if times is None:
-            status: int = walk(piece, state, None, faults)
+            status: int = SCAN_KERNELS.run.walk(piece, 0, state, NOTHING, faults)
         else:
             count = state[layout.COUNT]
-            room = scan_twins.times_for(piece, state)
-            status = walk(piece, state, room, faults)
+            room = times_for(piece, state)
+            status = SCAN_KERNELS.run.walk(piece, 0, state, room, faults)
             times += room[: state[layout.COUNT] - count]
         if status == _FOUND:
             return status
@@ -177,12 +185,9 @@ def records_of(
 
 
 def _pieces(payload: memoryview) -> Iterable[Buffer]:
-    if SCAN_KERNELS.module is not None or len(payload) <= _MUCH_FOR_A_TWIN:
+    if SCAN_KERNELS.is_loaded or len(payload) <= _MUCH:
         return (payload,)
-    return (
-        payload[start : start + _MUCH_FOR_A_TWIN]
-        for start in range(0, len(payload), _MUCH_FOR_A_TWIN)
-    )
+    return (payload[start : start + _MUCH] for start in range(0, len(payload), _MUCH))
 
 
 def _malformed(

@@ -11,7 +11,7 @@ from horolog.record.kernels.loading import COLUMN_KERNELS
 DAEMON = "horolog.spark_daemon"
 """Starts workers that have imported what tasks need (`spark.python.daemon.module`)."""
 
-_FEW_OFFSETS = 5000  # twins have read as many records before the kernels would be loaded
+_FEW_OFFSETS = 5000  # plain Python has read as many records before the kernels would be loaded
 _frozen_modules = 0
 
 
@@ -45,7 +45,7 @@ def is_worker() -> bool:
 def prepare_for_tasks(*, offsets: int | None = None) -> None:
     """Load the kernels, unless a task is of few offsets; see `exclude_modules_from_collection`.
 
-    Twins do the work of small tasks, and load the kernels once there has been enough of it.
+    Small tasks run them as plain Python. They are loaded once there has been enough work.
     """
     if offsets is None or offsets > _FEW_OFFSETS:
         COLUMN_KERNELS.load()

@@ -88,7 +88,7 @@ class ServiceThread:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._failures.on_loop_error)
         self._ending = asyncio.Event()
-        # Loading numba would compete with the test for a second; its twins do for small data.
+        # Loading numba would compete with the test for a second. Small data need no kernels.
         self._service = await Service.start(self._settings, self._clock, load_kernels=False)
         self._bound.set_result(self._service.bound[0])
         await self._ending.wait()

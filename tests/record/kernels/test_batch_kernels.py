@@ -1,15 +1,16 @@
-"""The kernel that plans batches equals its twin on any bytes."""
+"""The kernel that plans batches gives the same compiled and as plain Python."""
 
 import random
 from array import array
 from collections import Counter
 
-import numpy as np
+from plain_kernels import plain_and_compiled
 
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.kernels import batch_kernels, batch_twins, layout
+from horolog.record.kernels import layout
+from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.timestamps import TimestampType
 
 CASES = 1_500
@@ -43,7 +44,8 @@ def batches(rng: random.Random) -> bytes:
     return bytes(out)
 
 
-def test_kernel_and_twin_plan_the_same_batches(rng: random.Random) -> None:
+def test_compiled_and_plain_plan_the_same_batches(rng: random.Random) -> None:
+    plain, compiled = plain_and_compiled(COLUMN_KERNELS)
     planned: Counter[int] = Counter()
     for case in range(CASES):
         data = batches(rng)
@@ -56,11 +58,8 @@ def test_kernel_and_twin_plan_the_same_batches(rng: random.Random) -> None:
         plan = array("q", bytes(8 * layout.STRETCH_SIZE * rng.choice((1, 4, 50, 50))))
         facts = array("q", bytes(8 * layout.FACTS_SIZE * rng.choice((1, 50, 50))))
         mine = [each[:] for each in (state, plan, facts)]
-        batch_twins.plan_batches(memoryview(data), *mine)
-        read = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-        batch_kernels.plan_batches(
-            read, *(np.frombuffer(each, np.int64) for each in (state, plan, facts))
-        )
+        plain.plan_batches(data, *mine)
+        compiled.plan_batches(data, state, plan, facts)
         assert [state, plan, facts] == mine, case
         planned[state[layout.PLAN_COUNT]] += 1
     assert planned[0] > CASES // 10

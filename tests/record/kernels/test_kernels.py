@@ -1,6 +1,6 @@
-"""Each kernel equals its twin on whatever bytes it gets, and reads and writes nothing else.
+"""Each kernel gives the same compiled and as plain Python, and reads and writes nothing else.
 
-Every case runs the kernel inside two buffers that are poisoned in different ways:
+Every case runs the compiled kernel inside two buffers that are poisoned in different ways:
 a read beyond the end would give different answers, a write beyond it is seen.
 """
 
@@ -10,20 +10,14 @@ from collections import Counter
 
 import numpy as np
 from batches import ALL_COLUMNS, BASE_OFFSET, generated_record
-from join_twin import join
+from plain_kernels import plain_and_compiled
 
 from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.builder import build_batch
 from horolog.record.columns import batch_schema, decode
-from horolog.record.kernels import (
-    column_kernels,
-    column_twins,
-    join_kernels,
-    layout,
-    scan_kernels,
-    scan_twins,
-)
-from horolog.record.walk import new_state
+from horolog.record.kernels import column_kernels, layout
+from horolog.record.kernels.loading import COLUMN_KERNELS, JOIN_KERNELS, SCAN_KERNELS
+from horolog.record.walk import NOTHING, new_state, times_for
 
 POISONS = (0x00, 0xFF, 0x81)
 MARGIN = 64
@@ -112,11 +106,11 @@ def run_walk(walk, data: bytes, state: "array[int]", cuts: list[int], poison: in
     faults = array("q", [-7] * layout.FAULT_SIZE * 2)
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
         piece = carry + data[start:end]
-        times = scan_twins.times_for(piece, state)
+        times = times_for(piece, state)
         if poison is not None:
-            status = walk(poisoned(piece, poison), state, times, faults)
+            status = walk(poisoned(piece, poison), 0, state, times, faults)
         else:
-            status = walk(piece, state, times, faults)
+            status = walk(piece, 0, state, times, faults)
         seen.append((status, list(state), list(times), list(faults)))
         if status != layout.DONE:
             break
@@ -125,26 +119,28 @@ def run_walk(walk, data: bytes, state: "array[int]", cuts: list[int], poison: in
     return seen
 
 
-def test_the_walk_of_kernel_and_twin_is_the_same_step_by_step(rng):
+def test_the_walk_is_the_same_compiled_and_plain_step_by_step(rng):
+    plain, compiled = plain_and_compiled(SCAN_KERNELS)
     endings = Counter()
     for _ in range(CASES):
         hostile = HostileRecords(rng)
         data, state = hostile.data, walk_state(rng, hostile.count)
         cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 5))))
-        expected = run_walk(scan_twins.walk, data, state, cuts)
+        expected = run_walk(plain.walk, data, state, cuts)
         endings[expected[-1][0]] += 1
         for poison in POISONS:
-            assert run_walk(scan_kernels.walk, data, state, cuts, poison) == expected
+            assert run_walk(compiled.walk, data, state, cuts, poison) == expected
     assert set(endings) == set(range(layout.NEXT_RECORD))  # every answer there is was met
 
 
-def test_the_walk_of_kernel_and_twin_is_the_same_over_many_records(rng):
+def test_the_walk_is_the_same_compiled_and_plain_over_many_records(rng):
+    plain, compiled = plain_and_compiled(SCAN_KERNELS)
     records = [generated_record(rng) for _ in range(2_000)]
     data = build_batch(records, base_offset=BASE_OFFSET)
     fresh = new_state(parse_header(data))
     fresh[layout.MEASURE], fresh[layout.NOW] = 1, records[0].timestamp + 1_000
-    assert run_walk(scan_kernels.walk, data[HEADER_SIZE:], fresh, [], 0xFF) == run_walk(
-        scan_twins.walk, data[HEADER_SIZE:], fresh, []
+    assert run_walk(compiled.walk, data[HEADER_SIZE:], fresh, [], 0xFF) == run_walk(
+        plain.walk, data[HEADER_SIZE:], fresh, []
     )
 
 
@@ -208,28 +204,22 @@ def run_gather(gather, data: bytes, plan: "array[int]", state: "array[int]", poi
     guarded = outputs(state[layout.BYTES_LEFT], poison)
     arrays = [item.array for item in guarded]
     numbers, columns = arrays[:3], tuple(arrays[3:])
-    if gather is column_twins.gather:
-        status = gather(data, plan, state, *numbers, columns)
-    else:
-        piece = np.frombuffer(poisoned(data, poison), np.uint8) if data else np.empty(0, np.uint8)
-        piece.flags.writeable = False
-        status = gather(
-            piece, np.frombuffer(plan, np.int64), np.frombuffer(state, np.int64), *numbers, columns
-        )
+    status = gather(poisoned(data, poison), plan, state, *numbers, columns)
     for item in guarded:
         item.assert_margins_stand()
     return status, list(plan), list(state), [item.tobytes() for item in arrays]
 
 
-def test_gathering_by_kernel_and_twin_gives_the_same_columns(rng):
+def test_gathering_gives_the_same_columns_compiled_and_plain(rng):
+    plain, compiled = plain_and_compiled(COLUMN_KERNELS)
     endings = Counter()
     for case in range(CASES):
         data, plan = gather_plan(rng)
         state = gather_state(rng)
         poison = POISONS[case % len(POISONS)]
-        expected = run_gather(column_twins.gather, data, plan, state, poison)
+        expected = run_gather(plain.gather, data, plan, state, poison)
         endings[expected[0]] += 1
-        assert run_gather(column_kernels.gather, data, plan, state, poison) == expected
+        assert run_gather(compiled.gather, data, plan, state, poison) == expected
     answers = {"DONE", "CUT_OFF", "FULL", "MALFORMED"}
     assert set(endings) == {getattr(layout, name) for name in answers}
 
@@ -249,7 +239,7 @@ def scatter_inputs(rng: random.Random, rows: int):
         data = np.frombuffer(rng.randbytes(int(ends[-1]) + 3), np.uint8)
         valid = np.array([rng.random() < 0.7 for _ in range(count)], np.uint8)
         has_nulls = rng.random() < 0.7
-        return column_twins.Column(
+        return column_kernels.Column(
             sealed(ends), data, sealed(valid if has_nulls else np.empty(0, np.uint8))
         )
 
@@ -266,7 +256,7 @@ def scatter_inputs(rng: random.Random, rows: int):
         order,
         deltas if rng.random() < 0.5 else deltas[:0],
         times,
-        column_twins.Columns(
+        column_kernels.Columns(
             bytes_column(rows),
             bytes_column(rows),
             sealed(header_ends),
@@ -286,30 +276,33 @@ def run_scatter(scatter, columns, room: int, poison: int, *, with_ends: bool):
     state[layout.FIRST_ROW] = -3  # of a batch that has rows of other columns
     out = Guarded(room, np.uint8, poison)
     ends = Guarded(state[layout.END_ROW] if with_ends else 0, np.int64, poison)
-    status = scatter(out.array, np.frombuffer(state, np.int64), ends.array, *columns)
+    status = scatter(out.array, state, ends.array, *columns)
     out.assert_margins_stand()
     ends.assert_margins_stand()
     return status, list(state), ends.array.tobytes(), out.array.tobytes()
 
 
-def test_scattering_by_kernel_and_twin_gives_the_same_bytes(rng):
+def test_scattering_gives_the_same_bytes_compiled_and_plain(rng):
+    plain, compiled = plain_and_compiled(COLUMN_KERNELS)
     for case in range(CASES // 8):
         columns = scatter_inputs(rng, rng.choice((0, 1, 5, 20)))
         poison = POISONS[case % len(POISONS)]
         ends = rng.random() < 0.5
-        _, state, *_ = run_scatter(column_twins.scatter, columns, 20_000, poison, with_ends=ends)
+        _, state, *_ = run_scatter(plain.scatter, columns, 20_000, poison, with_ends=ends)
         exact = state[layout.FILLED]
         for room in (20_000, exact, max(0, exact - 1), rng.randrange(400)):
-            expected = run_scatter(column_twins.scatter, columns, room, poison, with_ends=ends)
-            found = run_scatter(column_kernels.scatter, columns, room, poison, with_ends=ends)
+            expected = run_scatter(plain.scatter, columns, room, poison, with_ends=ends)
+            found = run_scatter(compiled.scatter, columns, room, poison, with_ends=ends)
             assert found == expected
 
 
 def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):
+    SCAN_KERNELS.load()
     data = build_batch([generated_record(rng) for _ in range(5)])
     for buffer in (data, bytearray(data), memoryview(data), memoryview(bytearray(data))):
         state = new_state(parse_header(data))
-        assert scan_kernels.walk(buffer[HEADER_SIZE:], state) == layout.DONE
+        walked = SCAN_KERNELS.run.walk(buffer, HEADER_SIZE, state, NOTHING, NOTHING)
+        assert walked == layout.DONE
         assert state[layout.COUNT] == 5
         (table,) = decode(buffer, columns=ALL_COLUMNS)
         assert table.schema == batch_schema(ALL_COLUMNS)
@@ -319,7 +312,8 @@ def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):
 SHIFTS = (0, 1, -1, 64, -8_192, layout.FARTHEST_TIME_DELTA, -layout.FARTHEST_TIME_DELTA)
 
 
-def test_kernel_and_twin_join_the_same_records(rng):
+def test_compiled_and_plain_join_the_same_records(rng):
+    plain, compiled = plain_and_compiled(JOIN_KERNELS)
     answers: Counter[int] = Counter()
     for _ in range(CASES):
         hostile = HostileRecords(rng)
@@ -330,12 +324,11 @@ def test_kernel_and_twin_join_the_same_records(rng):
         room = max(1, len(hostile.data) + rng.choice((200, 200, 0, -5)))
         state[layout.JOIN_FILLED] = rng.choice((0, 1, room))
         mine, own = state[:], Guarded(room, np.uint8, 0)
-        expected = join(memoryview(hostile.data), mine, own.array.data)
+        expected = plain.join(hostile.data, mine, own.array)
         answers[expected] += 1
         for poison in POISONS:
             theirs, out = state[:], Guarded(room, np.uint8, poison)
-            data = np.frombuffer(poisoned(hostile.data, poison), np.uint8)
-            status = join_kernels.join(data, np.frombuffer(theirs, np.int64), out.array)
+            status = compiled.join(poisoned(hostile.data, poison), theirs, out.array)
             assert (status, theirs) == (expected, mine)
             start, end = state[layout.JOIN_FILLED], mine[layout.JOIN_FILLED]
             assert bytes(out.array[start:end]) == bytes(own.array[start:end])

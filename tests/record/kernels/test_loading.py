@@ -12,17 +12,18 @@ import numba
 import pytest
 from batches import BASE_OFFSET, generated_batch
 from patience import PATIENCE_S
+from plain_kernels import without_numba
 
 from horolog.record import row_buffers, scan
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
-from horolog.record.kernels import cache, loading
+from horolog.record.kernels import cache, column_kernels, compiled, scan_kernels
 from horolog.record.kernels.cache import compile_kernel
-from horolog.record.kernels.loading import SCAN_KERNELS, LazyKernels
+from horolog.record.kernels.loading import SCAN_KERNELS, Kernels
 
-MUCH = 64 << 20  # bytes of work of twins
+MUCH = 64 << 20  # bytes of work of plain Python
 
 
 def plus_one(number):
@@ -161,27 +162,24 @@ def test_nothing_heavy_is_imported_by_what_a_broker_imports():
 
 
 def test_kernels_are_loaded_once_however_often_they_are_asked_for(monkeypatch):
-    imported = []
-    monkeypatch.setattr(
-        loading.importlib,
-        "import_module",
-        lambda name: imported.append(name) or cache,
-    )
-    lazy = LazyKernels("some.kernels")
-    assert lazy.module is None
-    first = lazy.load_in_background()
-    assert lazy.load_in_background() is first
+    texts = []
+    monkeypatch.setattr(compiled, "functions_of", lambda text: texts.append(text) or text)
+    kernels = Kernels(scan_kernels.__name__)
+    assert not kernels.is_loaded
+    first = kernels.load_in_background()
+    assert kernels.load_in_background() is first
     first.join()
-    lazy.load()
-    assert imported == ["some.kernels"]
-    assert lazy.module is cache
+    kernels.load()
+    assert texts == [scan_kernels]
+    assert kernels.is_loaded
+    assert kernels.run is scan_kernels
 
 
 def test_a_scan_gives_the_same_facts_before_and_after_the_kernels_come(rng, monkeypatch):
     batch = generated_batch(rng, count=40, codec=Codec.GZIP, base_offset=BASE_OFFSET)
     header = parse_header(batch.data)
     with monkeypatch.context() as before:
-        before.setattr(SCAN_KERNELS, "module", None)
+        without_numba(SCAN_KERNELS, before)
         assert not scan.kernels_ready()
         facts = scan.scan_batch(batch.data, header, max_bytes=1 << 20)
     scan.load_kernels()
@@ -191,7 +189,7 @@ def test_a_scan_gives_the_same_facts_before_and_after_the_kernels_come(rng, monk
 
 def test_much_decoding_brings_the_kernels_and_a_little_does_not(monkeypatch):
     started = []
-    lazy = LazyKernels("some.kernels")
+    lazy = Kernels(column_kernels.__name__)
     monkeypatch.setattr(lazy, "load_in_background", lambda: started.append(1))
     monkeypatch.setattr(row_buffers, "COLUMN_KERNELS", lazy)
     small = build_batch([Record(1, None, b"v")])
@@ -213,7 +211,7 @@ def test_noting_work_does_not_wait_for_kernels_that_are_loaded_meanwhile(
     (tmp_path / "slow_kernels.py").write_text(
         f"import gate_of_slow_kernels as it\nit.begun.set()\nit.may_end.wait({PATIENCE_S})\n"
     )
-    kernels = LazyKernels("slow_kernels")
+    kernels = Kernels("slow_kernels")
     try:
         kernels.note_work(MUCH)
         assert begun.wait(PATIENCE_S)
@@ -221,12 +219,12 @@ def test_noting_work_does_not_wait_for_kernels_that_are_loaded_meanwhile(
         noting.start()
         noting.join(PATIENCE_S / 2)
         assert not noting.is_alive()
-        assert kernels.module is None
+        assert not kernels.is_loaded
     finally:
         may_end.set()
         kernels.load_in_background().join(PATIENCE_S)
         sys.modules.pop("slow_kernels", None)
-    assert kernels.module is not None
+    assert kernels.is_loaded
 
 
 def test_a_thread_that_loads_ends_before_the_process_does() -> None:

@@ -1,4 +1,4 @@
-"""The kernels between messages of v0 and v1 and records of v2 equal their twins on any bytes."""
+"""The kernels between messages of v0 and v1 and records of v2: compiled as plain Python."""
 
 import random
 import struct
@@ -7,10 +7,12 @@ from array import array
 from collections import Counter
 
 import numpy as np
+from plain_kernels import plain_and_compiled
 
-from horolog.record.kernels import layout, message_kernels, message_twins
-from horolog.record.kernels.message_twins import message_bytes
-from horolog.record.kernels.record_bytes import record_bytes
+from horolog.record.kernels import layout
+from horolog.record.kernels.loading import MESSAGE_KERNELS
+from horolog.record.old_format.writing import message_bytes
+from horolog.record.record_bytes import record_bytes
 
 POISONS = (0x00, 0xFF, 0x81)
 MARGIN = 64
@@ -97,38 +99,30 @@ def run(change, data: bytes, state: "array[int]", room: int, poison: int):
     buffer = bytearray(around + bytes(room) + around)
     piece = memoryview(whole)[MARGIN : MARGIN + len(data)]
     out = memoryview(buffer)[MARGIN : MARGIN + room]
-    if change.__module__ == message_twins.__name__:
-        status = change(memoryview(bytes(piece)), state, out)
-    else:
-        room_array = np.frombuffer(out, np.uint8) if room else np.empty(0, np.uint8)
-        status = change(
-            np.frombuffer(piece, np.uint8) if data else np.empty(0, np.uint8),
-            np.frombuffer(state, np.int64),
-            room_array,
-        )
+    status = change(piece, state, out)
     assert buffer[:MARGIN] == buffer[MARGIN + room :] == around
     filled = state[layout.CHANGE_FILLED]
     return status, list(state), bytes(out[:filled])
 
 
-def compare(rng, kernel, twin, make) -> Counter:
+def compare(rng, name, make) -> Counter:
+    plain, compiled = (getattr(each, name) for each in plain_and_compiled(MESSAGE_KERNELS))
     answers: Counter = Counter()
     for case in range(CASES):
         state = change_state(rng)
         data = make(state)
         room = rng.choice((0, 1, 40, 100, 10_000))
-        expected = run(twin, data, state, room, 0)
+        expected = run(plain, data, state, room, 0)
         answers[expected[0]] += 1
         for poison in POISONS:
-            assert run(kernel, data, state, room, poison) == expected, case
+            assert run(compiled, data, state, room, poison) == expected, case
     return answers
 
 
-def test_kernel_and_twin_read_the_same_messages(rng):
+def test_compiled_and_plain_read_the_same_messages(rng):
     answers = compare(
         rng,
-        message_kernels.to_records,
-        message_twins.to_records,
+        "to_records",
         lambda state: hostile_messages(rng, state[layout.CHANGE_MAGIC]),
     )
     assert set(answers) == {
@@ -145,11 +139,10 @@ def test_kernel_and_twin_read_the_same_messages(rng):
     }  # every answer there is was met
 
 
-def test_kernel_and_twin_write_the_same_messages(rng):
+def test_compiled_and_plain_write_the_same_messages(rng):
     answers = compare(
         rng,
-        message_kernels.to_messages,
-        message_twins.to_messages,
+        "to_messages",
         lambda _: hostile_records(rng),
     )
     assert set(answers) == {layout.DONE, layout.CUT_OFF, layout.FULL, layout.MALFORMED}

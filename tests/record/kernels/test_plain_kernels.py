@@ -1,4 +1,4 @@
-"""The kernels that walk over plain messages equal their twins on any bytes."""
+"""The kernels over plain messages give the same compiled and as plain Python."""
 
 import random
 import struct
@@ -6,10 +6,11 @@ import zlib
 from array import array
 from collections import Counter
 
-import numpy as np
+from plain_kernels import plain_and_compiled
 
-from horolog.record.kernels import layout, plain_kernels, plain_twins
-from horolog.record.kernels.message_twins import message_bytes
+from horolog.record.kernels import layout
+from horolog.record.kernels.loading import PLAIN_KERNELS
+from horolog.record.old_format.writing import message_bytes
 
 CASES = 400
 INT64_MIN = -(1 << 63)
@@ -42,11 +43,8 @@ def messages(rng: random.Random, magic: int) -> bytes:
     return bytes(out)
 
 
-def arrays(*parts: "array[int]") -> list[np.ndarray]:
-    return [np.frombuffer(part, np.int64) for part in parts]
-
-
-def test_kernel_and_twin_list_the_same_messages(rng):
+def test_compiled_and_plain_list_the_same_messages(rng):
+    plain, compiled = plain_and_compiled(PLAIN_KERNELS)
     answers: Counter[int] = Counter()
     for case in range(CASES):
         magic = rng.choice((0, 1))
@@ -58,15 +56,15 @@ def test_kernel_and_twin_list_the_same_messages(rng):
         state[layout.LIST_WITH_CRCS] = rng.random() < 0.5
         rows = array("q", bytes(8 * layout.LIST_ROW * rng.choice((1, 4, 50))))
         mine, mine_rows = state[:], rows[:]
-        status = plain_twins.list_messages(memoryview(data), mine, mine_rows)
+        status = plain.list_messages(data, mine, mine_rows)
         answers[status] += 1
-        read = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-        assert plain_kernels.list_messages(read, *arrays(state, rows)) == status, case
+        assert compiled.list_messages(data, state, rows) == status, case
         assert (state, rows) == (mine, mine_rows)
     assert set(answers) == {layout.DONE, layout.CUT_OFF, layout.RUN_ENDS, layout.FULL}
 
 
-def test_kernel_and_twin_place_messages_alike(rng):
+def test_compiled_and_plain_place_messages_alike(rng):
+    plain, compiled = plain_and_compiled(PLAIN_KERNELS)
     answers: Counter[int] = Counter()
     for case in range(CASES):
         magic = rng.choice((0, 1))
@@ -77,9 +75,8 @@ def test_kernel_and_twin_place_messages_alike(rng):
         state[layout.PLACE_STAMPED] = rng.random() < 0.5
         state[layout.PLACE_TIME] = rng.choice(TIMES)
         mine, mine_data = state[:], data[:]
-        status = plain_twins.place_messages(memoryview(mine_data), mine)
+        status = plain.place_messages(mine_data, mine)
         answers[status] += 1
-        written = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-        assert plain_kernels.place_messages(written, *arrays(state)) == status, case
+        assert compiled.place_messages(data, state) == status, case
         assert (state, data) == (mine, mine_data)
     assert set(answers) == {layout.DONE, layout.CUT_OFF}

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
+from plain_kernels import without_numba
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import UNKNOWN_COUNT, iter_headers, parse_header, verify_crc
@@ -14,7 +15,7 @@ from horolog.record.builder import Record, build_batch, read_records, read_with_
 from horolog.record.columns import DecodeStatistics, decode
 from horolog.record.compression import Codec, compress
 from horolog.record.kernels.loading import MESSAGE_KERNELS
-from horolog.record.kernels.message_twins import message_bytes
+from horolog.record.old_format.writing import message_bytes
 from horolog.record.scan import scan_batch, timestamps
 from horolog.record.search import find_at_or_after
 from horolog.record.timestamps import TimestampType
@@ -269,8 +270,7 @@ def test_a_message_larger_than_a_piece_is_read_as_a_whole(monkeypatch, rng, load
     if loads_kernels:
         MESSAGE_KERNELS.load()
     else:
-        monkeypatch.setattr(MESSAGE_KERNELS, "module", None)
-        monkeypatch.setattr(MESSAGE_KERNELS, "note_work", lambda size: None)
+        without_numba(MESSAGE_KERNELS, monkeypatch)
     rows = [Record(place, None, rng.randbytes(size)) for place, size in enumerate(
         (10, 3 << 20, 20, 1 << 20, 700_000, 700_000)
     )]  # fmt: skip

@@ -1,23 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 from batches import batch
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
+from plain_kernels import plain_and_compiled
 from storelogs import NOW
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header
 from horolog.record.builder import Record
-from horolog.record.kernels import cleaning_kernels
 from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.storage.batches.reader import (
     EVERYTHING,
@@ -283,18 +282,12 @@ def test_kernels_pass_the_batches_that_the_walk_does(rng: Random) -> None:
         file = FILES.create(f"{directory}/{FIRST}.log")
         FILES.write_at(file, [data], 0)
         state = rng.getstate()
-        expected = read()
-        rng.setstate(state)
-        with kernels_of_cleaning():
-            assert read() == expected
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(CLEANING_KERNELS, "run", SimpleNamespace(pass_whole=lambda *_: None))
+            expected = read()
+        for kernels in plain_and_compiled(CLEANING_KERNELS):
+            rng.setstate(state)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(CLEANING_KERNELS, "run", kernels)
+                assert read() == expected
         FILES.forget(file.path)
-
-
-@contextmanager
-def kernels_of_cleaning() -> Iterator[None]:
-    before = CLEANING_KERNELS.module
-    CLEANING_KERNELS.module = cleaning_kernels
-    try:
-        yield
-    finally:
-        CLEANING_KERNELS.module = before

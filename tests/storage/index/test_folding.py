@@ -7,9 +7,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_kernels import without_numba
 
 from horolog.record import scan
 from horolog.record.kernels import layout
+from horolog.record.kernels.loading import BLOCK_KERNELS
 from horolog.record.time_stats import (
     LATENCY_COUNT,
     NO_COUNTS,
@@ -18,7 +20,6 @@ from horolog.record.time_stats import (
     Counts,
     TimeStats,
 )
-from horolog.storage.index import folding
 from horolog.storage.index.blocks import ENTRY_SIZE, Block, unpack
 from horolog.storage.index.folding import NO_BLOCK, block_of, folded, place_of, row_of
 
@@ -75,8 +76,24 @@ def test_a_block_is_kept_as_numbers(rows: list[bytes]) -> None:
         assert (block.position, block.size) == place_of(row)
 
 
+def added_up(
+    total: "array[int]", rows: list[bytes], *, closing: bool
+) -> tuple[bytes, "array[int]"]:
+    entries = bytearray()
+    block = Block.of_numbers(total) if total[layout.BLOCK_BATCHES] else None
+    for batch in map(block_of, rows):
+        if block is not None and block.size + batch.size > BLOCK:
+            entries += block.pack()
+            block = None
+        block = batch if block is None else block.followed_by(batch)
+    if closing and block is not None:
+        entries += block.pack()
+        block = None
+    return bytes(entries), NO_BLOCK[:] if block is None else block.numbers()
+
+
 @given(rows=batches(), cuts=st.lists(st.integers(0, 9)), is_closed=st.booleans())
-def test_the_kernel_makes_the_entries_that_python_makes(
+def test_the_kernel_makes_the_entries_of_blocks_that_follow_each_other(
     rows: list[bytes], cuts: list[int], is_closed: bool
 ) -> None:
     bounds = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
@@ -84,8 +101,12 @@ def test_the_kernel_makes_the_entries_that_python_makes(
     for begin, end in pairwise(bounds):
         before = total[:]
         part, closing = rows[begin:end], is_closed and end == len(rows)
+        with pytest.MonkeyPatch.context() as patched:
+            without_numba(BLOCK_KERNELS, patched)
+            plain = folded(total, part, BLOCK, closing=closing)
         entries, after = folded(total, part, BLOCK, closing=closing)
-        expected = folding.folded_in_python(expected_total, part, BLOCK, closing=closing)
+        assert (entries, after) == plain
+        expected = added_up(expected_total, part, closing=closing)
         assert entries == expected[0]
         assert total == before, "readers may have it"
         total, expected_total = after, expected[1]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from examples import stride
+from plain_kernels import without_numba
 from storelogs import ANY_TIME, NOW, append, new_log, reopened
 
 from horolog.config import TopicConfig
@@ -20,12 +21,12 @@ from horolog.storage.index.counts import NONE, BlockTotals
 SMALL = TopicConfig(segment_bytes=2_000, **ANY_TIME)
 
 
-@pytest.fixture(params=["twins", "kernels"])
+@pytest.fixture(params=["plain", "compiled"])
 def _kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "kernels":
+    if request.param == "compiled":
         load_kernels()
     else:
-        monkeypatch.setattr(BLOCK_KERNELS, "module", None)
+        without_numba(BLOCK_KERNELS, monkeypatch)
 
 
 def latency_class(create_ms: int, append_ms: int) -> int:

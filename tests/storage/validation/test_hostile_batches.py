@@ -24,7 +24,7 @@ from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.record import scan
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec, compress
-from horolog.record.kernels.record_bytes import record_bytes
+from horolog.record.record_bytes import record_bytes
 from horolog.storage import prepare
 from horolog.storage.validation.validate import MAX_RECORD_ERRORS
 

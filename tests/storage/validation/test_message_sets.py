@@ -12,6 +12,7 @@ import pytest
 from examples import some_of
 from faultyfiles import FaultyFiles
 from old_messages import build_messages
+from plain_kernels import without_numba
 from storelogs import (
     NOW,
     Truth,
@@ -428,8 +429,7 @@ def test_a_log_whose_format_changes_is_read_searched_and_recovered(
     for kernels in (MESSAGE_KERNELS, PLAIN_KERNELS):
         kernels.load()
         if not with_kernels:
-            monkeypatch.setattr(kernels, "module", None)
-            monkeypatch.setattr(kernels, "note_work", lambda size: None)
+            without_numba(kernels, monkeypatch)
     rng = random.Random(case)
     steps = some_steps(rng, 40)
     path = tmp_path / "log"

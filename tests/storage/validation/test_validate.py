@@ -13,7 +13,7 @@ from horolog.errors import CorruptBatch, ErrorCode, RecordsRejected, RequestRefu
 from horolog.record.batch import HEADER_SIZE, parse_header, verify_crc, with_records
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress, decompress
-from horolog.record.kernels.record_bytes import record_bytes
+from horolog.record.record_bytes import record_bytes
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Prepared, prepare
 

@@ -1,16 +1,19 @@
-"""The loops over records, written twice: a numba kernel and a twin in plain Python.
+"""The loops over records, which numba compiles where it is installed (`horolog[fast]`).
 
-    layout         the arrays of integers that a kernel and its twin share, and what both answer
-    scan_twins, batch_twins, column_twins, message_twins, plain_twins, cleaning_twins
-                   plain Python: they define the answers, and serve at first
-    scan_kernels, batch_kernels, column_kernels, message_kernels, plain_kernels, cleaning_kernels
-                   numba: the same answers, once they are loaded
-    join_kernels   numba alone, as only jobs join batches, which wait until it is loaded
-    block_kernels  numba: entries of block maps, whose twin is `storage/index/folding.py`
-    record_kernels what those share that write records or read headers
-    crc_rows       checksums in tables and columns, with numpy alone
+    layout         the arrays of integers that a kernel is given, and what it answers
+    machine        what the text of kernels needs of the machine, for plain Python
+    scan_kernels, column_kernels, message_kernels, plain_kernels, cleaning_kernels, join_kernels,
+    block_kernels  the text of kernels: plain Python without an object for each record
+    record_kernels the text that these share
+    compiled       the same text as numba compiles it, with what it needs of the machine
+    cache          where compiled code is kept
     loading        when kernels are loaded, and the sets there are
-    cache          compiling, and where compiled code is kept
+    crc_rows       checksums in tables and columns, with numpy alone
 
-Only the kernels themselves and the cache import numba.
+A kernel is written once. It runs as plain Python until it is compiled, and where numba is not
+installed. Only `compiled` and `cache` import numba.
+
+Text is plain Python that numba can compile: no slices, no exceptions, no objects but tuples. A sum
+or a shift that may leave 64 bits stands in `int64` or `uint64`. A sum of numbers with and
+without a sign stands in `uint64`, too: numba would make a floating-point number of it.
 """

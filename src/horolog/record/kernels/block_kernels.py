@@ -1,26 +1,13 @@
-"""The numba kernel that sums up the batches of a log to the entries of its block map.
-
-It must equal its plain twin (`storage/index/folding.py`). It sees rows that this process has made;
-the entries have room for one of each row, and for one more.
-"""
-
-from array import array
-from collections.abc import Callable
-
-import numba
-import numpy as np
+"""The text of the kernel that sums up the batches of a log to the entries of its block map."""
 
 from horolog.record.kernels import layout
-from horolog.record.kernels.cache import compile_kernel, helper
-from horolog.record.kernels.record_kernels import crc32c, put_i32, put_i64
-from horolog.record.kernels.scan_kernels import BYTES_OUT, INT64S
+from horolog.record.kernels.machine import Int64s, Room, crc32c, kernel, put_i32, put_i64
 
 _UINT32_MAX = (1 << 32) - 1
 _CHECKED = layout.ENTRY_SIZE - 4
 _COUNTS = layout.BLOCK_COUNTS - layout.COUNTS  # from where they are in the state of a walk
 
 
-@helper
 def _add(rows, row, total):
     """Take one more batch, or several, which follow those before."""
     if total[layout.BLOCK_BATCHES] == 0:
@@ -39,7 +26,6 @@ def _add(rows, row, total):
     _add_counts(rows, row + _COUNTS, total)
 
 
-@helper
 def _add_counts(rows, row, total):
     if rows[row + layout.TIMED] > 0:
         largest, smallest = rows[row + layout.MAX], rows[row + layout.MIN]
@@ -60,7 +46,6 @@ def _add_counts(rows, row, total):
         total[_COUNTS + counter] += rows[row + counter]
 
 
-@helper
 def _put_entry(total, out, at):
     records, timed = total[_COUNTS + layout.COUNT], total[_COUNTS + layout.TIMED]
     control = total[layout.BLOCK_CONTROL]
@@ -91,11 +76,23 @@ def _put_entry(total, out, at):
         count = total[_COUNTS + layout.LATENCIES + place]
         put_i32(out, at + 96 + 4 * place, min(count, _UINT32_MAX))
     put_i32(out, at + 144, total[layout.BLOCK_IDENTITY])
-    put_i32(out, at + _CHECKED, crc32c(out, at, _CHECKED))
+    put_i32(out, at + _CHECKED, crc32c(out, at, at + _CHECKED))
 
 
-def _fold_batches(rows, total, entries, block_bytes, closing):
-    count = np.int64(0)
+@kernel
+def fold_batches(
+    rows: Int64s, total: Int64s, entries: Room, block_bytes: int, closing: bool
+) -> int:
+    """Write the entries of the blocks that batches complete; how many they are.
+
+    Args:
+        rows: the batches, of `layout.BLOCK_SIZE` numbers each.
+        total: the block that has room left, as numbers; becomes the last one.
+        entries: has room for one of each row, and for one more.
+        block_bytes: a block ends before a batch that would make it larger.
+        closing: the last one is complete as well.
+    """
+    count = 0
     for row in range(0, len(rows) - layout.BLOCK_SIZE + 1, layout.BLOCK_SIZE):
         is_full = total[layout.BLOCK_BYTES] + rows[row + layout.BLOCK_BYTES] > block_bytes
         if is_full and total[layout.BLOCK_BATCHES] != 0:
@@ -106,26 +103,6 @@ def _fold_batches(rows, total, entries, block_bytes, closing):
     if closing and total[layout.BLOCK_BATCHES] != 0:
         _put_entry(total, entries, count * layout.ENTRY_SIZE)
         count += 1
-        total[:] = 0
+        for place in range(layout.BLOCK_SIZE):
+            total[place] = 0
     return count
-
-
-_compiled: Callable[..., int] = compile_kernel(
-    numba.int64(INT64S, INT64S, BYTES_OUT, numba.int64, numba.boolean), _fold_batches
-)
-
-
-def fold_batches(rows: bytearray, total: "array[int]", block_bytes: int, *, closing: bool) -> bytes:
-    """The entries of the blocks that batches complete, added to a sum.
-
-    Args:
-        rows: of `layout.BLOCK_SIZE` numbers each.
-        total: the block that has room left, as numbers; becomes the last one.
-        block_bytes: a block ends before a batch that would make it larger.
-        closing: the last one is complete as well.
-    """
-    room = (len(rows) // (8 * layout.BLOCK_SIZE) + 1) * layout.ENTRY_SIZE
-    entries = bytearray(room)
-    numbers, sums = np.frombuffer(rows, np.int64), np.frombuffer(total, np.int64)
-    count = _compiled(numbers, sums, np.frombuffer(entries, np.uint8), block_bytes, closing)
-    return bytes(memoryview(entries)[: count * layout.ENTRY_SIZE])

@@ -32,7 +32,7 @@ _CACHE_TROUBLE = (RuntimeError, OSError, EOFError, ValueError, pickle.PickleErro
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """A function that kernels call; compiled into each of them."""
+    """A function that kernels call. It is compiled into each of them."""
     return _njit(**_OPTIONS)(function)
 
 
@@ -57,7 +57,7 @@ def _compile(signature: Any, function: Callable[..., Any], *, cache: bool) -> Ca
 
 
 def _directories() -> Iterator[Path]:
-    """Where a cache may be: its files are executed, so only we may write to it."""
+    """Directories for a cache. Its files are executed, so no other user may write there."""
     for place in _places():
         directory = place / f"kernels-{sources_digest()}"
         try:
@@ -93,7 +93,7 @@ def _places() -> Iterator[Path]:
 
 @functools.cache
 def sources_digest() -> str:
-    """Of what the kernels are compiled from."""
+    """The digest of all that the kernels are compiled from."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())

@@ -21,14 +21,14 @@ def crc_tables(polynomial: int) -> npt.NDArray[np.uint32]:
     return np.concatenate(tables).astype(np.uint32)
 
 
-TABLES: Final = crc_tables(0x82F63B78)
-TABLE: Final = TABLES[:256].copy()
-"""The first alone: larger ones would be out of the caches each time."""
+CRC32_TABLES: Final = crc_tables(0xEDB88320)
+CRC32C_TABLES: Final = crc_tables(0x82F63B78)
+_TABLE: Final = CRC32C_TABLES[:256].copy()
 
 
 def crc32c_of_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """The checksum of each row of bytes."""
     crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     for column in rows.T:
-        crc = TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
+        crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
     return ~crc

@@ -1,29 +1,22 @@
-"""The numba kernel that adds a batch's records to a joined batch.
-
-It has no twin: small batches are joined by jobs, which wait for it. It sees hostile bytes: sizes
-are compared with what is left before anything is read or written.
-
-Length, time and offset of a record are written anew; the rest of it is copied, not looked at. DONE,
-FULL where `out` has no room, or MALFORMED where the batch is better passed on as it is: it does not
-hold that many records with the offset deltas 0, 1, 2, ..., or a time is too far from the base. Only
-with DONE the state counts the batch; `out` has no bytes that count beyond.
-"""
-
-from collections.abc import Callable
-
-import numba
-import numpy as np
+"""The text of the kernel that adds a batch's records to a joined batch."""
 
 from horolog.record.kernels import layout
-from horolog.record.kernels.cache import compile_kernel
-from horolog.record.kernels.record_kernels import copy_bytes, put_varint, varint_size
-from horolog.record.kernels.scan_kernels import BYTES_IN, BYTES_OUT, INT64S, read_varint
+from horolog.record.kernels.machine import Bytes, Int64s, Room, byte_at, copy_bytes, kernel
+from horolog.record.kernels.record_kernels import put_varint, read_varint, varint_size
 
 
-def _join(data, state, out):
+@kernel
+def join(data: Bytes, state: Int64s, out: Room) -> int:
+    """Write the records of a batch behind those in `out`, with the deltas that they have there.
+
+    Length, time and offset of a record are written anew; the rest of it is copied, not looked at.
+    DONE, FULL where `out` has no room, or MALFORMED where the batch is better passed on as it is:
+    it does not contain that many records with the offset deltas 0, 1, 2, ..., or a time is too far
+    from the base. Only with DONE the state counts the batch; `out` has no bytes that count beyond.
+    """
     records, shift = state[layout.JOIN_RECORDS], state[layout.JOIN_SHIFT]
     delta, filled = state[layout.JOIN_DELTA], state[layout.JOIN_FILLED]
-    position, end, room = np.int64(0), np.int64(len(data)), np.int64(len(out))
+    position, end, room = 0, len(data), len(out)
     for expected in range(records):
         size, body = read_varint(data, position, end, 5)
         if body < 0 or size < 0 or size > end - body:
@@ -41,7 +34,7 @@ def _join(data, state, out):
         if varint_size(size) + size > room - filled:
             return layout.FULL
         filled = put_varint(out, filled, size)
-        out[filled] = data[body]
+        out[filled] = byte_at(data, body)
         filled = put_varint(out, filled + 1, time)
         filled = put_varint(out, filled, delta)
         copy_bytes(data, cursor, rest, out, filled)
@@ -52,6 +45,3 @@ def _join(data, state, out):
         return layout.MALFORMED
     state[layout.JOIN_DELTA], state[layout.JOIN_FILLED] = delta, filled
     return layout.DONE
-
-
-join: Callable[..., int] = compile_kernel(numba.int64(BYTES_IN, INT64S, BYTES_OUT), _join)

@@ -1,4 +1,4 @@
-"""How kernels and their twins lay out what they share: arrays of 64-bit integers, by position.
+"""How kernels lay out what they are given: arrays of 64-bit integers, by position.
 
 The walk's state, a plan of stretches, gather's state and scatter's state; then the numbers
 that each of them answers with. numba freezes all of these into the code.

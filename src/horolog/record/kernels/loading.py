@@ -1,17 +1,19 @@
 """When kernels are loaded: on request, once, and if wished in the background."""
 
 import atexit
+import functools
 import importlib
 import threading
 from collections.abc import Callable
-from types import ModuleType
-from typing import Final
+from importlib.util import find_spec
+from typing import Any, Final
+
+from horolog.record.kernels.machine import plain
 
 REPLAY_WORTH_KERNELS: Final = 16 << 20
 """Bytes of a coordinator's records: to decode them all takes longer than to load the kernels."""
 
-_WORTH_LOADING_BYTES = 1 << 20  # what twins go through in the time that loading takes
-
+_WORTH_LOADING_BYTES = 1 << 20  # what plain Python goes through in the time that loading takes
 
 _leaving = threading.Event()
 
@@ -53,45 +55,89 @@ def check_loading() -> None:
         raise LoadingStopped
 
 
-class LazyKernels:
-    """A module of kernels that loads in the background."""
+class Kernels:
+    """The kernels of a module of text: plain Python until they are loaded, and without numba."""
 
-    def __init__(self, module_name: str) -> None:
-        self._module_name = module_name
+    def __init__(self, text_name: str) -> None:
+        self.text_name = text_name
         self._loading = threading.Lock()
         self._starting = threading.Lock()  # never held while it loads: an event loop asks for it
         self._thread: threading.Thread | None = None
         self._work_bytes = 0
-        self.module: ModuleType | None = None
-        """None until it is loaded; twins serve meanwhile."""
+        self.is_loaded = False
+        """Whether they are compiled."""
+        self.run: Any = PlainKernels(text_name)
+        """The kernels by name, as they run now. They take buffers of any type."""
 
     def load(self) -> None:
-        """Import the module, compiling what no cache holds; returns when it is ready."""
+        """Compile what no cache contains. Returns when all are ready, and at once without numba."""
         with self._loading:
-            if self.module is None:
-                self.module = importlib.import_module(self._module_name)
+            if self.is_loaded or not is_numba_installed():
+                return
+            from horolog.record.kernels import compiled  # noqa: PLC0415 - a second, in a thread
+
+            self.run = compiled.functions_of(importlib.import_module(self.text_name))
+            self.is_loaded = True
 
     def load_in_background(self) -> threading.Thread:
         """Begin to load, unless that has begun; the thread that does it may be joined."""
         with self._starting:
             if self._thread is None:
-                self._thread = begin_loading(self.load, f"load {self._module_name}")
+                self._thread = begin_loading(self.load, f"load {self.text_name}")
             return self._thread
 
     def note_work(self, size: int) -> None:
-        """Count what twins had to do; begin to load once there has been enough of it.
+        """Count bytes that plain Python went through; begin to load once there have been enough.
 
         Does not wait, also while the kernels are loaded.
         """
+        if self.is_loaded:
+            return
         self._work_bytes += size
         if self._work_bytes >= _WORTH_LOADING_BYTES:
             self.load_in_background()
 
+    def load_for(self, size: int) -> None:
+        """As `note_work`, of bytes to go through; wait for the kernels if they are being loaded."""
+        self.note_work(size)
+        if self._thread is not None:
+            self._thread.join()
 
-SCAN_KERNELS: Final = LazyKernels("horolog.record.kernels.scan_kernels")
-BLOCK_KERNELS: Final = LazyKernels("horolog.record.kernels.block_kernels")
-COLUMN_KERNELS: Final = LazyKernels("horolog.record.kernels.column_kernels")
-MESSAGE_KERNELS: Final = LazyKernels("horolog.record.kernels.message_kernels")
-PLAIN_KERNELS: Final = LazyKernels("horolog.record.kernels.plain_kernels")
-JOIN_KERNELS: Final = LazyKernels("horolog.record.kernels.join_kernels")
-CLEANING_KERNELS: Final = LazyKernels("horolog.record.kernels.cleaning_kernels")
+    @property
+    def is_loading(self) -> bool:
+        """Whether they are being loaded in the background."""
+        return self._thread is not None and self._thread.is_alive()
+
+
+class PlainKernels:
+    """The kernels of a module of text as plain Python, imported when the first is called."""
+
+    def __init__(self, text_name: str) -> None:
+        self._text_name = text_name
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = plain(getattr(importlib.import_module(self._text_name), name))
+        setattr(self, name, function)
+        return function
+
+
+@functools.cache
+def is_numba_installed() -> bool:
+    """Whether kernels can be compiled (`horolog[fast]`)."""
+    return find_spec("numba") is not None
+
+
+SCAN_KERNELS: Final = Kernels("horolog.record.kernels.scan_kernels")
+BLOCK_KERNELS: Final = Kernels("horolog.record.kernels.block_kernels")
+COLUMN_KERNELS: Final = Kernels("horolog.record.kernels.column_kernels")
+MESSAGE_KERNELS: Final = Kernels("horolog.record.kernels.message_kernels")
+PLAIN_KERNELS: Final = Kernels("horolog.record.kernels.plain_kernels")
+JOIN_KERNELS: Final = Kernels("horolog.record.kernels.join_kernels")
+CLEANING_KERNELS: Final = Kernels("horolog.record.kernels.cleaning_kernels")
+
+
+def load_all() -> None:
+    """Load all kernels, so that processes which begin together do not compile the same."""
+    for value in tuple(globals().values()):
+        if isinstance(value, Kernels):
+            value.load()

@@ -1,134 +1,84 @@
-"""What kernels share besides the walk: numbers of fixed size, copies of bytes, zigzag numbers."""
+"""The text that kernels share: zigzag numbers, and the fields of records.
 
-from typing import Any
+Text sees hostile bytes: each read is checked against the end of what it reads from first, sizes are
+compared with what is left and never added up before. Nothing is raised: a position says what is
+wrong.
+"""
 
-import numba
-import numpy as np
-from numba.core import cgutils
-from numba.extending import intrinsic
+from horolog.record.kernels.machine import byte_at, int64
 
-from horolog.record.kernels.cache import helper
-from horolog.record.kernels.crc_rows import TABLE, TABLES
-from horolog.record.kernels.scan_kernels import POSITIVE
+TRUNCATED = -1
+TOO_LONG = -2
 
-_cgutils: Any = cgutils
-_UINT32_MAX = (1 << 32) - 1
-
-
-def _generate_copy(typing_context, source, start, size, target, at):
-    """Copy bytes by memcpy, which for a hundred of them takes a fifth of a loop's time.
-
-    The caller has checked both ends.
-    """
-    signature = numba.void(source, numba.int64, numba.int64, target, numba.int64)
-
-    def generate(context, builder, signature, arguments):
-        source, start, size, target, at = arguments
-        source_type, _, _, target_type, _ = signature.args
-        begin = context.make_array(source_type)(context, builder, source).data
-        goal = context.make_array(target_type)(context, builder, target).data
-        _cgutils.raw_memcpy(builder, builder.gep(goal, [at]), builder.gep(begin, [start]), size, 1)
-        return context.get_dummy_value()
-
-    return signature, generate
+_MASK32 = (1 << 32) - 1
+_POSITIVE = (1 << 63) - 1
 
 
-copy_bytes: Any = intrinsic(_generate_copy)
+def read_varint(data, position, end, longest):
+    """A zigzag number and the position after it; TRUNCATED or TOO_LONG as that position."""
+    if position < end:
+        byte = byte_at(data, position)
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        if position + 1 < end:
+            second = byte_at(data, position + 1)
+            if second < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                return (raw >> 1) ^ -(raw & 1), position + 2
+    return _long_varint(data, position, end, longest)
 
 
-@helper
-def byte_at(data, position):
-    """The byte at a position."""
-    return np.int64(data[np.uint64(position)])
-
-
-@helper
-def i32(data, position):
-    """A signed 32-bit number."""
-    value = (
-        (byte_at(data, position) << 24)
-        | (byte_at(data, position + 1) << 16)
-        | (byte_at(data, position + 2) << 8)
-        | byte_at(data, position + 3)
-    )
-    return value - (np.int64(1) << 32) if value >> 31 else value
-
-
-@helper
-def i64(data, position):
-    """A signed 64-bit number."""
-    return (i32(data, position) << 32) | (i32(data, position + 4) & 0xFFFFFFFF)
-
-
-@helper
-def crc32c(data, start, size):
-    """CRC-32C of some bytes, a tenth as fast as the processor's own."""
-    crc = np.int64(_UINT32_MAX)
-    for position in range(start, start + size):
-        low = (crc ^ byte_at(data, position)) & 0xFF
-        crc = (crc >> 8) ^ np.int64(TABLE[np.uint64(low)])
-    return crc ^ np.int64(_UINT32_MAX)
-
-
-@helper
-def _of_tables(word):
-    """The checksum of eight bytes, the first one lowest."""
-    crc = TABLES[word >> np.uint64(56)]
-    for index in range(7):
-        low = (word >> np.uint64(8 * index)) & np.uint64(0xFF)
-        crc ^= TABLES[np.uint64(256 * (7 - index)) + low]
-    return np.uint64(crc)
-
-
-@helper
-def crc32c_of_many(data, start, size):
-    """As `crc32c`, in a quarter of the time where many follow: 8 KiB of tables are cached."""
-    crc, position = np.uint64(_UINT32_MAX), start
-    while position + 8 <= start + size:
-        word = np.uint64(0)
-        for index in range(8):
-            word |= np.uint64(data[np.uint64(position + index)]) << np.uint64(8 * index)
-        crc = _of_tables(word ^ crc)
-        position += 8
-    while position < start + size:
-        low = (crc ^ np.uint64(data[np.uint64(position)])) & np.uint64(0xFF)
-        crc = (crc >> np.uint64(8)) ^ np.uint64(TABLES[low])
+def _long_varint(data, position, end, longest):
+    raw = 0
+    for index in range(longest):
+        if position >= end:
+            return 0, TRUNCATED
+        byte = byte_at(data, position)
         position += 1
-    return np.int64(crc ^ np.uint64(_UINT32_MAX))
+        raw |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            # Java drops the bits that do not fit.
+            raw = raw & _MASK32 if longest == 5 else int64(raw)
+            return ((raw >> 1) & _POSITIVE) ^ -(raw & 1), position
+    return 0, TOO_LONG
 
 
-@helper
-def put_i32(out, position, value):
-    """Write a 32-bit number."""
-    for index in range(4):
-        out[np.uint64(position + index)] = (value >> (24 - 8 * index)) & 0xFF
+def read_bytes(data, position, end):
+    """Size (negative for null), start and end of length-prefixed bytes; -1 as the end if amiss."""
+    size, start = read_varint(data, position, end, 5)
+    if start < 0 or size > end - start:
+        return size, start, -1
+    return size, start, start + max(size, 0)
 
 
-@helper
-def put_i64(out, position, value):
-    """Write a 64-bit number."""
-    for index in range(8):
-        out[np.uint64(position + index)] = (value >> (56 - 8 * index)) & 0xFF
+def pass_headers(data, position, end, count):
+    """Where `count` headers end; -1 if they are malformed or go beyond `end`."""
+    for _ in range(count):
+        size, _start, position = read_bytes(data, position, end)
+        if position < 0 or size < 0:
+            return -1
+        _size, _start, position = read_bytes(data, position, end)
+        if position < 0:
+            return -1
+    return position
 
 
-@helper
 def varint_size(value):
     """Bytes of a zigzag number."""
-    raw = (value << 1) ^ (value >> 63)
+    raw = int64(value << 1) ^ (value >> 63)
     size = 1
-    while raw & ~np.int64(0x7F) != 0:
-        raw = (raw >> 7) & (POSITIVE >> 6)
+    while raw & ~0x7F != 0:
+        raw = (raw >> 7) & (_POSITIVE >> 6)
         size += 1
     return size
 
 
-@helper
 def put_varint(out, position, value):
     """Write a zigzag number; where it ends. There must be room."""
-    raw = (value << 1) ^ (value >> 63)
-    while raw & ~np.int64(0x7F) != 0:
+    raw = int64(value << 1) ^ (value >> 63)
+    while raw & ~0x7F != 0:
         out[position] = raw & 0x7F | 0x80
-        raw = (raw >> 7) & (POSITIVE >> 6)
+        raw = (raw >> 7) & (_POSITIVE >> 6)
         position += 1
     out[position] = raw
     return position + 1

@@ -1,98 +1,25 @@
-"""The numba kernels of the walk, and the readers that all kernels share.
+"""The text of the walk through the records of a batch, which may come in pieces of any size.
 
-A kernel must equal its plain twin. It sees hostile bytes: every read is checked
-against the end of what it reads from first, sizes are compared with what is left
-and never added up before, and 64-bit sums wrap as Java's do. Nothing is thrown:
-a kernel answers with a number.
-
-Importing this module compiles the kernels, or loads them from a cache, which takes
-from half a second to several: `horolog.record.scan.load_kernels` does it, in the
-background of a broker.
+It contains no record: what has been read of the current one is in the state, an array of 64-bit
+integers. At most the first bytes of one varint are handed back for the next call. `_whole_records`
+is the fast way through records that are whole in the piece. At anything odd it steps back, and
+`_fields` continues field by field and reports what is wrong.
 """
 
-from array import array
-from collections.abc import Callable
-from typing import Final
-
-import numba
-import numpy as np
-
-from horolog.buffers import Buffer
-from horolog.record.kernels import layout, scan_twins
-from horolog.record.kernels.cache import compile_kernel, helper
+from horolog.record.kernels import layout
+from horolog.record.kernels.machine import Bytes, Int64s, int64, kernel
+from horolog.record.kernels.record_kernels import (
+    TOO_LONG,
+    TRUNCATED,
+    pass_headers,
+    read_bytes,
+    read_varint,
+)
 from horolog.record.timestamps import NO_TIMESTAMP
 
-BYTES_IN: Final = numba.types.Array(numba.uint8, 1, "C", readonly=True)
-BYTES_OUT: Final = numba.uint8[::1]
-INT64S: Final = numba.int64[::1]
-
-# numba freezes these into the code.
-POSITIVE = (1 << 63) - 1
-_MASK32 = (1 << 32) - 1
-TRUNCATED = -1
-TOO_LONG = -2
+_POSITIVE = (1 << 63) - 1
 
 
-@helper
-def read_varint(data, position, end, longest):
-    """A zigzag number and the position after it; TRUNCATED or TOO_LONG as that position."""
-    if position < end:
-        byte = _byte(data, position)
-        if byte < 0x80:
-            return (byte >> 1) ^ -(byte & 1), np.int64(position + 1)
-        if position + 1 < end:
-            second = _byte(data, position + 1)
-            if second < 0x80:
-                raw = (byte & 0x7F) | (second << 7)
-                return (raw >> 1) ^ -(raw & 1), np.int64(position + 2)
-    return _long_varint(data, position, end, longest)
-
-
-@helper
-def _byte(data, position):
-    # An unsigned index: signed ones may count from the end, which costs a test.
-    return np.int64(data[np.uint64(position)])
-
-
-@helper
-def _long_varint(data, position, end, longest):
-    raw = np.int64(0)
-    for index in range(longest):
-        if position >= end:
-            return np.int64(0), np.int64(TRUNCATED)
-        byte = _byte(data, position)
-        position += 1
-        raw |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            if longest == 5:
-                raw &= _MASK32
-            return ((raw >> 1) & POSITIVE) ^ -(raw & 1), np.int64(position)
-    return np.int64(0), np.int64(TOO_LONG)
-
-
-@helper
-def read_bytes(data, position, end):
-    """Size (negative for null), start and end of length-prefixed bytes; -1 as the end if amiss."""
-    size, start = read_varint(data, position, end, 5)
-    if start < 0 or size > end - start:
-        return size, start, np.int64(-1)
-    return size, start, start + max(size, np.int64(0))
-
-
-@helper
-def pass_headers(data, position, end, count):
-    """Where `count` headers end; -1 if they are malformed or go beyond `end`."""
-    for _ in range(count):
-        size, _start, position = read_bytes(data, position, end)
-        if position < 0 or size < 0:
-            return np.int64(-1)
-        _size, _start, position = read_bytes(data, position, end)
-        if position < 0:
-            return np.int64(-1)
-    return position
-
-
-@helper
 def _note_fault(state, count, timestamp, keyless, faults):
     """Note the record if it fails a check; whether that was the last there is room for."""
     check = state[layout.CHECK]
@@ -100,8 +27,8 @@ def _note_fault(state, count, timestamp, keyless, faults):
     if not lacks_key:
         if check & layout.CHECK_TIMES == 0 or timestamp == NO_TIMESTAMP:
             return False
-        age = state[layout.NOW] - timestamp
-        if age <= state[layout.BEFORE_MAX] and -age <= state[layout.AFTER_MAX]:
+        age = int64(state[layout.NOW] - timestamp)  # differences wrap at 64 bits, as Java's
+        if age <= state[layout.BEFORE_MAX] and int64(-age) <= state[layout.AFTER_MAX]:
             return False
     at = state[layout.FAULTS] * layout.FAULT_SIZE
     if at + layout.FAULT_SIZE > len(faults):
@@ -113,7 +40,6 @@ def _note_fault(state, count, timestamp, keyless, faults):
     return at + 2 * layout.FAULT_SIZE > len(faults)
 
 
-@helper
 def _finish_record(state, timestamp, delta, times, first, faults):
     count = state[layout.COUNT]
     if count - first < len(times):
@@ -155,33 +81,29 @@ def _finish_record(state, timestamp, delta, times, first, faults):
     return layout.DONE
 
 
-@helper
 def _age(now, timestamp):
     """How old a record is; -1 if it is of the future, however far."""
     if timestamp > now:
-        return np.int64(-1)
-    if now >= 0 and timestamp < now - POSITIVE:
-        return np.int64(POSITIVE)  # or more: the compiler may take differences not to wrap
+        return -1
+    if now >= 0 and timestamp < now - _POSITIVE:
+        return _POSITIVE  # or more: the compiler may take differences not to wrap
     return now - timestamp
 
 
-@helper
 def _latency_class(age):
-    reached = np.int64(0)
+    reached = 0
     for bound in layout.LATENCY_BOUNDS:
         if age >= bound:
             reached += 1
     return reached
 
 
-@helper
 def _is_found(search, target, timestamp):
     if search == layout.AT_OR_AFTER:
         return timestamp >= target and timestamp != NO_TIMESTAMP
     return search == layout.EQUAL and timestamp == target
 
 
-@helper
 def _whole_records(data, position, state, times, first, faults):
     # In locals, not in the state: this is the loop that everything passes through.
     end = len(data)
@@ -197,8 +119,8 @@ def _whole_records(data, position, state, times, first, faults):
     last_time, setbacks = state[layout.LAST_TIME], state[layout.SETBACKS]
     measure, now = state[layout.MEASURE] != 0, state[layout.NOW]
     # Records of one batch are mostly in one class of latency: it is looked for when it changes.
-    latency, in_class = np.int64(0), np.int64(0)
-    youngest, oldest = np.int64(0), np.int64(-1)
+    latency, in_class = 0, 0
+    youngest, oldest = 0, -1
     status = layout.DONE
     while count < last:
         size, body = read_varint(data, position, end, 5)
@@ -208,7 +130,7 @@ def _whole_records(data, position, state, times, first, faults):
         timestamp, cursor = read_varint(data, body + 1, body_end, 10)
         if cursor < 0:
             break
-        timestamp = base if append_time else base + timestamp
+        timestamp = base if append_time else int64(base + timestamp)
         delta, cursor = read_varint(data, cursor, body_end, 5)
         if cursor < 0:
             break
@@ -254,13 +176,13 @@ def _whole_records(data, position, state, times, first, faults):
                 age = _age(now, timestamp)
                 if age < youngest or age > oldest:
                     state[layout.LATENCIES + latency] += in_class
-                    in_class = np.int64(0)
+                    in_class = 0
                     latency = _latency_class(age)
-                    youngest, oldest = np.int64(-1), np.int64(POSITIVE)
+                    youngest, oldest = -1, _POSITIVE
                     if latency > 0:
-                        youngest = np.int64(layout.LATENCY_BOUNDS[latency - 1])
+                        youngest = layout.LATENCY_BOUNDS[latency - 1]
                     if latency < layout.LATENCY_COUNT - 1:
-                        oldest = np.int64(layout.LATENCY_BOUNDS[latency] - 1)
+                        oldest = layout.LATENCY_BOUNDS[latency] - 1
                 in_class += 1
         if search != layout.NO_SEARCH and _is_found(search, target, timestamp):
             state[layout.TIMESTAMP] = timestamp
@@ -277,7 +199,6 @@ def _whole_records(data, position, state, times, first, faults):
     return position, status
 
 
-@helper
 def _take(state, phase, value):
     if phase == layout.AT_RECORD:
         if value < 0:
@@ -287,7 +208,7 @@ def _take(state, phase, value):
         if state[layout.APPEND_TIME]:
             state[layout.TIMESTAMP] = state[layout.BASE]
         else:
-            state[layout.TIMESTAMP] = state[layout.BASE] + value
+            state[layout.TIMESTAMP] = int64(state[layout.BASE] + value)
     elif phase == layout.AT_OFFSET:
         state[layout.DELTA] = value
     elif phase == layout.AT_HEADER_COUNT:
@@ -301,7 +222,7 @@ def _take(state, phase, value):
             return layout.NULL_HEADER_KEY
         if phase == layout.AT_KEY:
             state[layout.KEYLESS] = value < 0
-        state[layout.SKIP] = max(np.int64(0), value)
+        state[layout.SKIP] = max(0, value)
     if phase == layout.AT_HEADER_VALUE:
         state[layout.HEADERS_LEFT] -= 1
         state[layout.PHASE] = layout.AT_HEADER_KEY
@@ -310,7 +231,6 @@ def _take(state, phase, value):
     return layout.DONE
 
 
-@helper
 def _fields(data, position, state, times, first, faults):
     end = len(data)
     while True:
@@ -340,7 +260,7 @@ def _fields(data, position, state, times, first, faults):
             state[layout.LEFT] -= 1
             state[layout.PHASE] = layout.AT_TIMESTAMP
             continue
-        longest = np.int64(10) if phase == layout.AT_TIMESTAMP else np.int64(5)
+        longest = 10 if phase == layout.AT_TIMESTAMP else 5
         within = longest if phase == layout.AT_RECORD else min(longest, state[layout.LEFT])
         limit = min(end, position + within)
         value, after = read_varint(data, position, limit, longest)
@@ -358,9 +278,16 @@ def _fields(data, position, state, times, first, faults):
         position = after
 
 
-def _walk(data, position, state, times, faults):
+@kernel
+def walk(data: Bytes, position: int, state: Int64s, times: Int64s, faults: Int64s) -> int:
+    """Go through one piece of records; DONE, FOUND, ENOUGH, or what is wrong at POSITION.
+
+    Each record that ends in this piece leaves its timestamp in `times`, which has room for all of
+    them or for none. A record that fails CHECK is noted in `faults`, FAULT_SIZE integers each,
+    until these are full.
+    """
     first = state[layout.COUNT]
-    status = np.int64(layout.NEXT_RECORD)
+    status = layout.NEXT_RECORD
     while status == layout.NEXT_RECORD:
         if state[layout.PHASE] == layout.AT_RECORD:
             position, status = _whole_records(data, position, state, times, first, faults)
@@ -369,39 +296,3 @@ def _walk(data, position, state, times, faults):
         position, status = _fields(data, position, state, times, first, faults)
     state[layout.POSITION] = position
     return status
-
-
-_compiled_walk: Callable[..., int] = compile_kernel(
-    numba.int64(BYTES_IN, numba.int64, INT64S, INT64S, INT64S), _walk
-)
-_NOTHING = np.empty(0, np.int64)
-
-
-def walk(
-    data: Buffer,
-    state: "array[int]",
-    times: "array[int] | None" = None,
-    faults: "array[int] | None" = None,
-) -> int:
-    """As `scan_twins.walk`."""
-    if not len(data):
-        return scan_twins.walk(data, state, times, faults)  # numpy makes no array of nothing
-    view = data if type(data) is memoryview else memoryview(data)
-    return _compiled_walk(
-        np.frombuffer(view.toreadonly(), np.uint8),
-        0,
-        np.frombuffer(state, np.int64),
-        _NOTHING if times is None else np.frombuffer(times, np.int64),
-        _NOTHING if faults is None else np.frombuffer(faults, np.int64),
-    )
-
-
-def walk_from(data: bytes, position: int, state: "array[int]") -> int:
-    """As `walk` of what follows a position, with fewer steps on the way."""
-    return _compiled_walk(
-        np.frombuffer(data, np.uint8),
-        position,
-        np.frombuffer(state, np.int64),
-        _NOTHING,
-        _NOTHING,
-    )

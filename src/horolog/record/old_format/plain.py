@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.record.batch import LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchHeader
-from horolog.record.kernels import layout, plain_twins
+from horolog.record.kernels import layout
 from horolog.record.kernels.loading import PLAIN_KERNELS
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
@@ -107,18 +107,8 @@ def list_messages(
     state[layout.LIST_WITH_CRCS] = check_crcs
     room = min(MOST_LISTED, (len(data) - position) // _SMALLEST + 1)
     rows = array("q", bytes(8 * layout.LIST_ROW * room))
-    kernels = PLAIN_KERNELS.module
-    if kernels is None or not len(data):
-        plain_twins.list_messages(memoryview(data), state, rows)
-        PLAIN_KERNELS.note_work(state[layout.LIST_POSITION] - position)
-    else:
-        import numpy as np  # noqa: PLC0415  # the kernels need it, their twins do not
-
-        kernels.list_messages(
-            np.frombuffer(memoryview(data).toreadonly(), np.uint8),
-            np.frombuffer(state, np.int64),
-            np.frombuffer(rows, np.int64),
-        )
+    PLAIN_KERNELS.run.list_messages(data, state, rows)
+    PLAIN_KERNELS.note_work(state[layout.LIST_POSITION] - position)
     end = layout.LIST_ROW * state[layout.LIST_COUNT]
     if not end:
         return None
@@ -150,14 +140,8 @@ def place_messages(
     state[layout.PLACE_OFFSET] = base_offset
     if append_time_ms is not None:
         state[layout.PLACE_STAMPED], state[layout.PLACE_TIME] = 1, append_time_ms
-    kernels = PLAIN_KERNELS.module
-    if kernels is None or not messages:
-        PLAIN_KERNELS.note_work(len(messages))
-        plain_twins.place_messages(memoryview(messages), state)
-        return state[layout.PLACE_OFFSET] - base_offset
-    import numpy as np  # noqa: PLC0415  # the kernels need it, their twins do not
-
-    kernels.place_messages(np.frombuffer(messages, np.uint8), np.frombuffer(state, np.int64))
+    PLAIN_KERNELS.note_work(len(messages))
+    PLAIN_KERNELS.run.place_messages(messages, state)
     return state[layout.PLACE_OFFSET] - base_offset
 
 

@@ -15,7 +15,7 @@ from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.codecs.lz4_frame import with_true_checksum
 from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks
-from horolog.record.kernels import layout, message_twins
+from horolog.record.kernels import layout
 from horolog.record.kernels.loading import MESSAGE_KERNELS
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE
 
@@ -189,28 +189,15 @@ def new_state(header: BatchHeader) -> "array[int]":
 
 
 def to_records(data: memoryview, state: "array[int]", out: memoryview) -> int:
-    """As `message_twins.to_records`, by the kernel once it is loaded."""
-    kernels = MESSAGE_KERNELS.module
-    if kernels is None or not len(data):
-        MESSAGE_KERNELS.note_work(len(data))
-        return message_twins.to_records(data, state, out)
-    return int(kernels.to_records(*_arrays(data, state, out)))
+    """Write records of messages, as `message_kernels` describes it."""
+    MESSAGE_KERNELS.note_work(len(data))
+    return int(MESSAGE_KERNELS.run.to_records(data, state, out))
 
 
 def to_messages(data: memoryview, state: "array[int]", out: memoryview) -> int:
-    """As `message_twins.to_messages`, by the kernel once it is loaded."""
-    kernels = MESSAGE_KERNELS.module
-    if kernels is None or not len(data):
-        MESSAGE_KERNELS.note_work(len(data))
-        return message_twins.to_messages(data, state, out)
-    return int(kernels.to_messages(*_arrays(data, state, out)))
-
-
-def _arrays(data: memoryview, state: "array[int]", out: memoryview) -> tuple[object, ...]:
-    import numpy as np  # noqa: PLC0415 - the kernels need it, their twins do not
-
-    room = np.frombuffer(out, np.uint8) if len(out) else np.empty(0, np.uint8)
-    return np.frombuffer(data.toreadonly(), np.uint8), np.frombuffer(state, np.int64), room
+    """Write messages of records, as `message_kernels` describes it."""
+    MESSAGE_KERNELS.note_work(len(data))
+    return int(MESSAGE_KERNELS.run.to_messages(data, state, out))
 
 
 def _whole(batch: Buffer, header: BatchHeader) -> memoryview:

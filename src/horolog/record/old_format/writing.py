@@ -4,6 +4,8 @@ What is written is what Apache Kafka would: plain messages one after the other, 
 message that holds them, with an offset, a timestamp and a type by the rules of KIP-31 and KIP-32.
 """
 
+import struct
+import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -14,13 +16,15 @@ from horolog.record.batch import BatchHeader
 from horolog.record.codecs.lz4_frame import with_v0_checksum
 from horolog.record.compression import CHUNK_BYTES, Codec, compress_chunks
 from horolog.record.kernels import layout
-from horolog.record.kernels.message_twins import message_bytes
 from horolog.record.old_format import reading
 from horolog.record.old_format.reading import MessageTooLong, new_state, to_messages
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 MAX_SET_BYTES = (1 << 31) - 1 - 64
 INT64_MIN = -(1 << 63)
+_HEAD = struct.Struct(">qiI")  # offset, size, CRC-32
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
 
 
 class WrittenMessages(NamedTuple):
@@ -141,3 +145,23 @@ def _too_long(magic: int, max_bytes: int) -> RequestRefused:
         ErrorCode.message_too_large,
         f"The records are larger than {max_bytes} bytes as messages of format v{magic}",
     )
+
+
+def message_bytes(
+    magic: int,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    timestamp: int = NO_TIMESTAMP,
+    *,
+    codec: int = 0,
+    is_append_time: bool = False,
+) -> bytes:
+    """A message of format v0 or v1, offset and size first. In v0 it has no time."""
+    body = bytearray((magic, codec | (layout.IS_STAMPED if magic and is_append_time else 0)))
+    if magic:
+        body += _I64.pack(timestamp)
+    for field in (key, value):
+        body += _I32.pack(-1) if field is None else _I32.pack(len(field)) + field
+    crc = zlib.crc32(body)
+    return _HEAD.pack(offset, len(body) + 4, crc) + body

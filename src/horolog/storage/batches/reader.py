@@ -505,11 +505,10 @@ class BatchReader:
             raise self.corrupt(position, "the file became shorter while it was read")
         last, next_offset = begin, first.next_offset
         limit = MAX_OFFSET if self._limit is None else self._limit
-        kernels = CLEANING_KERNELS.module
-        if kernels is not None and wants is None and not self.in_any_order:
+        if wants is None and not self.in_any_order:
             least = min(next_offset, MAX_OFFSET)
             state = array("q", (end, last, least, end_offset, min(limit, MAX_OFFSET)))
-            kernels.pass_whole(window, state)
+            CLEANING_KERNELS.run.pass_whole(window, state)
             end, last, next_offset = state[:3]
         while end + SMALLEST_BATCH <= len(window):
             base_offset, length = _OFFSET_AND_LENGTH.unpack_from(window, end)

@@ -1,6 +1,6 @@
 """Assign batches to transactions in the order of offsets, and decide which of them may go.
 
-What a batch does to the transaction of its producer is one function (`cleaning_twins.step`), for
+What a batch does to the transaction of its producer is one function (`cleaning_kernels.step`), for
 batches that come one by one as for many small ones; between them one number is kept for each
 producer with an open transaction.
 """
@@ -14,7 +14,7 @@ from horolog.buffers import Buffer
 from horolog.record import cleaning
 from horolog.record.batch import BatchHeader
 from horolog.record.cleaning import Int64Array, Mask, SmallBatches
-from horolog.record.kernels import cleaning_twins, layout
+from horolog.record.kernels import cleaning_kernels, layout
 from horolog.record.markers import read_marker
 from horolog.storage.index.abort import AbortedTxn
 
@@ -29,7 +29,7 @@ class CleanedTransactions:
         self._aborted = sorted(aborted, key=lambda entry: (entry.first_offset, entry))
         self._first_offsets = np.array([each.first_offset for each in self._aborted], np.int64)
         self._begun = 0  # how many of them have begun
-        self._known: dict[int, int] = {}  # by producer id, as `cleaning_twins.step` has it
+        self._known: dict[int, int] = {}  # by producer id, as `cleaning_kernels.step` has it
         self.kept: list[AbortedTxn] = []
         """The aborted transactions of which a batch has come, up to their markers."""
 
@@ -46,7 +46,7 @@ class CleanedTransactions:
 
     def _meet(self, producer_id: int, kind: int, number: int) -> bool:
         known = self._known.pop(producer_id, 0)
-        known, fate = cleaning_twins.step(known, kind, number)
+        known, fate = cleaning_kernels.step(known, kind, number)
         if known:
             self._known[producer_id] = known
         self._keep(fate)

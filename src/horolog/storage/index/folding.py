@@ -1,8 +1,8 @@
 """Batches that follow one another, as the entries of their blocks.
 
-A batch is a `Block` of one, kept as a row: the bytes of its numbers. So a kernel makes the entries,
-which needs a fraction of the time that Python does, most of it spent on code that requests have
-driven out of the processor's caches. Until it is loaded, `Block` itself does it.
+A batch is a `Block` of one, kept as a row: the bytes of its numbers. So a kernel makes the entries
+in a fraction of the time that Python needs, whose code requests have driven out of the processor's
+caches.
 """
 
 from array import array
@@ -130,27 +130,8 @@ def folded(
         block_bytes: a block ends before a batch that would make it larger.
         closing: no more follow: the last block is complete as well.
     """
-    kernels = BLOCK_KERNELS.module
-    if kernels is None:
-        return folded_in_python(total, rows, block_bytes, closing=closing)
     after = total[:]
-    joined = bytearray().join(rows)
-    return kernels.fold_batches(joined, after, block_bytes, closing=closing), after
-
-
-def folded_in_python(
-    total: "array[int]", rows: Sequence[bytes], block_bytes: int, *, closing: bool
-) -> tuple[bytes, "array[int]"]:
-    """The same without kernels."""
-    entries = bytearray()
-    block = Block.of_numbers(total) if total[layout.BLOCK_BATCHES] else None
-    for row in rows:
-        batch = block_of(row)
-        if block is not None and block.size + batch.size > block_bytes:
-            entries += block.pack()
-            block = None
-        block = batch if block is None else block.followed_by(batch)
-    if closing and block is not None:
-        entries += block.pack()
-        block = None
-    return bytes(entries), NO_BLOCK[:] if block is None else block.numbers()
+    numbers = array("q", b"".join(rows))
+    entries = bytearray((len(rows) + 1) * layout.ENTRY_SIZE)
+    count = BLOCK_KERNELS.run.fold_batches(numbers, after, entries, block_bytes, closing)
+    return bytes(memoryview(entries)[: count * layout.ENTRY_SIZE]), after

@@ -25,6 +25,7 @@ from typing import Final
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, Misconfigured, RequestRefused, StorageFailed
 from horolog.record.batch import BatchHeader
+from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader, TornTail
 from horolog.storage.cleaning.key_map import KeyMap
@@ -237,6 +238,7 @@ class _CompactedPartition:
     def _pass(self, segments: Sequence[SegmentReader], first_dirty: int, end: int) -> Steps[int]:
         """One pass; where the keys had no more room."""
         compaction, done = self._compaction, self.done
+        CLEANING_KERNELS.load_for(sum(segment.size for segment in segments))
         rules = Rules(
             now_ms=compaction.now_ms,
             delete_retention_ms=compaction.delete_retention_ms,
