@@ -4,9 +4,12 @@ The base install has neither pyarrow nor Spark. An import that fails for that is
 the extra to install; `dir()`, and so tab completion, has the names that can be used.
 """
 
+import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any, Final
 
 from horolog.errors import Misconfigured
@@ -47,35 +50,46 @@ def missing_extra(error: ImportError, what: str, extra: str | None = None) -> Mi
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str], extras: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[list[str]], list[str]]]:
+    package: str, modules: Mapping[str, str], extras: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make `__getattr__` and `__dir__` for a package whose names are imported on use.
 
     Args:
         package: its name.
-        homes: the module of each name.
-        extras: the extra that a name needs, of those that need one.
+        modules: the names of each module in the package, separated by spaces. A name may be that
+            of a module in a room of the package.
+        extras: the extra that a module needs, of those that need one.
 
     Returns:
-        A function that gives a name's value, and one that adds to what a package has the names
-        that can be used: one that fails in `getattr` would end a tab completion.
+        A function that gives a name's value, and one that lists the names that can be used: one
+        that fails in `getattr` would end a tab completion.
     """
 
+    @cache
+    def homes() -> dict[str, str]:
+        return {name: module for module, names in modules.items() for name in names.split()}
+
     def value(name: str) -> Any:
-        if name not in homes:
+        if name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home = homes()[name]
         try:
-            return getattr(import_module(homes[name]), name)
+            module = import_module(f"{package}.{home}")
+            if not hasattr(module, name):
+                return import_module(f"{package}.{home}.{name}")
+            return getattr(module, name)
         except ImportError as error:
-            missing = missing_extra(error, f"{package}.{name}", extras.get(name))
+            missing = missing_extra(error, f"{package}.{name}", extras.get(home))
             if missing is None or isinstance(error, MissingExtra):
                 raise
             raise missing from error
 
-    def listed(present: list[str]) -> list[str]:
+    def listed() -> list[str]:
         usable = {extra: all(map(_is_installed, its)) for extra, its in _NEEDED.items()}
-        lazy = [name for name in homes if name not in extras or usable[extras[name]]]
-        return sorted({*present, *lazy})
+        lazy = [
+            name for name, home in homes().items() if home not in extras or usable[extras[home]]
+        ]
+        return sorted({*vars(sys.modules[package]), *lazy})
 
     return value, listed
 

@@ -20,7 +20,7 @@ security      TLS and SASL
 `Producer` and `TransactionalProducer` import pyarrow, when they are first looked up.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horolog.client.client import Client
 from horolog.client.config import Address, ClientConfig
@@ -104,18 +104,8 @@ __all__ = [
     "TransactionalProducer",
 ]
 
-_OF_ARROW = {
-    "Producer": "horolog.client.producer",
-    "TransactionalProducer": "horolog.client.transactional",
-}
-
-
-_value, _listed = lazy_names(__name__, _OF_ARROW, dict.fromkeys(_OF_ARROW, "arrow"))
-
-
-def __getattr__(name: str) -> Any:
-    return _value(name)
-
-
-def __dir__() -> list[str]:
-    return _listed([*globals()])
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {"producer": "Producer", "transactional": "TransactionalProducer"},
+    {"producer": "arrow", "transactional": "arrow"},
+)

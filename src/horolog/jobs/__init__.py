@@ -25,46 +25,36 @@ task of theirs moves whole batches, and a killed job is run again with the same 
 No module of this package has the name of a job: once imported, it would hide the function.
 """
 
-from typing import Any
-
 from horolog.extras import lazy_names
 
 # The function of each job, by the module that has it; a module is imported when it is used.
-_JOBS: dict[str, str] = {
-    "audit": "horolog.jobs.questions.audit",
-    "bootstrap": "horolog.jobs.loading",
-    "convert": "horolog.jobs.files.convert",
-    "index": "horolog.jobs.files.index",
-    "archive": "horolog.jobs.archives.archiving",
-    "latency": "horolog.jobs.questions.latency",
-    "restore": "horolog.jobs.archives.restoring",
-    "failover": "horolog.jobs.failing_over.failover",
-    "reprocess": "horolog.jobs.reprocessing",
-    "mirror": "horolog.jobs.mirroring",
-    "compare": "horolog.jobs.comparing",
-    "replay": "horolog.jobs.replaying",
+_JOBS = {
+    "questions.audit": "audit",
+    "loading": "bootstrap",
+    "files.convert": "convert",
+    "files.index": "index",
+    "archives.archiving": "archive",
+    "questions.latency": "latency",
+    "archives.restoring": "restore",
+    "failing_over.failover": "failover",
+    "reprocessing": "reprocess",
+    "mirroring": "mirror",
+    "comparing": "compare",
+    "replaying": "replay",
 }
 
 # Functions without a command of that name.
-_BESIDE: dict[str, str] = {
-    "archived": "horolog.jobs.archives.view",
-    "follow_audit": "horolog.jobs.questions.following",
-    "check_archive": "horolog.jobs.archives.checking",
-    "merge_archive": "horolog.jobs.archives.merging",
+_BESIDE = {
+    "archives.view": "archived",
+    "questions.following": "follow_audit",
+    "archives.checking": "check_archive",
+    "archives.merging": "merge_archive",
 }
 
-__all__ = list(_JOBS | _BESIDE)
+__all__ = list((_JOBS | _BESIDE).values())
 
 
 # Spark's packages are needed by all but one.
-_value, _listed = lazy_names(
-    __name__, _JOBS | _BESIDE, dict.fromkeys({*_JOBS, *_BESIDE} - {"replay"}, "spark")
+__getattr__, __dir__ = lazy_names(
+    __name__, _JOBS | _BESIDE, dict.fromkeys({*_JOBS, *_BESIDE} - {"replaying"}, "spark")
 )
-
-
-def __getattr__(name: str) -> Any:
-    return _value(name)
-
-
-def __dir__() -> list[str]:
-    return _listed([*globals()])

@@ -26,7 +26,7 @@ Where it is:
 `scan` gives a topic as Arrow; it imports pyarrow, when it is first looked up.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horolog.extras import lazy_names
 
@@ -35,13 +35,4 @@ if TYPE_CHECKING:
 
 __all__ = ["scan"]
 
-
-_value, _listed = lazy_names(__name__, {"scan": "horolog.sources.tables"}, {"scan": "arrow"})
-
-
-def __getattr__(name: str) -> Any:
-    return _value(name)
-
-
-def __dir__() -> list[str]:
-    return _listed([*globals()])
+__getattr__, __dir__ = lazy_names(__name__, {"tables": "scan"}, {"tables": "arrow"})

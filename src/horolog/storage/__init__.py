@@ -44,8 +44,9 @@ unmounted) refuses everything until the broker is restarted.
 stores them, `validation/message_sets.py` makes messages of what is produced.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
     from horolog.storage.batches.slices import Slice
@@ -71,27 +72,19 @@ __all__ = [
     "prepare",
 ]
 
-# Looked up when it is asked for: who needs one module of storage, as Spark's processes do,
-# does not wait for all of them.
-_HOMES = {
-    "Appended": "logs.appendable",
-    "DeletedSegment": "removal.removed_files",
-    "Log": "logs.log",
-    "LogDir": "log_dir.log_dir",
-    "Prepared": "validation.validate",
-    "Recovery": "recovery.segments",
-    "Slice": "batches.slices",
-    "TimestampOffset": "lookup.by_timestamp",
-    "TopicPartition": "names",
-    "prepare": "validation.validate",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+# Imported when they are first used: who needs one module of storage, as Spark's processes do, does
+# not wait for all of them.
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "batches.slices": "Slice",
+        "log_dir.log_dir": "LogDir",
+        "logs.appendable": "Appended",
+        "logs.log": "Log",
+        "lookup.by_timestamp": "TimestampOffset",
+        "names": "TopicPartition",
+        "recovery.segments": "Recovery",
+        "removal.removed_files": "DeletedSegment",
+        "validation.validate": "Prepared prepare",
+    },
+)
