@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import MAGIC, iter_headers, verify_crc
+from horolog.record.batch import MAGIC, verify_crc
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.batch_runs import BatchRunReader, may_be_read_in_runs
 from horolog.record.decoder import Decoder, DecodeStatistics, may_meet
 from horolog.record.row_buffers import RowBuffers
 from horolog.record.row_range import INT64_MAX, INT64_MIN, RowRange
-from horolog.record.transactions import AbortedTransaction, AbortedTransactions
+from horolog.record.transactions import AbortedTransaction, BatchWalk
 
 __all__ = [
     "DEFAULT_COLUMNS",
@@ -99,35 +99,31 @@ def decode(
         last_offset=INT64_MAX if end_offset is None else min(INT64_MAX, end_offset - 1),
     )
     statistics = statistics if statistics is not None else DecodeStatistics()
-    transactions = None if aborted is None else AbortedTransactions(aborted)
     view = memoryview(buffer)
     rows = RowBuffers(schema, max_bytes, row_range)
     decoder = Decoder(view, rows, max_batch_bytes, statistics, as_created=as_created)
     reader = None
     if may_be_read_in_runs(row_range):
         reader = BatchRunReader(view, row_range, as_created=as_created)
-    position, least_offset = 0, 0
+    walk, position = BatchWalk(view, aborted), 0
     try:
         while True:
             if reader is not None:
                 end = yield from decoder.add_runs(position, reader, check_crcs)
                 if end > position:
-                    position, least_offset = end, statistics.next_offset or 0
-                    if transactions is not None:
-                        transactions.reach(least_offset - 1)
-            found = next(iter_headers(view, position, least_offset), None)
-            if found is None:
+                    position = end
+                    walk.skip_to(position, statistics.next_offset or 0)
+            batch = next(walk, None)
+            if batch is None:
                 break
-            _, header = found
+            header = batch.header
             if header.magic != MAGIC:
                 position += yield from decoder.add_messages(position, header, row_range, check_crcs)
-                least_offset = statistics.next_offset or 0
+                walk.skip_to(position, statistics.next_offset or 0)
                 continue
             statistics.batches += 1
-            least_offset = statistics.next_offset = header.next_offset
-            batch = view[position : position + header.size]
-            is_aborted = transactions is not None and transactions.drop(header, batch)
-            is_hidden = is_aborted or not may_meet(header, row_range)
+            statistics.next_offset = header.next_offset
+            is_hidden = batch.is_aborted or not may_meet(header, row_range)
             if check_crcs and not is_hidden:
                 verify_crc(view, position, header)
             is_empty = header.records_count == 0 or (skip_control and header.is_control)

@@ -1,34 +1,35 @@
-"""Which batches of a log belong to aborted transactions (KIP-98)."""
+"""The walk over the batches of a log that knows which belong to aborted transactions (KIP-98)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader, verify_crc
+from horolog.record.batch import BatchHeader, iter_headers, verify_crc
 from horolog.record.markers import read_marker
 
-__all__ = ["AbortedTransaction", "AbortedTransactions"]
+__all__ = ["AbortedTransaction", "AbortedTransactions", "BatchWalk", "WalkedBatch"]
 
 
 class AbortedTransaction(NamedTuple):
-    """What a producer wrote from `first_offset` up to its abort marker, at `last_offset`."""
+    """The batches of a producer from `first_offset` to its abort marker at `last_offset`."""
 
     producer_id: int
     first_offset: int
     last_offset: int | None = None
-    """None in the answer of a broker: where the transaction ends, its marker says."""
+    """None in a broker's answer: the marker ends the transaction."""
 
 
 class AbortedTransactions:
-    """Which batches a read-committed consumer leaves out: asked of each, in offset order."""
+    """Decides which batches a read-committed consumer leaves out; asked in offset order."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._ahead = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._open: dict[int, int | None] = {}  # the last offset, by producer id
 
     def reach(self, offset: int) -> None:
-        """Take what comes next to be after this offset: batches up to it belong to none."""
+        """Continue after this offset: the batches up to it belong to no aborted transaction."""
         while self._ahead and self._ahead[-1].first_offset <= offset:
             begun = self._ahead.pop()
             self._open[begun.producer_id] = begun.last_offset
@@ -66,3 +67,77 @@ class AbortedTransactions:
         if marker is not None and marker.is_abort:
             del self._open[header.producer_id]
         return not header.is_control
+
+
+class WalkedBatch(NamedTuple):
+    """A batch that a walk came to."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+    is_aborted: bool
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether a read-committed consumer gets records of the batch."""
+        return not (self.is_aborted or self.header.is_control or self.header.records_count == 0)
+
+    def verify(self) -> None:
+        """Compare the batch with its checksum.
+
+        Raises:
+            CorruptBatch: it is damaged; the error names its offset.
+        """
+        try:
+            verify_crc(self.data, 0, self.header)
+        except CorruptBatch as error:
+            raise CorruptBatch(
+                f"the batch at offset {self.header.base_offset} is damaged: {error.reason}"
+            ) from error
+
+
+_new_batch = partial(tuple.__new__, WalkedBatch)  # quicker than the constructor
+
+
+class BatchWalk:
+    """Iterator over the whole batches of a buffer with an offset in a range, in offset order.
+
+    Control batches and aborted ones are among them. A batch that the range cuts comes whole.
+
+    Raises:
+        CorruptBatch: the buffer contains something else, or a batch is damaged whose header says
+            that it is aborted, or a marker.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        aborted: Iterable[AbortedTransaction] | None,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        self._view = memoryview(buffer)
+        self._transactions = AbortedTransactions(aborted) if aborted else None
+        self._start, self._end = start, end
+        self._headers = iter_headers(self._view, least_offset=start or 0)
+
+    def __iter__(self) -> Iterator[WalkedBatch]:
+        return self
+
+    def __next__(self) -> WalkedBatch:
+        for position, header in self._headers:
+            if self._end is not None and header.base_offset >= self._end:
+                break
+            data = self._view[position : position + header.size]
+            # Batches before the range count: a marker there ends a transaction.
+            is_aborted = self._transactions is not None and self._transactions.drop(header, data)
+            if self._start is None or header.next_offset > self._start:
+                return _new_batch((position, header, data, is_aborted))
+        raise StopIteration
+
+    def skip_to(self, position: int, offset: int) -> None:
+        """Continue at a later position, whose batch begins at this offset or after it."""
+        self._headers = iter_headers(self._view, position, offset)
+        if self._transactions is not None:
+            self._transactions.reach(offset - 1)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.record.timestamps import AppendTimeStretch
-from horolog.record.transactions import AbortedTransaction
+from horolog.record.transactions import AbortedTransaction, BatchWalk
 
 
 class Batches(NamedTuple):
@@ -21,4 +21,8 @@ class Batches(NamedTuple):
     batches that are stamped with LogAppendTime. Where a follower saw records whose append times are
     unknown, they are when it did (`is_seen`). None where nothing else is known."""
     aborted: Sequence[AbortedTransaction] | None = None
-    """Whose records are left out; None if none are, or theirs are not among them."""
+    """Transactions whose records are left out; None if there are none among the batches."""
+
+    def walk(self) -> BatchWalk:
+        """The batches that have an offset from `start` to before `end`, one by one."""
+        return BatchWalk(self.data, self.aborted, start=self.start, end=self.end)

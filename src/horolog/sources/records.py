@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, Damaged, Misconfigured, StorageFailed
-from horolog.record.batch import BatchHeader, iter_headers, verify_crc
+from horolog.record.batch import BatchHeader
 from horolog.record.builder import Record, read_with_create_times
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import (
@@ -18,7 +18,6 @@ from horolog.record.timestamps import (
     TimeRange,
     TimestampType,
 )
-from horolog.record.transactions import AbortedTransactions
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
 from horolog.sources.broker_log import BrokerLog
@@ -142,35 +141,29 @@ class RecordLog:
                         yield from ((partition, read) for read in records)
 
     def _records(self, batches: Batches, number: int) -> Iterator[tuple[int, list[ReadRecord]]]:
-        is_append, view = self._times.of_append, memoryview(batches.data)
-        drops = AbortedTransactions(batches.aborted or ()).drop
+        is_append, checks = self._times.of_append, self._options.check_crcs
         stretches: Sequence[AppendTimeStretch] = ()
         if batches.append_times:
             stretches = batches.append_times(batches.start, batches.end)
-        starts = [each.offset for each in stretches]
-        for place, header in iter_headers(view):
-            if header.base_offset >= batches.end:
-                return
-            batch = view[place : place + header.size]
-            records = list[ReadRecord]()
-            is_dropped = drops(header, batch)
-            if header.is_control and self._options.check_crcs:
-                verify_crc(view, place, header)
-            if not (is_dropped or header.is_control):
+        starts = [stretch.offset for stretch in stretches]
+        for batch in batches.walk():
+            header, records = batch.header, list[ReadRecord]()
+            if header.is_control and checks:
+                batch.verify()
+            if batch.is_visible:
                 at = bisect_right(starts, max(batches.start, header.base_offset)) - 1
                 appended = stretches[at] if at >= 0 else _UNKNOWN
                 if appended.known_ms is None and header.timestamp_type is LOG_APPEND_TIME:
                     appended = AppendTimeStretch(header.base_offset, header.max_timestamp)
-                if self._may_hold(header, batch, appended.known_ms):
-                    if self._options.check_crcs:
-                        verify_crc(view, place, header)
+                if self._may_hold(header, batch.data, appended.known_ms):
+                    if checks:
+                        batch.verify()
+                    shown = appended if is_append else _UNKNOWN
                     records = [
-                        each
-                        for each in read_batch(
-                            batch, header, number, appended if is_append else _UNKNOWN
-                        )
-                        if batches.start <= each.offset < batches.end
-                        and (is_append or self._times.holds(each.record.timestamp))
+                        read
+                        for read in read_batch(batch.data, header, number, shown)
+                        if batches.start <= read.offset < batches.end
+                        and (is_append or self._times.holds(read.record.timestamp))
                     ]
             yield header.next_offset, records
 

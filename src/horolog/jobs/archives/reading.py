@@ -6,6 +6,7 @@ and leave gaps in the offsets as a compaction does; markers of commits are kept.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from horolog.record.markers import read_marker
 from horolog.record.old_format.sent import RUN_BYTES
 from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import ALL_TIMES, NO_TIMESTAMP, NO_TIMESTAMP_TYPE, TimeRange
-from horolog.record.transactions import AbortedTransactions
+from horolog.record.transactions import BatchWalk
 from horolog.sources.batches import Batches
 from horolog.sources.rows import in_times
 
@@ -141,10 +142,8 @@ class RangeReader:
         count = int(beyond[0]) if len(beyond) else len(headers)
         is_dropped = np.zeros(count, np.bool_)
         if piece.aborted:
-            transactions = AbortedTransactions(piece.aborted)
-            for place, header in enumerate(headers[:count].headers()):
-                at = positions[place]
-                is_dropped[place] = transactions.drop(header, view[at : at + header.size])
+            walk = BatchWalk(view, piece.aborted)
+            is_dropped[:] = [batch.is_aborted for batch in islice(walk, count)]
         is_kept, base_offsets = inside[:count], headers.numbers("base_offset")
         if self._begun is None and is_kept.any():
             first = int(base_offsets[int(np.argmax(is_kept))])

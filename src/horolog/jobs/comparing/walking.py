@@ -6,24 +6,22 @@ are decoded on both sides and compared column by column, as far as both have row
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.client import NoAnswer
-from horolog.errors import CorruptBatch, HorologError, RequestRefused
+from horolog.errors import HorologError, RequestRefused
 from horolog.jobs.counting import count
 from horolog.jobs.mirroring.batches import rows_in
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import source_batches
-from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, iter_headers, verify_crc
-from horolog.record.identity import is_left_out
+from horolog.record.batch import HEADER_SIZE, MAGIC
 from horolog.record.timestamps import TimeRange, TimestampType
-from horolog.record.transactions import AbortedTransactions
+from horolog.record.transactions import WalkedBatch
 from horolog.sources.ahead import ahead
-from horolog.sources.batches import Batches
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition
@@ -133,22 +131,17 @@ class _TargetError(HorologError):
     """The target cannot be read."""
 
 
-class _Batch(NamedTuple):
-    header: BatchHeader
-    data: memoryview
-
-
 class _Cursor:
     """The records of one side, batch by batch, or as rows."""
 
-    def __init__(self, side: Side, unit: ComparedStretch, batches: Iterator[_Batch]) -> None:
+    def __init__(self, side: Side, unit: ComparedStretch, batches: Iterator[WalkedBatch]) -> None:
         self._side = side
         self._columns = (*unit.columns, "offset")
         self._batches = batches
-        self._batch: _Batch | None = None
+        self._batch: WalkedBatch | None = None
         self._rows: pa.Table | None = None
 
-    def batch(self) -> _Batch | None:
+    def batch(self) -> WalkedBatch | None:
         """The next batch, if it is whole within the stretch and not decoded; None otherwise."""
         if self._rows is None and self._batch is None:
             self._batch = next(self._batches, None)
@@ -184,12 +177,12 @@ class _Cursor:
         assert self._rows is not None
         self._rows = self._rows.slice(count) if count < self._rows.num_rows else None
 
-    def _decoded(self, batch: _Batch) -> pa.Table:
+    def _decoded(self, batch: WalkedBatch) -> pa.Table:
         side, columns = self._side, tuple(dict.fromkeys((*self._columns, "timestamp_ms")))
         return rows_in(batch.data, side.times, columns, side.start, side.end)
 
 
-def _batches(side: Side) -> Iterator[_Batch]:
+def _batches(side: Side) -> Iterator[WalkedBatch]:
     """The batches of a side that hold records which a consumer sees.
 
     Raises:
@@ -197,28 +190,13 @@ def _batches(side: Side) -> Iterator[_Batch]:
     """
     with ahead(source_batches(side.stretches, side.start, side.options)) as pieces:
         for piece in pieces:
-            yield from _batches_of(piece, side)
+            for batch in piece.walk():
+                batch.verify()
+                if batch.is_visible:
+                    yield batch
 
 
-def _batches_of(piece: Batches, side: Side) -> Iterator[_Batch]:
-    view, drop = memoryview(piece.data), AbortedTransactions(piece.aborted or ()).drop
-    for position, header in iter_headers(view, least_offset=piece.start):
-        if header.base_offset >= side.end:
-            return
-        batch = view[position : position + header.size]
-        if drop(header, batch) or header.next_offset <= piece.start:
-            continue
-        try:
-            verify_crc(view, position, header)
-        except CorruptBatch as error:
-            raise CorruptBatch(
-                f"the batch at offset {header.base_offset} is damaged: {error.reason}"
-            ) from error
-        if not is_left_out(header):
-            yield _Batch(header, batch)
-
-
-def _of_target(batches: Iterator[_Batch]) -> Iterator[_Batch]:
+def _of_target(batches: Iterator[WalkedBatch]) -> Iterator[WalkedBatch]:
     """The same; what fails is said to be of the target."""
     try:
         yield from batches
@@ -256,7 +234,9 @@ def _compare(unit: ComparedStretch, walked: Walked) -> None:
         two.pass_rows(rows)
 
 
-def _is_same(first: _Batch, second: _Batch, unit: ComparedStretch, expected: "_Expected") -> bool:
+def _is_same(
+    first: WalkedBatch, second: WalkedBatch, unit: ComparedStretch, expected: "_Expected"
+) -> bool:
     """Whether two batches hold the same records, by their bytes; False where that is not known."""
     ours, theirs = first.header, second.header
     if (

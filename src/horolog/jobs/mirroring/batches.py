@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader, iter_headers, parse_header, verify_crc
+from horolog.record.batch import BatchHeader, parse_header, verify_crc
 from horolog.record.column_writer import encode_batches
 from horolog.record.columns import batch_schema, decode
-from horolog.record.identity import is_left_out, needs_writing
+from horolog.record.identity import needs_writing
 from horolog.record.timestamps import NO_TIMESTAMP, TimeRange, TimestampType
-from horolog.record.transactions import AbortedTransactions
+from horolog.record.transactions import WalkedBatch
 from horolog.sources.batches import Batches
 from horolog.sources.rows import in_times
 
@@ -64,18 +64,12 @@ def made_of(batches: Batches, rule: Rule) -> Iterator[Made]:
         CorruptBatch: what follows is no batch, or its checksum is wrong.
         RequestRefused: a batch that is rewritten decompresses to too much.
     """
-    view, drop = memoryview(batches.data), AbortedTransactions(batches.aborted or ()).drop
-    for position, header in iter_headers(view, least_offset=batches.start):
-        if header.base_offset >= batches.end:
-            return
-        batch = view[position : position + header.size]
-        if header.next_offset <= batches.start:
-            drop(header, batch)
-            continue
+    for batch in batches.walk():
+        header = batch.header
         try:
-            verify_crc(view, position, header)
-            is_out = drop(header, batch) or is_left_out(header)
-            made = _nothing_of(header) if is_out else _made(header, batch, rule, batches.start)
+            verify_crc(batch.data, 0, header)
+            is_left_out = not batch.is_visible
+            made = _nothing_of(header) if is_left_out else _made(batch, rule, batches.start)
         except CorruptBatch as error:
             raise CorruptBatch(
                 f"the batch at offset {header.base_offset} of the source is damaged: {error.reason}"
@@ -87,7 +81,8 @@ def _nothing_of(header: BatchHeader) -> Made:
     return Made(header, header, None, 0, ())
 
 
-def _made(header: BatchHeader, batch: memoryview, rule: Rule, start: int) -> Made:
+def _made(walked: WalkedBatch, rule: Rule, start: int) -> Made:
+    header, batch = walked.header, walked.data
     times = _ALL if rule.times.is_everything else _within(header, batch, rule.times)
     if times == _NONE:
         return _nothing_of(header)
