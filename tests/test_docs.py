@@ -18,14 +18,11 @@ NAMED_PATH = re.compile(r"`((?:src|tests|docs|bench|tools)/[\w/.-]+)`")
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 
 
-@pytest.mark.parametrize(("document", "least"), [("conformance.md", 60), ("formats.md", 30)])
-def test_every_row_of_the_conformance_table_has_its_state(document: str, least: int) -> None:
-    text = (ROOT / "docs" / document).read_text()
-    if document == "formats.md":
-        text = text[text.index("## KIP-31") :]
+def test_every_row_of_the_conformance_table_has_its_state() -> None:
+    text = (ROOT / "docs" / "conformance.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
     rows = [row for row in rows if not row.startswith("| section ") and not row.startswith("| # ")]
-    assert len(rows) > least
+    assert len(rows) > 90
     for row in rows:
         status = row.strip("| ").split(" | ")[2]
         assert status.startswith(("built", "setting", "not")), row
