@@ -34,8 +34,8 @@ from bench.harness import ROOT
 from bench.request_cost import Client, served
 
 from horolog.broker.service import Service, new_event_loop
-from horolog.storage.append_times.file import AppendTimeFile
-from horolog.storage.index.block_writer import BlockWriter
+from horolog.storage.companion.append_times import AppendTimeFile
+from horolog.storage.companion.block_writer import BlockWriter
 
 TOPIC = "cost"
 

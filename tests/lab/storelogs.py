@@ -18,8 +18,8 @@ from horolog.record.batch import iter_headers, parse_header, restamp
 from horolog.record.builder import Record, read_records
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage import Appended, Log, LogDir, TopicPartition, prepare
-from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.files import Files
+from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.following import Followed
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.segments.numbered import as_they_are

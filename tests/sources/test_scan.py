@@ -32,7 +32,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import RecordClock
 from horolog.sources import scan
 from horolog.sources.bounds import DataLost
-from horolog.storage.index import block_map, block_writer
+from horolog.storage.companion import block_map, block_writer
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
 

@@ -16,8 +16,8 @@ from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import HorologError
 from horolog.record.markers import TransactionEnd
 from horolog.storage.cleaning.choosing import Cleanable
+from horolog.storage.companion.counts import BlockTotals
 from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.index.counts import BlockTotals
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log

@@ -19,7 +19,7 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
-from horolog.storage.index.counts import NONE
+from horolog.storage.companion.counts import NONE
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition

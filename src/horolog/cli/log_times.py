@@ -9,8 +9,8 @@ from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
 from horolog.cli.topic_times import latency_text
 from horolog.record.time_stats import LATENCY_BOUNDS, TimeStats, latency_class
+from horolog.storage.companion.block_cache import block_cache
 from horolog.storage.files import Files
-from horolog.storage.index.block_cache import block_cache
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.verify import find_target

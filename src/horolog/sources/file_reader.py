@@ -15,7 +15,7 @@ from horolog.sources.plan import SegmentStretch
 from horolog.sources.replaced import present_segments
 from horolog.sources.row_filter import RowFilter
 from horolog.storage.batches.reader import FEWEST_BYTES
-from horolog.storage.index.blocks import Span
+from horolog.storage.companion.blocks import Span
 from horolog.storage.lookup.by_append_time import appended_within, check_unproved
 from horolog.storage.segments.reader import SegmentReader
 

@@ -17,9 +17,9 @@ from horolog.errors import Misconfigured, StorageFailed
 from horolog.sources.object_stores import NO_OPTIONS, StoreOptions
 from horolog.sources.uris import LogPath, alternatives, is_pattern, matches
 from horolog.storage import names
+from horolog.storage.companion.block_cache import BlockCache, block_cache
 from horolog.storage.file_errors import failed_to
 from horolog.storage.files import Files
-from horolog.storage.index.block_cache import BlockCache, block_cache
 from horolog.storage.removal.leftovers import segment_names
 
 _REMOTE_LOOKS = 16

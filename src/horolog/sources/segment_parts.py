@@ -14,8 +14,8 @@ from horolog.sources.replicas import Replica, epoch_spans
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.segments import ListedSegment
 from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
+from horolog.storage.companion.blocks import Span
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.index.blocks import Span
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.names import TopicPartition
 from horolog.storage.segments.reader import SegmentReader

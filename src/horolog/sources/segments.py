@@ -5,10 +5,10 @@ from typing import NamedTuple
 from horolog.sources.file_systems import Root
 from horolog.sources.plan import SegmentStretch
 from horolog.storage import names
+from horolog.storage.companion.block_cache import BlockCache
 from horolog.storage.directory.checkpoints import kafka_uuid, topic_id_in
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.block_cache import BlockCache
 from horolog.storage.removal.leftovers import segments_in
 from horolog.storage.segments.reader import SegmentReader
 

@@ -24,14 +24,15 @@ There is a room for each thing that is done with a log; it imports only from tho
     producers      what each producer wrote last: retries, transactions
     lookup         questions about times, put to the segments of a log
     segments       one segment and its companion files: read, appended to, finished, deleted
-    append_times   when records were appended, and the floor of a partition's append times
-    index          the indexes of a segment, and whether they can be trusted
+    index          Kafka's indexes of a segment, and whether they can be trusted
+    companion      our file beside a segment: append times, seal, block map; how far it is true
     batches        a `.log` walked batch by batch, searched for whole ones, sliced for a response
     directory      what a log directory holds besides logs: lock, identity, small text files
 
 All of them use `files`, through which every log and companion file is opened, read, written and
 synced; only the lock files of a directory are not. Its `SystemCalls` are what a test may make fail
-there. `names` says what files are called. `record_file` is a file of batches that is no segment.
+there. `names` says what files are called. `record_file` is a file of batches that is no segment,
+`entries` a file of entries of one width, which is searched.
 
 **A full disk, and a failed sync.** A write that the disk refuses fails that append alone, with
 KAFKA_STORAGE_ERROR, which clients retry; nothing of it is in the log, and reads continue. Apache

@@ -16,10 +16,10 @@ TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 BATCHES = ".batches"  # ours: what Kafka's snapshot of producers has no place for
-COMPANION = ".companion"  # ours: append times, seal and block map (index/companion.py)
+COMPANION = ".companion"  # ours: append times, seal and block map (companion/file.py)
 APPENDING = ".appending.deleted"
 """Ours: marks a segment that is appended to. A start of Kafka removes it, and is meant to
-(index/marker.py)."""
+(companion/marker.py)."""
 SEGMENT_SUFFIXES = (
     LOG,
     OFFSET_INDEX,

@@ -33,8 +33,8 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.batch import iter_headers
 from horolog.storage import Log, TimestampOffset, TopicPartition
+from horolog.storage.companion.seal import read_seal
 from horolog.storage.files import Files, OpenFile
-from horolog.storage.index.seal import read_seal
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
 TIMES = [NOW + number * 37 % 50 for number in range(40)]

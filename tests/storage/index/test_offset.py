@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from horolog.storage.files import Files
-from horolog.storage.index.offset import OffsetIndex, OffsetPosition
+from horolog.storage.index.sparse import OffsetIndex, OffsetPosition
 
 
 @pytest.fixture

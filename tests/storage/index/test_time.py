@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.files import Files
-from horolog.storage.index.time import TimeEntry, TimeIndex
+from horolog.storage.index.sparse import TimeIndex
 
 
 @pytest.fixture

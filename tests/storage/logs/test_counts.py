@@ -16,7 +16,7 @@ from horolog.record.kernels.loading import BLOCK_KERNELS
 from horolog.record.scan import load_kernels
 from horolog.record.time_stats import LATENCY_BOUNDS
 from horolog.storage import Log
-from horolog.storage.index.counts import NONE, BlockTotals
+from horolog.storage.companion.counts import NONE, BlockTotals
 
 SMALL = TopicConfig(segment_bytes=2_000, **ANY_TIME)
 

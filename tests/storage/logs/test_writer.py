@@ -22,12 +22,12 @@ from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
-from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.producers.states import Producers

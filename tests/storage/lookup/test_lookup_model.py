@@ -41,7 +41,7 @@ from horolog.sources.options import ReadOptions
 from horolog.sources.records import RecordLog
 from horolog.sources.uris import LogPath
 from horolog.storage import Log, LogDir, TopicPartition
-from horolog.storage.index import block_map, block_writer
+from horolog.storage.companion import block_map, block_writer
 
 CLOSE = st.integers(NOW - 20, NOW + 20)
 WILD = st.sampled_from([-1, -1, 0, 1, -5000, -2, -(1 << 63), (1 << 63) - 1, NOW * 1000])

@@ -13,9 +13,9 @@ from storelogs import DAY, EVERY_BATCH, NOW, append, index_entries, new_log, par
 from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, parse_header, restamp
 from horolog.record.scan import scan_batch
+from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.numbered import as_it_is
 from horolog.storage.segments.segment import Segment

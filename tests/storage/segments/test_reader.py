@@ -10,9 +10,8 @@ from storelogs import NOW, append, new_log, partition_dir, reopened
 from companions import lose_seals
 from horolog.config import TopicConfig
 from horolog.record.batch import iter_headers
+from horolog.storage.batches.log_file import SegmentEnd, TimeEntry
 from horolog.storage.files import Files, OpenFile
-from horolog.storage.index.indexes import SegmentEnd
-from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.reader import SegmentReader
 
 CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=0)

@@ -28,7 +28,7 @@ from horolog.storage.batches.reader import ReadAhead
 from horolog.storage.directory.checkpoints import EpochStart, write_epochs, write_offsets
 from horolog.storage.files import Files
 from horolog.storage.index.abort import read_aborted
-from horolog.storage.index.time import TimeIndex
+from horolog.storage.index.sparse import TimeIndex
 from horolog.storage.names import TopicPartition
 from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
 

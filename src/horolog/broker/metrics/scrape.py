@@ -16,7 +16,7 @@ from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.network.request_times import QUANTILES, RequestTimes
 from horolog.record.time_stats import LATENCY_BOUNDS
-from horolog.storage.index.counts import BlockTotals, sum_of
+from horolog.storage.companion.counts import BlockTotals, sum_of
 from horolog.wire.api import ApiKey
 from horolog.wire.questions import FollowedState
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from horolog.errors import HorologError, RecordsRejected
-from horolog.storage.index.counts import NONE, BlockTotals
+from horolog.storage.companion.counts import NONE, BlockTotals
 from horolog.wire.api import ApiKey
 
 

@@ -2,7 +2,6 @@
 
 reader     the only place that walks a `.log`, of all formats
 whole      whole batches after damage
-log_file   the file itself, with what is read of it
-proof      by which rule a file beside a log is believed
+log_file   the file itself, and where it ends
 slices     a part of a file that a response sends
 """

@@ -1,9 +1,32 @@
-"""The `.log` file of a segment under the name that it has at the moment."""
+"""The `.log` file of a segment under the name that it has at the moment, and where it ends."""
+
+from typing import NamedTuple
 
 from horolog.storage import names
 from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files, OpenFile
+
+
+class TimeEntry(NamedTuple):
+    """A timestamp, and the last offset of the batch that first reached it."""
+
+    timestamp: int
+    offset: int
+
+
+class SegmentEnd(NamedTuple):
+    """The end of a segment, as one value: a reader never sees half of an append."""
+
+    size: int
+    """Bytes of whole batches."""
+    next_offset: int
+    """The offset that follows them. Of a segment that was never appended to, its base offset."""
+    last_position: int = 0
+    last_base_offset: int | None = None
+    """Of the batch appended last: what a consumer at the log end asks for next."""
+    largest: TimeEntry | None = None
+    """Largest timestamp of these batches; only known of the segment that is appended to."""
 
 
 class LogFile:

@@ -39,13 +39,13 @@ from horolog.record.cleaning import (
 from horolog.record.kernels import layout
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
-from horolog.storage.append_times.columns import SEEN, UNKNOWN
-from horolog.storage.append_times.file import AppendTimeFile
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
 from horolog.storage.cleaning.rules import Fate, Rules, fate_of
 from horolog.storage.cleaning.transactions import CleanedTransactions
+from horolog.storage.companion.append_times import AppendTimeFile
+from horolog.storage.companion.time_columns import SEEN, UNKNOWN
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is, as_they_are
 from horolog.storage.segments.reader import SegmentReader

@@ -18,9 +18,9 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.directory.checkpoints import EpochStart
-from horolog.storage.index.offset import OffsetIndex
-from horolog.storage.index.time import TimeEntry, TimeIndex
+from horolog.storage.index.sparse import OffsetIndex, TimeIndex
 
 _MAX_RELATIVE = (1 << 31) - 1  # of an offset or a position in an entry
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from horolog.errors import StorageFailed
 from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.indexes import Indexes
-from horolog.storage.index.offset import OffsetPosition
-from horolog.storage.index.time import TimeEntry
+from horolog.storage.index.sparse import OffsetPosition
 
 # A named tuple's own `__new__` takes three times as long.
 _new_time = partial(tuple.__new__, TimeEntry)

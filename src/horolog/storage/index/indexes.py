@@ -1,7 +1,7 @@
 """The offset index and the time index of one segment, and whether they are trusted.
 
 They are trusted when this process wrote them, when they are exactly as their seal says
-(index/seal.py), or when the headers of the whole segment were compared with them (`check`),
+(companion/seal.py), or when the headers of the whole segment were compared with them (`check`),
 which also writes a seal. Whenever an entry is used, trusted or not, the batch that it
 points to is read.
 
@@ -27,14 +27,11 @@ from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batches.proof import LastBatch
+from horolog.storage.batches.log_file import SegmentEnd, TimeEntry
 from horolog.storage.batches.reader import BatchReader
-from horolog.storage.file_errors import FileMissing
-from horolog.storage.index.builder import IndexBuilder, is_later
-from horolog.storage.index.companion import Companion
-from horolog.storage.index.offset import OffsetIndex, OffsetPosition
-from horolog.storage.index.proofs import batch_of_time_entry, points_to_its_batch
-from horolog.storage.index.seal import (
+from horolog.storage.companion.file import Companion
+from horolog.storage.companion.proof import LastBatch
+from horolog.storage.companion.seal import (
     Seal,
     file_crc,
     matches_indexes,
@@ -43,7 +40,10 @@ from horolog.storage.index.seal import (
     seal_of,
     seal_of_log,
 )
-from horolog.storage.index.time import TimeEntry, TimeIndex
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.index.builder import IndexBuilder, is_later
+from horolog.storage.index.proofs import batch_of_time_entry, points_to_its_batch
+from horolog.storage.index.sparse import OffsetIndex, OffsetPosition, TimeIndex
 
 _logger = logging.getLogger(__name__)
 
@@ -54,20 +54,6 @@ _BEHIND_NEXT_BYTES = 8 << 10
 _MOST_HEADERS = 50_000  # read to prove an entry, before a scan by a task is the better way
 ANY_SIZE: Final = 1 << 31
 """Of an index that is only read."""
-
-
-class SegmentEnd(NamedTuple):
-    """One value, so that a reader never sees half of an append."""
-
-    size: int
-    """Bytes of whole batches."""
-    next_offset: int
-    """The offset that follows them. Of a segment that was never appended to, its base offset."""
-    last_position: int = 0
-    last_base_offset: int | None = None
-    """Of the batch appended last: what a consumer at the log end asks for next."""
-    largest: TimeEntry | None = None
-    """Largest timestamp of these batches; only known of the segment that is appended to."""
 
 
 class Trust(NamedTuple):

@@ -7,10 +7,9 @@ from itertools import islice
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, SMALLEST_BATCH, BatchHeader, parse_header
-from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.log_file import LogFile, TimeEntry
 from horolog.storage.batches.reader import BatchReader
-from horolog.storage.index.offset import OffsetPosition
-from horolog.storage.index.time import TimeEntry
+from horolog.storage.index.sparse import OffsetPosition
 
 _BATCHES_OF_AN_APPEND = 1_000  # that one entry of a follower's index may be about
 

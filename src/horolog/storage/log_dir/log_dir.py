@@ -22,7 +22,6 @@ from typing import NamedTuple, TypeVar
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage import names
-from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.directory.checkpoints import MetaProperties, read_topic_id, write_topic_id
 from horolog.storage.directory.clean_shutdown import CleanShutdownMarker
 from horolog.storage.directory.contents import Contents, clear_the_way, contents_of
@@ -31,6 +30,7 @@ from horolog.storage.directory.lock import DirectoryLock, lock_log_dir, still_lo
 from horolog.storage.directory.syncing import sync_all
 from horolog.storage.files import Files
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
+from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import LogParts

@@ -18,8 +18,8 @@ from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.markers import Marker, TransactionEnd, stamped_marker
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+from horolog.storage.companion.counts import BlockTotals
 from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.index.counts import BlockTotals
 from horolog.storage.logs.flusher import Flusher
 from horolog.storage.logs.readable import LogParts, ReadableLog
 from horolog.storage.logs.writer import LogWriter

@@ -15,11 +15,11 @@ from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
-from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.slices import Slice
 from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.view import LogView, segments_from
 from horolog.storage.lookup.by_append_time import AppendedAt

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from horolog.storage import names
+from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.logs.appendable import AppendableLog
 from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.writer import active_segment, new_segment

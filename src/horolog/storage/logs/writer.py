@@ -21,10 +21,10 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE
 from horolog.record.markers import Marker
 from horolog.record.stamped import stamped_head, stamped_sums
-from horolog.storage.append_times.floor import AppendTimes
+from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.index.indexes import SegmentEnd
+from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.names import MAX_RELATIVE_OFFSET
 from horolog.storage.producers.states import Producers

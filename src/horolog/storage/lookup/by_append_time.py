@@ -1,7 +1,7 @@
 """When records were appended, and which was the first at or after a moment.
 
-Append times come from the companion file of each segment (append_times/file.py). Where that knows
-nothing (another broker has appended), a batch stamped with LogAppendTime says its own; the
+Append times come from the companion file of each segment (companion/append_times.py). Where that
+knows nothing (another broker has appended), a batch stamped with LogAppendTime says its own; the
 append time of any other record is unknown there.
 """
 

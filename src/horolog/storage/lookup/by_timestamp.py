@@ -8,7 +8,7 @@ before the log start.
 Largest times of the segments are in no order. Of those that are finished the largest of
 all up to each one is kept, so that the first segment to look into is found by halving.
 
-Targets below zero (KIP-228) are looked for in the blocks that may hold them (index/block_map.py),
+Targets below zero (KIP-228) are searched in the blocks that may contain them (companion/blocks.py),
 since neither Kafka's time index nor a largest timestamp that Kafka wrote says anything about
 times before 1970.
 """
@@ -27,9 +27,9 @@ from horolog.record.compression import Codec
 from horolog.record.scan import scan_batch
 from horolog.record.search import RecordSearch, find_at_or_after, find_equal
 from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
+from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.reader import SegmentReader
 
 _INT64_MAX = (1 << 63) - 1

@@ -14,8 +14,8 @@ from horolog.record.batch import BatchHeader
 from horolog.record.scan import scan_batch
 from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 from horolog.storage.batches.reader import MAX_HELD_BYTES
+from horolog.storage.companion.blocks import ENTRY_SIZE, Block, unpack
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.index.blocks import ENTRY_SIZE, Block, unpack
 from horolog.storage.lookup.by_append_time import with_ends
 from horolog.storage.lookup.time_ranges import MAPPED_AT_ONCE
 from horolog.storage.segments.reader import SegmentReader

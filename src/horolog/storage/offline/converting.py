@@ -29,9 +29,9 @@ from horolog.record.old_format.sent import RUN_BYTES
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
+from horolog.storage.companion.seal import read_seal
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
-from horolog.storage.index.seal import read_seal
 from horolog.storage.logs.replacing import make_alike, mark_cleaned, replace_segments
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, current_bases, tidy

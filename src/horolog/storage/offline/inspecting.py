@@ -25,9 +25,9 @@ from horolog.record.old_format.reading import true_header
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage import names
-from horolog.storage.append_times.kept_times import kept_times_of
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches
+from horolog.storage.companion.kept_times import kept_times_of
 from horolog.storage.directory.checkpoints import (
     EpochStart,
     read_epochs,

@@ -2,7 +2,7 @@
 
 For commands that answer from files. A broker may be appending meanwhile: what it appends after
 this was opened is not seen, and a segment that it deletes is missing when it is read. Nothing
-is written in the directory; block maps that it lacks go to the user's cache (index/block_cache.py).
+is written in the directory; block maps that it lacks go to the user's cache.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from horolog.errors import CorruptFile
 from horolog.storage import names
+from horolog.storage.batches.log_file import SegmentEnd
+from horolog.storage.companion.block_map import Cache
 from horolog.storage.directory.checkpoint_ids import LogStarts
 from horolog.storage.directory.checkpoints import (
     AppendTimeReset,
@@ -21,8 +23,6 @@ from horolog.storage.directory.checkpoints import (
 from horolog.storage.directory.contents import files_of
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.block_map import Cache
-from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.names import TopicPartition
 from horolog.storage.removal.leftovers import current_bases, segment_names, segments_in, stable_look
 from horolog.storage.segments.reader import SegmentReader

@@ -21,13 +21,13 @@ from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile, StorageFailed
 from horolog.storage import names
-from horolog.storage.batches.proof import LastBatch
+from horolog.storage.companion.proof import LastBatch
+from horolog.storage.companion.seal import packed_seal, read_seal, seal_of
 from horolog.storage.directory.checkpoints import read_append_time
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
 from horolog.storage.index.abort import write_aborted
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.seal import packed_seal, read_seal, seal_of
 from horolog.storage.producers.replay import find_aborted
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from horolog.config import TopicConfig
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
-from horolog.storage.index.indexes import SegmentEnd
-from horolog.storage.index.time import TimeEntry
+from horolog.storage.batches.log_file import SegmentEnd, TimeEntry
 from horolog.storage.logs.writer import LogWriter
 from horolog.storage.removal.retention import (
     Candidate,

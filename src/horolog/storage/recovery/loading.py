@@ -14,7 +14,6 @@ from uuid import UUID
 
 from horolog.errors import CorruptFile
 from horolog.storage import names
-from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.checkpoints import (
     MAX_EPOCH,
@@ -23,6 +22,7 @@ from horolog.storage.directory.checkpoints import (
     write_topic_id,
 )
 from horolog.storage.files import Files
+from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs, disagreement, epochs_of
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import LogParts

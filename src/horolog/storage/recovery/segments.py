@@ -15,16 +15,16 @@ from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.record.old_format.plain import PlainMessages
 from horolog.storage import names
-from horolog.storage.append_times.floor import AppendTimes
+from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.batches.whole import is_torn_tail
+from horolog.storage.companion.seal import matches_aborted, read_seal
 from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.indexes import SegmentEnd
-from horolog.storage.index.seal import matches_aborted, read_seal
+from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.replay import aborted_by_segment, rebuild_aborted
 from horolog.storage.removal import leftovers

@@ -12,7 +12,7 @@
     converting/           of a conversion that had not ended: removed
     cleaning/             of a compaction that had not ended: removed
 
-`<base>.appending.deleted` next to its log stays: it is no leftover (append_times/marker.py). In an
+`<base>.appending.deleted` next to its log stays: it is no leftover (companion/marker.py). In an
 adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no harm, and a
 backup must stay as it is.
 """

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.markers import read_marker
+from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.index.time import TimeEntry
 from horolog.storage.lookup.by_append_time import last_append_time
 from horolog.storage.lookup.by_timestamp import find_by_timestamp
 from horolog.storage.removal.retention import (

@@ -15,15 +15,15 @@ from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.append_times.file import AppendTimeEntry
-from horolog.storage.batches.proof import identity_of
+from horolog.storage.batches.log_file import SegmentEnd
+from horolog.storage.companion.append_times import AppendTimeEntry
+from horolog.storage.companion.block_writer import BlockWriter
+from horolog.storage.companion.counts import NONE, BlockTotals
+from horolog.storage.companion.folding import counted_row, row_of
+from horolog.storage.companion.proof import identity_of
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.index.block_writer import BlockWriter
-from horolog.storage.index.counts import NONE, BlockTotals
-from horolog.storage.index.folding import counted_row, row_of
 from horolog.storage.index.growing import IndexWriter
-from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.segments.numbered import Numbered
 from horolog.storage.segments.segment import Segment
 

@@ -1,12 +1,11 @@
 """One segment, read: its `.log` and its companion files.
 
     <base>.log         batches of any format, one after the other (batches/reader.py)
-    <base>.index       where offsets are in it (index/offset.py)
-    <base>.timeindex   from where to look for a moment (index/time.py)
+    <base>.index       where offsets are in it (index/sparse.py)
+    <base>.timeindex   from where to look for a moment (index/sparse.py)
     <base>.txnindex    its aborted transactions, if there are any (index/abort.py)
-    <base>.companion   ours: when its records were appended (append_times/file.py), what the indexes
-                       must look like (index/seal.py), and which stretches of the log may hold a
-                       time (index/block_map.py)
+    <base>.companion   ours: append times of its records, a seal that says what the indexes must
+                       look like, and a map of blocks that may hold a time (`storage/companion`)
 
 The broker, recovery, tools and Spark's file source read segments here. Nothing of a topic's
 settings is needed: whether indexes are checked and repaired, or used as far as their batches
@@ -26,20 +25,19 @@ from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.time_stats import TimeStats
 from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
 from horolog.storage import names
-from horolog.storage.append_times.file import AppendTimeFile
-from horolog.storage.append_times.proof import Proof
-from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.log_file import LogFile, SegmentEnd, TimeEntry
 from horolog.storage.batches.reader import FEWEST_BYTES, HEADERS, BatchReader, ReadAhead, TornTail
 from horolog.storage.batches.slices import Slice
 from horolog.storage.batches.whole import whole_batches
+from horolog.storage.companion.append_times import AppendTimeFile
+from horolog.storage.companion.block_map import BlockMap, Cache, fitting
+from horolog.storage.companion.blocks import Span
+from horolog.storage.companion.file import Companion
+from horolog.storage.companion.proof import Proof
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
-from horolog.storage.index.block_map import BlockMap, Cache, fitting
-from horolog.storage.index.blocks import Span
-from horolog.storage.index.companion import Companion
-from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, SegmentEnd, Trust
-from horolog.storage.index.time import TimeEntry
+from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
 
 _logger = logging.getLogger(__name__)
 

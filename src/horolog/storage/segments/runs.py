@@ -10,8 +10,8 @@ from horolog.buffers import Buffer
 from horolog.record.batch import parse_header
 from horolog.record.kernels.crc_rows import crc32c_of_rows
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.storage.append_times.columns import ChangedTimes, Int64Array
-from horolog.storage.batches.proof import IDENTITY_SIZE
+from horolog.storage.companion.proof import IDENTITY_SIZE
+from horolog.storage.companion.time_columns import ChangedTimes, Int64Array
 from horolog.storage.segments.numbered import Numbered, as_it_is
 
 _LEAST: Final = -(1 << 63)

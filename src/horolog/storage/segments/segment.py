@@ -11,11 +11,12 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import verify_crc
 from horolog.storage import names
+from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, AbortedTxn, append_aborted, write_aborted
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.indexes import SegmentEnd, Trust
+from horolog.storage.index.indexes import Trust
 from horolog.storage.segments.reader import SegmentReader
 
 

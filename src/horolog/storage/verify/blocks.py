@@ -6,11 +6,11 @@ from horolog.errors import StorageFailed
 from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME, TimeStats
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
+from horolog.storage.companion.blocks import ENTRY_SIZE, Block, sound, unpack
+from horolog.storage.companion.file import Companion
+from horolog.storage.companion.folding import NO_BLOCK, folded, place_of
+from horolog.storage.companion.marker import AppendingMarker
 from horolog.storage.files import Files
-from horolog.storage.index.blocks import ENTRY_SIZE, Block, sound, unpack
-from horolog.storage.index.companion import Companion
-from horolog.storage.index.folding import NO_BLOCK, folded, place_of
-from horolog.storage.index.marker import AppendingMarker
 from horolog.storage.verify.entries import reindex
 from horolog.storage.verify.findings import Finding, fault, note
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from horolog.record.batch import BatchHeader
 from horolog.record.markers import Marker
 from horolog.storage import names
+from horolog.storage.companion.seal import file_crc, matches_aborted, parsed_seal
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, can_be
-from horolog.storage.index.seal import file_crc, matches_aborted, parsed_seal
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.entries import IndexFile, reindex
 from horolog.storage.verify.findings import Finding, SegmentFacts, fault, note

@@ -13,8 +13,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.offset import OffsetIndex
-from horolog.storage.index.time import TimeIndex
+from horolog.storage.index.sparse import OffsetIndex, TimeIndex
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.findings import Finding, fault
 

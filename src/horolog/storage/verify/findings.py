@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from horolog.storage.index.time import TimeEntry
+from horolog.storage.batches.log_file import TimeEntry
 
 
 class Severity(StrEnum):

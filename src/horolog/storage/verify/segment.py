@@ -19,14 +19,14 @@ from horolog.record.scan import RecordFacts, scan_batch
 from horolog.record.time_stats import UNREADABLE
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names
+from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
+from horolog.storage.companion.block_map import row_with
+from horolog.storage.companion.block_messages import rows_of
+from horolog.storage.companion.folding import block_of
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.block_map import row_with
-from horolog.storage.index.block_messages import rows_of
 from horolog.storage.index.builder import is_later
-from horolog.storage.index.folding import block_of
-from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.blocks import BlockEntries
 from horolog.storage.verify.companions import AbortedEntries, check_append_times, check_seal

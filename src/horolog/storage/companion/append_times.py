@@ -1,0 +1,685 @@
+"""When each record of a segment was appended, by its companion (file.py).
+
+Two clocks: the records of a CreateTime topic carry their producers' times, the companion the
+broker's. An entry is written whenever the millisecond changes, before the batch that it is
+about, so that a kill leaves at most an entry too many. It holds for its batch and all that follow
+until the next entry. Append times never go back, so that times and offsets are both sorted.
+
+The format is in time_entries.py. What is true of the log is proved when the file is opened
+(proof.py), and while it is appended to a marker is next to it (marker.py).
+
+Invariant: what is answered is proved. What is not covered has no append time, except in batches
+stamped with LogAppendTime. Where a log is appended to after such records, an entry marks them as
+unknown.
+"""
+
+import logging
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptIndex
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage import names
+from horolog.storage.companion.file import (
+    MOST_MS,
+    TIMES_AT,
+    Companion,
+    Covered,
+    packed_head,
+)
+from horolog.storage.companion.marker import AppendingMarker
+from horolog.storage.companion.proof import (
+    NOTHING,
+    Proof,
+    ProvingSegment,
+    batch_at,
+    identity_of,
+    is_covered,
+    prove_times,
+)
+from horolog.storage.companion.time_entries import (
+    BEFORE_ALL,
+    CHECK_BITS,
+    ENTRY,
+    LOST,
+    earliest_for,
+    entry_of,
+    first_damaged,
+    follows,
+    is_intact,
+    is_seen,
+    kinds_of,
+    middle_for,
+    packed_entry,
+    without_damaged,
+)
+from horolog.storage.entries import Entries
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
+
+if TYPE_CHECKING:
+    from horolog.storage.companion.time_columns import ChangedTimes, TimeColumns
+
+_logger = logging.getLogger(__name__)
+
+_MAX_BYTES = 1 << 62
+_NONE_SAID: Final = -1 << 63  # no append time: the next batch gets an entry
+_MANY = 1 << 16  # entries read at once
+
+
+class FirstAppended(NamedTuple):
+    """The first record that was appended at or after a time."""
+
+    offset: int
+    ms: int | None
+    """None where append times are unknown and this is the first record that may be the one."""
+
+
+class AppendTimeEntry(NamedTuple):
+    """That a record was appended at another time than the one before."""
+
+    offset: int
+    """Of its batch's first record, or after it."""
+    ms: int | None
+    """None where append times are unknown from here on."""
+    batch: Buffer
+    """The first bytes of its batch, `IDENTITY_SIZE` or more."""
+    is_seen: bool = False
+    """`ms` is when a follower saw it."""
+
+
+class _Entries(Entries):
+    """As another process may cut them while they are read."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: int) -> tuple[int, ...]:
+        try:
+            return super().__getitem__(index)
+        except CorruptIndex:
+            return LOST
+
+
+class AppendTimeFile:
+    """The append times of one segment: written by the one thread that appends, read by any."""
+
+    __slots__ = (
+        "_companion",
+        "_entries",
+        "_files",
+        "_first_ms",
+        "_is_damaged",
+        "_marker",
+        "_middle_ms",
+        "_proof",
+        "_proves_all",
+        "_segment",
+        "_stored",
+        "checked_to",
+        "is_growing",
+        "last_is_seen",
+        "last_ms",
+    )
+
+    def __init__(self, files: Files, companion: Companion, segment: ProvingSegment) -> None:
+        """Of a segment.
+
+        Args:
+            files: the way to the disk.
+            companion: has the entries.
+            segment: whose batches prove them.
+        """
+        self._files = files
+        self._companion = companion
+        self._marker = AppendingMarker(files, companion.path.removesuffix(names.COMPANION))
+        self._segment: ProvingSegment = weakref.proxy(segment)  # it holds this
+        end = companion.times_end
+        self._entries = _Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)
+        self._middle_ms = 0  # of the times that fit; known once there is a proof
+        self._proof: Proof | None = None  # None: not asked for yet, or the file is growing
+        self._stored = 0  # entries, of which `_proof` says how many count
+        self._proves_all = False  # these, and what the header says
+        self.checked_to = 0
+        """Before this offset no damage of the log is why an entry does not count."""
+        self.is_growing = False
+        """It is made ready for appends: every entry is of a batch in the log."""
+        self._is_damaged = False  # and that was said
+        self.last_ms: int | None = None
+        """Of the last entry, while the segment is appended to; None where that says unknown."""
+        self.last_is_seen = False
+        """Whether that is when a follower saw its batch."""
+        self._first_ms: int | None = None  # as `first_ms`, once it is known
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._entries.path
+
+    def rename(self, path: str) -> None:
+        """The file has another name now, because the segment is deleted."""
+        self._entries.path = self._companion.path = path
+
+    def will_rename(self, path: str) -> None:
+        """The file is about to get another name."""
+        self._entries.deleted_path = self._companion.deleted_path = path
+
+    # Reading.
+
+    def stretches(
+        self, from_offset: int, to_offset: int, *, seen: bool = False
+    ) -> list[AppendTimeStretch]:
+        """When the records of these offsets were appended, in order; the first one begins there.
+
+        Args:
+            from_offset: of the first record.
+            to_offset: after the last; at most the segment's end, as the caller took it before.
+            seen: give also when a follower saw those whose append times are not known.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        count, end = self.proof()
+        known_to = min(to_offset, end)
+        if not count or from_offset >= known_to:
+            return [AppendTimeStretch(from_offset, None)]
+        first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
+        last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
+        found = [] if first >= 0 else [AppendTimeStretch(from_offset, None)]
+        before: tuple[int, ...] = BEFORE_ALL
+        # One more: where that is damaged, it may be of a record in front of the end.
+        entries = self._entries.read_between(max(0, first), min(last + 1, count))
+        for number, entry in enumerate(ENTRY.iter_unpack(entries), max(0, first)):
+            time, place = entry
+            if not is_intact(entry) or not follows(before, entry):
+                self._say_damaged()  # and where the stretch before it ends is unknown
+                found[-1:] = [AppendTimeStretch(found[-1].offset if found else from_offset, None)]
+                continue
+            if number == last:
+                break
+            before = entry
+            offset = max(from_offset, self._segment.base_offset + (place >> 1))
+            stretch = AppendTimeStretch(offset, self._ms_if_known(time, place))
+            if seen and is_seen(time) and not place & 1:
+                stretch = AppendTimeStretch(offset, self._ms_of(time), is_seen=True)
+            if not found or stretch[1:] != found[-1][1:]:
+                found.append(stretch)
+        if known_to < to_offset:
+            found.append(AppendTimeStretch(known_to, None))
+        return found
+
+    def columns(self, from_offset: int, to_offset: int) -> "TimeColumns":
+        """As `stretches` of known and seen ones, far faster where these are many.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        from horolog.storage.companion.time_columns import (  # noqa: PLC0415 - numpy, if needed
+            columns_of,
+            unpacked,
+        )
+
+        count, end = self.proof()
+        if from_offset < to_offset <= end:
+            first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
+            last = min(self._entries.search(1, self._last_at(to_offset - 1)), count)
+            if 0 <= first < last:
+                # One more: where that is damaged, it may be of a record in front of the end.
+                data = self._entries.read_between(first, min(last + 1, count))
+                found = unpacked(data, self._segment.base_offset, self._middle_ms)
+                if found is not None and len(found.ms) >= last - first:  # else it was cut
+                    return found.first(last - first)
+        return columns_of(self.stretches(from_offset, to_offset, seen=True))
+
+    def at(self, offset: int) -> int | None:
+        """When a record of this segment was appended; None if that is unknown.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self.stretches(offset, offset + 1)[0].ms
+
+    def at_or_seen(self, offset: int) -> AppendTimeStretch:
+        """The same, or else when a follower saw it.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self.stretches(offset, offset + 1, seen=True)[0]
+
+    def first_from(self, ms: int, from_offset: int, to_offset: int) -> FirstAppended | None:
+        """The first record of these offsets that was appended at or after `ms`; None if none was.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        count, end = self.proof()
+        found = None
+        if count:
+            entries = self._entries
+            holding = min(entries.search(1, self._last_at(from_offset)), count) - 1
+            after = min(entries.search(0, ((ms - self._middle_ms) << CHECK_BITS) - 1), count)
+            # Records whose time is unknown come before the first that is known to be late enough.
+            index = self._after_known(max(holding, 0), after)
+            around = range(max(0, min(holding, index) - 1), min(count, max(after, index) + 1))
+            near = (index, index - 1, after, after - 1, holding)
+            if not all(is_intact(entries[each]) for each in set(near) if each in around):
+                self._say_damaged()
+                return FirstAppended(from_offset, None)
+            if index < count:
+                time, place = entries[index]
+                offset = self._segment.base_offset + (place >> 1)
+                found = FirstAppended(max(offset, from_offset), self._ms_if_known(time, place))
+        if (found is None or found.offset >= end) and end < to_offset:
+            found = FirstAppended(max(end, from_offset), None)
+        return found if found is not None and found.offset < to_offset else None
+
+    def unproved(self, to_offset: int) -> tuple[int, int] | None:
+        """The offsets whose batches fail to prove append times up to an offset; None if none does.
+
+        Where an entry or the header does not count, a batch behind `to_offset` may be why.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        count, end = self.proof()
+        if self.is_growing or not self._stored or to_offset <= self.checked_to:
+            return None
+        if self._proves_all and to_offset <= end:
+            return None
+        last = self._segment.base_offset
+        if count:
+            last += self._entries[count - 1][1] >> 1
+        return max(last, self.checked_to), to_offset if self._proves_all else names.MAX_OFFSET
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The last append time, known or seen: none that follows is earlier; None without any.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        count = self.proof().entries
+        found = [self._ms_at(index) for index in range(max(0, count - 2), count)]
+        return next((ms for ms in reversed(found) if ms is not None), None)
+
+    @property
+    def earliest_ms(self) -> int | None:
+        """The first append time, if it is known.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self._known_ms(0) if self.proof().entries else None
+
+    @property
+    def first_ms(self) -> int | None:
+        """The first append time that is known; None if there is none.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._first_ms is None:
+            count = self.proof().entries
+            for first in range(0, count, _MANY):
+                some = self._entries.read_between(first, min(first + _MANY, count))
+                if (known := kinds_of(some).find(0)) >= 0:
+                    self._first_ms = self._known_ms(first + known)
+                    break
+        return self._first_ms
+
+    @property
+    def first_seen_ms(self) -> int | None:
+        """The same, where the time at which a follower saw records is taken for one.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        entries = [self._entries[index] for index in range(min(2, self.proof().entries))]
+        known = (entry[0] for entry in entries if not entry[1] & 1 and is_intact(entry))
+        return next((self._ms_of(time) for time in known), None)
+
+    def seen_span(self) -> tuple[int, int] | None:
+        """When a follower saw the first and the last record of those whose append times it lacks.
+
+        Reads all entries. None if there is no such record.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        found: list[int] = []
+        count = self.proof().entries
+        for start in range(0, count, _MANY):
+            kinds = kinds_of(self._entries.read_between(start, min(start + _MANY, count)))
+            places = kinds.find(1), kinds.rfind(1)
+            times = [self._ms_at(start + at) for at in places if at >= 0]
+            found += [ms for ms in times if ms is not None]
+        return (found[0], found[-1]) if found else None
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there are entries at all; of a batch in the log or not."""
+        return len(self._entries) > 0
+
+    def damage(self) -> str | None:
+        """What is wrong with the file itself, None if nothing is; reads all of it.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        head = self._companion.head()
+        if head is None:
+            return "Its header is damaged: it says nothing of append times"
+        before: tuple[int, ...] = BEFORE_ALL
+        for first in range(0, len(self._entries), _MANY):
+            data = self._entries.read_between(first, min(first + _MANY, len(self._entries)))
+            some = list(ENTRY.iter_unpack(data))
+            number = first_damaged(some, before)
+            if number is not None:
+                return f"Entry {first + number} is damaged"
+            before = some[-1]
+        return None
+
+    def mended(self) -> bytes | None:
+        """The file without its damaged entries, seal and map; None if its header is damaged.
+
+        Where an entry is damaged, append times are unknown from the one before it on, since that
+        is where its records would have begun.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        head = self._companion.head()
+        if head is None:
+            return None
+        covered = head.covered or Covered(0, self._segment.base_offset, 0, 0)
+        entries, left = without_damaged(self._entries.read(), covered.entries)
+        base_offset = self._segment.base_offset
+        return packed_head(base_offset, head.middle_ms, covered._replace(entries=left)) + entries
+
+    def kept_from(self, from_offset: int) -> bytes | None:
+        """What is sure of the records from an offset on, as bytes for `KeptTimes`; else None.
+
+        For what recovery takes off a damaged log, where entries behind the damage cannot be
+        compared with their batches. With a valid marker no other broker has written, and all are
+        true.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        head = self._companion.head()
+        if head is None:
+            return None
+        middle_ms, covered = head
+        if self._marker.is_valid():
+            sure, end = len(self._entries), names.MAX_OFFSET
+        elif (
+            covered is not None
+            and covered.entries <= len(self._entries)
+            and is_covered(self._segment, covered)
+        ):
+            sure, end = covered.entries, covered.end
+        else:
+            return None
+        first = max(0, min(self._entries.search(1, self._last_at(from_offset)), sure) - 1)
+        if first >= sure or end <= from_offset:
+            return None
+        covers = Covered(sure - first, end, 0, 0)
+        start = packed_head(self._segment.base_offset, middle_ms, covers)
+        return start + self._entries.read_between(first, sure)
+
+    def proof(self) -> Proof:
+        """How much of the file is true of the log; see proof.py.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self.is_growing:
+            return Proof(len(self._entries), names.MAX_OFFSET)
+        proof = self._proof
+        if proof is None:
+            self._files.may_block()
+            proof = self._prove()
+            if not self.is_growing:
+                self._entries.keep(proof.entries)  # searches are among those that are true
+                self._proof = proof
+        return proof
+
+    def _prove(self) -> Proof:
+        head = self._companion.head()
+        if head is None:
+            return NOTHING
+        self._middle_ms, covered = head
+        is_marked = self._marker.is_valid()
+        stored = len(self._entries)
+        proof = prove_times(self._segment, self._entries, covered, is_marked=is_marked)
+        covers_all = covered is None or covered.end <= proof.end
+        self._stored, self._proves_all = stored, proof.entries == stored and covers_all
+        return proof
+
+    def _say_damaged(self) -> None:
+        if self._is_damaged:
+            return
+        self._is_damaged = True
+        _logger.warning("%s is damaged: append times there are unknown", self.path)
+
+    def _last_at(self, offset: int) -> int:
+        """The largest second column of an entry for this offset."""
+        return (offset - self._segment.base_offset) << 1 | 1
+
+    def _ms_of(self, time: int) -> int:
+        return (time >> CHECK_BITS) + self._middle_ms
+
+    def _ms_if_known(self, time: int, place: int) -> int | None:
+        return None if place & 1 or is_seen(time) else self._ms_of(time)
+
+    def _known_ms(self, index: int) -> int | None:
+        if index < 0 or not is_intact(entry := self._entries[index]):
+            return None
+        return self._ms_if_known(*entry)
+
+    def _ms_at(self, index: int) -> int | None:
+        """The time of an entry, known or not; None if it is damaged or there is none."""
+        if index < 0 or not is_intact(entry := self._entries[index]):
+            return None
+        return self._ms_of(entry[0])
+
+    def _after_known(self, first: int, last: int) -> int:
+        """Behind which entry, of those from `first` on before `last`, no append time is known.
+
+        That is found next to the end, but where a follower has seen what no leader stamped.
+        """
+        while first < last:
+            start = max(first, last - _MANY)
+            known = kinds_of(self._entries.read_between(start, last)).rfind(0)
+            if known >= 0:
+                return start + known + 1
+            self._files.may_block()
+            last = start
+        return first
+
+    # Writing.
+
+    @property
+    def most_ms(self) -> int:
+        """The latest time that the file can say, if it is growing."""
+        return self._middle_ms + MOST_MS - 1
+
+    def fits(self, ms: int) -> bool:
+        """Whether the file can say this time, if it is growing; else the segment must end."""
+        return not self.is_growing or -MOST_MS <= ms - self._middle_ms < MOST_MS
+
+    def make_ready(self, next_ms: int) -> None:
+        """Make ready for appends; a file is made if there is none.
+
+        Args:
+            next_ms: the append time of the next batch.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self.is_growing:
+            try:
+                self._files.get(self.path)
+            except FileMissing:  # the file was removed
+                pass
+            else:
+                return
+        self._open(next_ms)
+
+    def _open(self, first_ms: int) -> None:
+        self.is_growing, self._proof, self._first_ms = False, None, None
+        entries, end = self._entries, self._segment.end.next_offset
+        entries.recount()
+        proof = self.proof()
+        if not proof.entries:
+            proof = Proof(0, self._segment.base_offset)
+            self._middle_ms = middle_for(first_ms)
+            self._companion.begin(self._middle_ms)
+            entries.recount()
+        else:
+            self._keep(proof.entries)
+            self._cover(proof)
+        found = batch_at(self._segment, proof.end) if proof.end < end else None
+        if found is not None:
+            _, batch, identity = found
+            ms = self._ms_at(proof.entries - 1)
+            ms = first_ms if ms is None else ms
+            entries.append(*self._entry(batch.base_offset, ms, identity, is_unknown=True))
+        # Last: from here on a kill leaves a file that covers all of the log.
+        self._marker.write()
+        time, place = entries[len(entries) - 1] if len(entries) else BEFORE_ALL
+        self.last_is_seen = is_seen(time) and not place & 1
+        self.last_ms = self._ms_of(time) if self.last_is_seen else self._known_ms(len(entries) - 1)
+        self.is_growing = True
+
+    def add(self, offset: int, ms: int, identity: int) -> None:
+        """Say when the batch that comes next is appended; `take_back` if it does not come.
+
+        Args:
+            offset: of its first record.
+            ms: when; `fits`.
+            identity: of the batch, as it will be stored.
+
+        Raises:
+            StorageFailed: the disk refused; nothing was noted.
+        """
+        self.last_ms = _NONE_SAID
+        delta_ms = ms - self._middle_ms
+        if not -MOST_MS <= delta_ms < MOST_MS:  # else the segment had ended: there is no entry yet
+            self._open(ms)
+            delta_ms = ms - self._middle_ms
+        delta = offset - self._segment.base_offset
+        try:
+            self._entries.append_packed(packed_entry(delta_ms, delta, identity))
+        except FileMissing:  # the file was removed
+            self._open(ms)
+            self._entries.append(*self._entry(offset, ms, identity))
+        self.last_ms, self.last_is_seen = ms, False
+
+    def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
+        """As `add`, of each in one write; all of them fit.
+
+        Raises:
+            StorageFailed: the disk refused; nothing was noted.
+        """
+        self.last_ms = _NONE_SAID
+        try:
+            self._add_entries(entries)
+        except FileMissing:  # the file was removed
+            first_ms = next((each.ms for each in entries if each.ms is not None), None)
+            if first_ms is None:
+                return  # as they are
+            self._open(first_ms)
+            self._add_entries(entries)
+        self.last_ms, self.last_is_seen = entries[-1].ms, entries[-1].is_seen
+
+    def add_columns(self, changes: "ChangedTimes") -> None:
+        """As `add_all`, of at least one; the first and the last fit, and so all do.
+
+        Raises:
+            StorageFailed: the disk refused; nothing was noted.
+        """
+        self.last_ms = _NONE_SAID
+        try:
+            self._add_columns(changes)
+        except FileMissing:  # the file was removed
+            self._open(int(changes.ms[0]))
+            self._add_columns(changes)
+        self.last_ms, self.last_is_seen = int(changes.ms[-1]), changes.is_seen
+
+    def _add_columns(self, changes: "ChangedTimes") -> None:
+        self._entries.append_packed(changes.packed(self._segment.base_offset, self._middle_ms))
+
+    def take_back(self, count: int = 1) -> None:
+        """The batches of the last entries were refused by the disk: these are overwritten."""
+        if count:
+            self._entries.keep(len(self._entries) - count)
+            self.last_ms, self._first_ms = _NONE_SAID, None
+
+    def finish(self) -> None:
+        """Write how far the file covers its log, as nothing more follows.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if not self.is_growing and not self._marker.is_valid():
+            return
+        proof = self.proof()
+        end = min(proof.end, self._segment.end.next_offset)
+        with suppress(FileMissing):  # then append times are unknown
+            self._keep(proof.entries)
+            self._cover(Proof(proof.entries, end))
+        self._marker.remove()
+        self._files.forget(self.path)  # a finished segment needs no more open files than before
+        self._proof, self.is_growing = Proof(proof.entries, end), False
+
+    def truncate(self, proof: Proof) -> None:
+        """Forget what was cut off the segment; `proof` was asked for before.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        next_offset = self._segment.end.next_offset
+        self.is_growing, self._proof, self._first_ms = False, None, None
+        if not self._files.exists(self.path):
+            return
+        count = min(proof.entries, self._entries.search(1, self._last_at(next_offset - 1)))
+        self._keep(count)
+        self._cover(Proof(count, min(proof.end, next_offset)))
+        self._marker.remove()
+
+    def _add_entries(self, entries: Sequence[AppendTimeEntry]) -> None:
+        count = len(self._entries)
+        last_ms = self._ms_at(count - 1)
+        if last_ms is None:
+            last_ms = earliest_for(self._middle_ms)
+        found = []
+        for offset, ms, batch, was_seen in entries:
+            last_ms = last_ms if ms is None else ms
+            kind = {"is_unknown": ms is None, "is_seen": was_seen}
+            found.append(self._entry(offset, last_ms, identity_of(batch), **kind))
+        self._entries.append_all(found)
+
+    def _keep(self, count: int) -> None:
+        """Keep this number of entries; a block map that follows them goes, too."""
+        self._entries.keep(count)
+        self._companion.clear_map()
+        self._entries.trim()
+
+    def _entry(self, offset: int, ms: int, identity: int, **kind: bool) -> tuple[int, int]:
+        delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
+        return entry_of(delta_ms, delta, identity, **kind)
+
+    def _cover(self, proof: Proof) -> None:
+        """Write what is proved into the header."""
+        end = min(proof.end, self._segment.end.next_offset)
+        base_offset = self._segment.base_offset
+        found = batch_at(self._segment, end - 1) if end > base_offset else None
+        covered = Covered(0, base_offset, 0, 0)
+        if found is not None:
+            position, header, identity = found
+            covered = Covered(proof.entries, end, position + header.size, identity)
+        self._companion.write_covered(covered)

@@ -1,0 +1,491 @@
+"""The block map of one segment: which stretches of its log may hold a time (blocks.py).
+
+Nothing is kept in memory but a summary of a finished segment. An entry is used once it is
+proved by the header of its last batch in the log; what no proved entry covers may hold
+anything. So a missing, torn, outdated or foreign map costs time, never a record.
+
+It is in the companion of the segment, and in the file beside that while the segment is appended to
+(marker.py). A map that lacks something is completed from the records (`complete`): in the companion
+where this process may write there, otherwise in a cache directory (block_cache.py).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import reduce
+from struct import Struct
+from typing import Final, Protocol
+
+import crc32c
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
+from horolog.record import scan
+from horolog.record.batch import MAGIC, BatchHeader
+from horolog.record.time_stats import NO_RECORDS, OF_APPEND_TIME, OF_CREATE_TIME, TimeStats
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimeRange
+from horolog.storage import names
+from horolog.storage.batches.reader import (
+    EVERYTHING,
+    FEWEST_BYTES,
+    MAX_HELD_BYTES,
+    BatchReader,
+)
+from horolog.storage.companion.block_messages import AppendTimesOf, rows_of
+from horolog.storage.companion.block_writer import BlockWriter
+from horolog.storage.companion.blocks import (
+    BLOCK_BYTES,
+    ENTRY_SIZE,
+    Span,
+    may_hold,
+    sound,
+    spans,
+    unpack,
+)
+from horolog.storage.companion.file import Companion
+from horolog.storage.companion.folding import NO_BLOCK, folded, place_of, row_of
+from horolog.storage.companion.marker import MARKER_SIZE, AppendingMarker
+from horolog.storage.companion.proof import IDENTITY_SIZE, LastBatch, identity_of, proved
+
+_logger = logging.getLogger(__name__)
+
+_MAX_BYTES: Final = 1 << 30  # of a batch, decompressed
+_MUCH: Final = 4 << 20  # to be scanned: worth loading the kernels
+_SHORT_GAP: Final = 16 << 20  # is scanned before the first append
+FOLDED_AT_ONCE: Final = 256
+_POSITION_AND_SIZE: Final = Struct(">II")
+_SIZE: Final = Struct(">4xI144x")
+_OF_LOG: Final = Struct(">QqqqqI")  # as `_version`, and a checksum of the batches
+_BATCH: Final = Struct(">qqI")
+_PROOF: Final = Struct(">III132xI4x")  # position, size, position and identity of the last batch
+
+
+class Cache(Protocol):
+    """Where maps are kept of logs whose directories are not written to."""
+
+    def read(self, path: str) -> bytes | None:
+        """The map of the log at a path."""
+
+    def write(self, path: str, content: bytes) -> None:
+        """Keep it; may fail."""
+
+
+class MapLook:
+    """The proved entries of a map as they were at one moment."""
+
+    def __init__(self, entries: bytes, base_offset: int, size: int) -> None:
+        self._entries = entries
+        self._base_offset = base_offset
+        self._size = size
+        self.covered = _covered(entries)
+        """How many of the log's bytes they cover."""
+
+    @property
+    def is_worth_completing(self) -> bool:
+        """Whether more is missing than the end of a log that is appended to."""
+        missing = self._size - self.covered
+        return missing > 0 and (not self.covered or missing > _SHORT_GAP)
+
+    def spans(self, windows: Sequence[TimeRange], next_offset: int | None) -> list[Span]:
+        """The stretches that may hold a record in all of the windows; see `BlockMap.spans`."""
+        return spans(self._entries, windows, self._base_offset, self._size, next_offset)
+
+
+class BlockMap:
+    """See the module. One writer while the segment grows; any number of readers."""
+
+    __slots__ = (
+        "_base_offset",
+        "_cache",
+        "_companion",
+        "_growing",
+        "_log",
+        "_summary",
+        "_tried",
+        "_writer",
+    )
+
+    def __init__(self, companion: Companion, base_offset: int, cache: Cache | None = None) -> None:
+        self._companion = companion
+        self._log = log = companion.log
+        self._growing = AppendingMarker(log.files, log.path.removesuffix(names.LOG))
+        self._base_offset = base_offset
+        self._cache = cache
+        self._writer: BlockWriter | None = None
+        self._summary: tuple[int, TimeStats] | None = None  # of a finished segment, and its bytes
+        self._tried = -1  # bytes that have been covered, as far as that was possible
+
+    # Of the segment that is appended to.
+
+    def create(self) -> BlockWriter:
+        """Begin with an empty log."""
+        self._companion.grow()
+        self._summary = None
+        self._writer = BlockWriter(self._log.files, self._growing.path)
+        return self._writer
+
+    def reopen(self, size: int, append_times: AppendTimesOf | None = None) -> BlockWriter:
+        """Continue where the log ends; a short stretch there that is not covered is scanned."""
+        self._companion.grow()
+        self._summary = None
+        entries, in_file = self._proved(self._in_companion(), size), 0
+        if not entries:  # killed as it was appended to: the map is in the other file
+            entries = self._proved(self._of_growing(), size)
+            in_file = len(entries) // ENTRY_SIZE
+            self._cut_growing(in_file)
+        writer = BlockWriter(
+            self._log.files, self._growing.path, in_file, b"" if in_file else entries
+        )
+        covered = _end_of(entries)
+        is_near = size - covered <= _SHORT_GAP
+        if entries and is_near:
+            writer.resume(entries[-ENTRY_SIZE:])
+        if covered < size and is_near:
+            with suppress(CorruptBatch):  # what has no entry is read when a time is asked for
+                offset = unpack(entries, len(entries) - ENTRY_SIZE).next_offset if entries else 0
+                offset = max(offset, self._base_offset)
+                for row in self._rows(covered, size, offset, append_times):
+                    writer.add(row, place_of(row)[1])
+        self._writer = writer
+        return writer
+
+    def _cut_growing(self, count: int) -> None:
+        """Keep the first `count` entries in the file of a segment that is appended to."""
+        files, path, size = self._log.files, self._growing.path, MARKER_SIZE + count * ENTRY_SIZE
+        try:
+            if files.size(path) > size:
+                files.truncate(files.get(path), size)
+        except StorageFailed as error:
+            _logger.warning("The block map keeps entries that are not of this log: %s", error)
+
+    def closed(self, size: int) -> bytes | None:
+        """All entries of a segment to which nothing more is appended, to be given to `finish`.
+
+        None if they are in the companion already.
+        """
+        if self._writer is not None:
+            self._writer.close()
+        elif not self._of_growing():
+            return None
+        return self.entries(size)
+
+    def finish(self, entries: bytes | None) -> None:
+        """The segment is finished, and its companion as well but for these entries."""
+        self._companion.is_growing = False
+        if entries is not None:
+            self.put(entries)
+        self._writer = None
+
+    def put(self, entries: bytes) -> None:
+        """Put entries in the place of those in the companion, unless the disk refuses."""
+        try:
+            self._companion.write_map(entries)
+        except StorageFailed as error:
+            _logger.warning("The block map is not written: %s", error)
+
+    def leave(self) -> None:
+        """The segment is not appended to as it is any more: it is cut."""
+        self._writer, self._summary = None, None
+        self._companion.is_growing = False
+
+    # Of any segment.
+
+    def spans(self, window: TimeRange, size: int, next_offset: int | None) -> list[Span]:
+        """The stretches of the first `size` bytes that may hold a record in a window.
+
+        Args:
+            window: the times.
+            size: of whole batches.
+            next_offset: where the segment's offsets end, if that is known.
+        """
+        if not size:
+            return []
+        summary = self._summary
+        if summary is not None and summary[0] == size and not may_hold(window, summary[1]):
+            return []
+        entries = self.entries(size)
+        if summary is None or summary[0] != size:
+            self._summarise(entries, size)
+        return spans(entries, (window,), self._base_offset, size, next_offset)
+
+    def entries(self, size: int) -> bytes:
+        """The proved entries within the first `size` bytes of the log."""
+        writer = self._writer
+        if writer is not None:
+            not_published = writer.open_blocks()
+            in_file, unwritten = writer.published
+            written = self._of_growing()[: in_file * ENTRY_SIZE] if in_file else b""
+            if len(written) < in_file * ENTRY_SIZE:
+                written = b""
+            entries = written + unwritten
+            for block in not_published:
+                if block.position >= _end_of(entries):
+                    entries += block.pack()
+            return fitting(entries, size)
+        entries = self._proved(self._in_companion() or self._of_growing(), size)
+        if self._cache is not None and _covered(entries) < size:
+            cached = self._cached(self._cache, size)
+            if _covered(cached) > _covered(entries):
+                return cached
+        return entries
+
+    def is_final(self, size: int) -> bool:
+        """Whether the whole log is covered, or as much of it as can be."""
+        return self._tried == size or self.is_complete(size)
+
+    def is_complete(self, size: int) -> bool:
+        """Whether the whole log is covered."""
+        if self._summary is not None and self._summary[0] == size:
+            return True
+        return _covered(self.entries(size)) == size
+
+    def times(self, size: int, from_offset: int = 0) -> TimeStats | None:
+        """The times of the records in the first `size` bytes; None where entries do not prove them.
+
+        What is proved is what a scan of the records would count. Blocks that end before
+        `from_offset` are left out.
+        """
+        entries = self.entries(size)
+        blocks = [unpack(entries, at) for at in range(0, len(entries), ENTRY_SIZE)]
+        if _covered(entries) != size or not all(block.is_exact for block in blocks):
+            return None
+        counted = (block.times for block in blocks if block.next_offset > from_offset)
+        return reduce(TimeStats.followed_by, counted, NO_RECORDS)
+
+    def look(self, size: int) -> "MapLook":
+        """What is covered now, read once."""
+        return MapLook(self.entries(size), self._base_offset, size)
+
+    def complete(self, size: int, append_times: AppendTimesOf | None = None) -> bool:
+        """Cover all of a segment that is not appended to; whether it is covered now.
+
+        Reads the records of every stretch that is not covered. Where nothing can be written, the
+        next caller will do it again.
+        """
+        if self._writer is not None or not size:
+            return False
+        entries = self.entries(size)
+        if _covered(entries) == size:
+            return True
+        blocks = bytearray()
+        at, offset = 0, self._base_offset
+        try:
+            for start, end, entry in (*_with_gaps(entries), (size, size, b"")):
+                if start > at:
+                    for part in self._scanned(at, start, offset, append_times):
+                        blocks += part
+                blocks += entry
+                at = end
+                if entry:
+                    offset = unpack(entry, 0).next_offset
+        except CorruptBatch as error:
+            _logger.info("%s: no block map beyond the damage: %s", self._log.path, error)
+        self._save(bytes(blocks))
+        self._tried = size
+        return _covered(bytes(blocks)) == size
+
+    def _save(self, entries: bytes) -> None:
+        try:
+            if self._cache is not None:
+                of_log = _OF_LOG.pack(*self._version(), self._sum_of(_end_of(entries)))
+                self._cache.write(self._log.path, of_log + entries)
+            elif not self._log.files.read_only:
+                self.put(entries)
+        except StorageFailed as error:
+            _logger.warning("The block map is not written: %s", error)
+
+    def _summarise(self, entries: bytes, size: int) -> None:
+        if self._writer is None and _covered(entries) == size:
+            found = (unpack(entries, at).times for at in range(0, len(entries), ENTRY_SIZE))
+            self._summary = size, reduce(TimeStats.followed_by, found)
+
+    # Proof.
+
+    def _cached(self, cache: Cache, size: int) -> bytes:
+        """The proved entries in the cache.
+
+        A path may have had another log, with the same last batch. So the cached map counts while
+        the file is the same and unchanged; otherwise all its batches are compared by their headers.
+        """
+        content = cache.read(self._log.path)
+        if content is None or len(content) < _OF_LOG.size:
+            return b""
+        entries = sound(content[_OF_LOG.size :], self._base_offset)
+        if fitting(entries, size) != entries:
+            return b""
+        *before, batches = _OF_LOG.unpack_from(content)
+        now = self._version()
+        if tuple(before[3:]) != now[3:]:
+            return b""  # append times are others
+        try:
+            if tuple(before) != now and batches != self._sum_of(_end_of(entries)):
+                return b""
+        except CorruptBatch:
+            return b""
+        return self._proved(entries, size)
+
+    def _version(self) -> tuple[int, int, int, int, int]:
+        """Inode, last change and size of the log; last change and size of the companion."""
+        files, log, companion = self._log.files, self._log.path, self._companion.path
+        of_log = files.inode(log), files.modified_ns(log), files.size(log)
+        return *of_log, files.modified_ns(companion), files.size(companion)
+
+    def _sum_of(self, size: int) -> int:
+        """A checksum of all batches in the first `size` bytes, by offset, size and checksum.
+
+        Raises:
+            CorruptBatch: something is no batch.
+        """
+        found = 0
+        for _, header in self._log.batches(size, FEWEST_BYTES).headers() if size else ():
+            found = crc32c.crc32c(_BATCH.pack(header.base_offset, header.size, header.crc), found)
+        return found
+
+    def _in_companion(self) -> bytes:
+        return self._read(self._companion.map)
+
+    def _of_growing(self) -> bytes:
+        return sound(self._read(self._growing.map), self._base_offset)
+
+    def _read(self, read: Callable[[], bytes]) -> bytes:
+        try:
+            return read()
+        except StorageFailed as error:
+            _logger.warning("The block map is not read: %s", error)
+            return b""
+
+    def _proved(self, entries: bytes, size: int) -> bytes:
+        """The entries of this log: those up to the last whose batch is in it (proof.py)."""
+        entries = fitting(entries, size)
+
+        def is_in_log(number: int) -> bool:
+            at, length, *last = _PROOF.unpack_from(entries, number * ENTRY_SIZE)
+            return LastBatch(last[0], at + length, last[1]).is_in(self._log)
+
+        return entries[: proved(0, len(entries) // ENTRY_SIZE, is_in_log) * ENTRY_SIZE]
+
+    # From the records.
+
+    def _scanned(
+        self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
+    ) -> Iterator[bytes]:
+        """The entries of a stretch of the log."""
+        total, pending = NO_BLOCK, list[bytes]()
+        try:
+            for row in self._rows(start, end, offset, append_times):
+                pending.append(row)
+                if len(pending) == FOLDED_AT_ONCE:
+                    entries, total = folded(total, pending, BLOCK_BYTES)
+                    pending = []
+                    yield entries
+        except CorruptBatch:
+            yield folded(total, pending, BLOCK_BYTES, closing=True)[0]
+            raise
+        yield folded(total, pending, BLOCK_BYTES, closing=True)[0]
+
+    def _rows(
+        self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
+    ) -> Iterator[bytes]:
+        """The batches in a stretch of the log, all of whose offsets are `offset` or later.
+
+        Before damage the last one is left out: its own base offset may be what is wrong.
+        """
+        if end - start > _MUCH:
+            scan.load_kernels()
+        log = self._log.batches(end, EVERYTHING)
+        rows: Iterable[bytes] = ()
+        for position, header, listed in log.stretches(start, end):
+            yield from rows
+            if listed is not None:
+                data = log.start_of(position, listed.end)
+                rows = rows_of(data, position, listed, append_times, offset)
+                offset = listed.next_offset
+                continue
+            rows = (_row_in(log, position, header, append_times, offset),)
+            offset = header.next_offset
+        yield from rows
+
+
+def _row_in(
+    log: BatchReader,
+    position: int,
+    header: BatchHeader,
+    append_times: AppendTimesOf | None,
+    least_offset: int,
+) -> bytes:
+    """What a block map holds of a batch in a log.
+
+    Its append time is known if its records are stamped with it, or if the caller knows it.
+    """
+    append_ms: int | None = None
+    if header.timestamp_type is LOG_APPEND_TIME:
+        append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
+    elif append_times is not None:
+        append_ms = append_times(header.base_offset, header.base_offset + 1)[0].ms
+    if header.size > MAX_HELD_BYTES:
+        start = log.start_of(position, IDENTITY_SIZE)
+        return row_with(position, header, start, None, append_ms, least_offset)
+    batch, facts = log.batch(position, header), None
+    with suppress(CorruptBatch, RequestRefused):  # then anything may be in it
+        facts = scan.scan_batch(
+            batch, header, max_bytes=_MAX_BYTES, arrival_ms=append_ms, create_times=True
+        )
+    return row_with(position, header, batch, facts, append_ms, least_offset)
+
+
+def row_with(
+    position: int,
+    header: BatchHeader,
+    batch: Buffer | None,
+    facts: scan.RecordFacts | None,
+    append_ms: int | None,
+    least_offset: int | None = None,
+) -> bytes:
+    """The same of a batch whose records were scanned; `facts` are by create times."""
+    is_stamped = header.timestamp_type is LOG_APPEND_TIME
+    if is_stamped:
+        append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
+    base_offset = header.base_offset
+    if header.magic != MAGIC and least_offset is not None:
+        base_offset = min(base_offset, least_offset)  # its own is of the last message in it
+    return row_of(
+        position,
+        header.size,
+        base_offset,
+        header.last_offset,
+        0 if batch is None else identity_of(batch),
+        OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+        append_ms,
+        None if facts is None else facts.counts,
+        is_control=header.is_control,
+    )
+
+
+def fitting(entries: bytes, size: int) -> bytes:
+    """Those within the first `size` bytes of the log."""
+    count = len(entries) // ENTRY_SIZE
+    while count:
+        position, length = _POSITION_AND_SIZE.unpack_from(entries, (count - 1) * ENTRY_SIZE)
+        if position + length <= size:
+            break
+        count -= 1
+    return entries[: count * ENTRY_SIZE]
+
+
+def _end_of(entries: bytes) -> int:
+    if not entries:
+        return 0
+    position, size = _POSITION_AND_SIZE.unpack_from(entries, len(entries) - ENTRY_SIZE)
+    return int(position + size)
+
+
+def _covered(entries: bytes) -> int:
+    """How many bytes of the log they cover."""
+    return sum(size for (size,) in _SIZE.iter_unpack(entries))
+
+
+def _with_gaps(entries: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Start, end and bytes of each entry."""
+    for place in range(0, len(entries), ENTRY_SIZE):
+        position, size = _POSITION_AND_SIZE.unpack_from(entries, place)
+        yield position, position + size, entries[place : place + ENTRY_SIZE]

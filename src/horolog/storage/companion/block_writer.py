@@ -1,0 +1,187 @@
+"""The block map of the segment that is appended to.
+
+An append adds a row of bytes (folding.py). Up to 40 batches, or 8 MiB, are summed up at once, and
+the entries of their blocks written together, behind the marker of a segment that is appended to
+(marker.py). Where the file must be opened for that and the append may not wait, or the disk
+refuses, entries are written with later ones.
+Readers in this process have what is not in the file yet from `published` and `open_blocks`; other
+processes read that end of the log, and so does a start after a kill.
+"""
+
+import logging
+from array import array
+from typing import NamedTuple
+
+from horolog.errors import StorageFailed
+from horolog.storage.companion.blocks import (
+    BLOCK_BYTES,
+    ENTRY_SIZE,
+    Block,
+    unpack,
+)
+from horolog.storage.companion.counts import NONE, BlockTotals, counts_of
+from horolog.storage.companion.folding import NO_BLOCK, folded
+from horolog.storage.companion.marker import MARKER_SIZE
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
+
+_logger = logging.getLogger(__name__)
+
+FOLDED_AT_ONCE = 40  # 12 kB in memory
+FOLDED_BYTES = 8 << 20
+MOST_UNWRITTEN = 128 * ENTRY_SIZE
+
+
+class Published(NamedTuple):
+    """Which entries there are, as one value: how many in the file, and those after them."""
+
+    in_file: int
+    unwritten: bytes
+
+
+class _Open(NamedTuple):
+    """What no entry says yet, as one value: another takes its place, only `pending` grows."""
+
+    total: "array[int]"
+    """Of the block that has room left, without what is pending; not changed any more."""
+    pending: list[bytes]
+    """Batches that follow: of that block, and of blocks behind it."""
+    finished: BlockTotals
+    """What `BlockWriter.counts` has besides these."""
+
+
+class BlockWriter:
+    """Takes every batch that is appended; for one thread at a time."""
+
+    __slots__ = (
+        "_counted",
+        "_files",
+        "_most_unwritten",
+        "_open",
+        "_path",
+        "_pending",
+        "_pending_bytes",
+        "is_ready",
+        "published",
+    )
+
+    def __init__(self, files: Files, path: str, in_file: int = 0, unwritten: bytes = b"") -> None:
+        """Continues a map.
+
+        Args:
+            files: the way to the disk.
+            path: of the file beside a segment that is appended to (marker.py).
+            in_file: how many entries are in it.
+            unwritten: entries that follow.
+        """
+        self.published = Published(in_file, unwritten)
+        self.is_ready = not unwritten
+        """Whether nothing waits to be written that an append which may wait should write."""
+        self._files = files
+        self._most_unwritten = len(unwritten) + MOST_UNWRITTEN
+        self._path = path
+        self._open: _Open
+        self._pending: list[bytes]
+        self._pending_bytes = 0  # of those batches in the log
+        self._counted: tuple[_Open | None, int, BlockTotals] = None, 0, NONE  # as one value
+        self._go_on_with(NO_BLOCK, NONE)
+
+    def resume(self, last: bytes) -> None:
+        """Take back the last entry, if it is of a block that has room left."""
+        block = unpack(last, 0)
+        if block.size < BLOCK_BYTES:
+            in_file, unwritten = self.published
+            kept = unwritten[:-ENTRY_SIZE]
+            self.published = Published(in_file if unwritten else in_file - 1, kept)
+            self.is_ready = not kept
+            self._go_on_with(block.numbers(), NONE)
+
+    def add(self, row: bytes, size: int) -> None:
+        """Take the batch that was written after the one before, as `row_of` makes it; never fails.
+
+        Args:
+            row: the batch, or several that were written together: their block may be larger.
+            size: its bytes in the log.
+        """
+        pending = self._pending
+        pending.append(row)
+        self._pending_bytes += size
+        if len(pending) == FOLDED_AT_ONCE or self._pending_bytes > FOLDED_BYTES:
+            self._fold()
+
+    def skip(self) -> None:
+        """Batches follow of which nothing is known: they are in no block."""
+        if self._pending or self._open.total != NO_BLOCK:
+            self._fold(closing=True)
+
+    def open_blocks(self) -> list[Block]:
+        """The blocks that are not published, as of some moment of this call.
+
+        Any thread may ask; what it finds in `published` afterwards is not to be taken twice.
+        """
+        total, pending, _ = self._open
+        entries, _ = folded(total, list(pending), BLOCK_BYTES, closing=True)
+        return [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
+
+    def count_from(self, counts: BlockTotals) -> None:
+        """Count what is taken from here on, and add it to this."""
+        total, pending, finished = self._open
+        self._open = _Open(total, pending, finished.minus(self.counts()).plus(counts))
+
+    def counts(self) -> BlockTotals:
+        """What was taken up to the last batch, since `count_from`; for any thread."""
+        open_now, batches, counts = self._counted
+        if open_now is self._open and batches == len(open_now.pending):
+            return counts
+        open_now = self._open
+        pending = list(open_now.pending)
+        entries, _ = folded(open_now.total, pending, BLOCK_BYTES, closing=True)
+        counts = open_now.finished.plus(counts_of(entries))
+        self._counted = open_now, len(pending), counts
+        return counts
+
+    def _fold(self, *, closing: bool = False) -> None:
+        if self._pending or closing:
+            total, _, finished = self._open
+            entries, total = folded(total, self._pending, BLOCK_BYTES, closing=closing)
+            if entries:
+                self._publish(entries)  # first: a reader who misses them here finds them there
+                finished = finished.plus(counts_of(entries))
+            self._go_on_with(total, finished)
+
+    def _go_on_with(self, total: "array[int]", finished: BlockTotals) -> None:
+        self._pending = []
+        self._pending_bytes = 0
+        self._open = _Open(total, self._pending, finished)
+
+    def _publish(self, entries: bytes) -> None:
+        in_file, unwritten = self.published
+        if len(unwritten) >= self._most_unwritten:
+            unwritten = b""  # the disk is full: readers read that stretch of the log
+        self.published = Published(in_file, unwritten + entries)
+        if self._files.is_open(self._path):
+            self.write()
+        else:
+            self.is_ready = False
+
+    def write(self) -> None:
+        """Write the entries of the blocks that are complete; try later where the disk refuses."""
+        in_file, unwritten = self.published
+        self.is_ready = True  # after a refusal until the next block is complete
+        if not unwritten:
+            return
+        try:
+            self._files.write_at(
+                self._files.get(self._path), [unwritten], MARKER_SIZE + in_file * ENTRY_SIZE
+            )
+        except FileMissing:  # removed, or not there yet: what it had is not known any more
+            self.published = Published(0, unwritten)
+            return
+        except StorageFailed as error:
+            _logger.warning("The block map is not written: %s", error)
+            return
+        self.published = Published(in_file + len(unwritten) // ENTRY_SIZE, b"")
+
+    def close(self) -> None:
+        """Publish all, the block that has room left as well: the segment is finished."""
+        self._fold(closing=True)

@@ -1,0 +1,270 @@
+"""The block map's entries: what one stretch of a log holds, by time.
+
+A v2 header has the largest timestamp of its batch and not the smallest, and Kafka's time index
+only the largest so far: neither excludes the batches behind a range of time. So the companion of
+a segment (file.py) has an entry of 152 bytes for each block of whole batches, about
+256 KiB of log. All numbers are big-endian.
+
+      0  u32  position of the block in the `.log`
+      4  u32  its size
+      8  u32  position of its last batch
+     12  u32  how many batches
+     16  i64  base offset of the first batch
+     24  u32  offset after the last, minus that
+     28  u32  how many records, without control records
+     32  u32  how many control records
+     36  i64  smallest create time
+     44  i64  largest create time
+     52  i64  smallest append time
+     60  i64  largest append time
+     68  i64  create time of the first record with one
+     76  i64  and of the last
+     84  u32  records without a time
+     88  u32  records earlier than the one before
+     92  u32  flags: 1 create times are known, 2 append times; others as in record/time_stats.py
+     96  u32  x 12: records by latency, create to append
+    144  u32  identity of the last batch
+    148  u32  CRC-32C of all before
+
+A time that is not known is 0. Entries are in the order of the log; they may leave gaps, of which
+nothing is known. A log is only appended to and cut at its end, so an entry is proved, and with it
+all before, by its last batch: is it still the one that is in the log there?
+"""
+
+from array import array
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+import crc32c
+
+from horolog.buffers import Buffer
+from horolog.record.kernels import layout
+from horolog.record.time_stats import (
+    LACKS_APPEND_TIMES,
+    OF_APPEND_TIME,
+    OF_CREATE_TIME,
+    UNREADABLE,
+    TimeStats,
+)
+from horolog.record.timestamps import TimeRange
+
+BLOCK_BYTES: Final = 256 << 10
+"""A block ends before a batch that would make it larger; a larger batch is a block alone."""
+
+_HAS_CREATE_TIMES: Final = layout.HAS_CREATE_TIMES
+_HAS_APPEND_TIMES: Final = layout.HAS_APPEND_TIMES
+_FLAGS: Final = 63
+_HAS: Final = _HAS_CREATE_TIMES | _HAS_APPEND_TIMES
+_UINT32_MAX: Final = (1 << 32) - 1
+_ENTRY: Final = Struct(">IIIIqIIIqqqqqqIII12II")
+_CRC: Final = Struct(">I")
+_TIMES: Final = Struct(">II8xqI8xqqqq16xI4xI56x")
+_SOUND: Final = Struct(">II8xqI64xI52xI")  # position, size, offsets, flags, and the check
+
+ENTRY_SIZE: Final = layout.ENTRY_SIZE
+
+
+class Block(NamedTuple):
+    """Consecutive batches of a log: what an entry says of them; see the module."""
+
+    position: int
+    size: int
+    last_position: int
+    batches: int
+    base_offset: int
+    next_offset: int
+    identity: int
+    """Of the last batch (proof.py)."""
+    times: TimeStats
+
+    @property
+    def end(self) -> int:
+        """The position after it."""
+        return self.position + self.size
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all records could be read, and no count is larger than an entry can say."""
+        times = self.times
+        counts = (times.records, times.untimed, times.out_of_order, *times.latencies)
+        return not times.flags & UNREADABLE and max(counts) < _UINT32_MAX
+
+    def followed_by(self, other: "Block") -> "Block":
+        """All batches of two blocks, one after the other."""
+        return Block(
+            self.position,
+            self.size + other.size,
+            other.last_position,
+            self.batches + other.batches,
+            self.base_offset,
+            other.next_offset,
+            other.identity,
+            self.times.followed_by(other.times),
+        )
+
+    @classmethod
+    def of_numbers(cls, numbers: "array[int]") -> "Block":
+        """A block as kernels have it (`layout.BLOCK_SIZE`)."""
+        times = TimeStats.of_numbers(numbers[layout.BLOCK_STATS :])
+        return cls._make((*numbers[: layout.BLOCK_STATS], times))
+
+    def numbers(self) -> "array[int]":
+        """The reverse of `of_numbers`."""
+        return array("q", (*self[:-1], *self.times.numbers()))
+
+    def pack(self) -> bytes:
+        """As an entry."""
+        times = self.times
+        has_create_times = times.create_min_ms is not None
+        has_append_times = times.append_min_ms is not None
+        entry = _ENTRY.pack(
+            *self[:5],
+            self.next_offset - self.base_offset,
+            min(times.records, _UINT32_MAX),
+            min(times.control_records, _UINT32_MAX),
+            times.create_min_ms or 0,
+            times.create_max_ms or 0,
+            times.append_min_ms or 0,
+            times.append_max_ms or 0,
+            times.first_create_ms or 0,
+            times.last_create_ms or 0,
+            min(times.untimed, _UINT32_MAX),
+            min(times.out_of_order, _UINT32_MAX),
+            times.flags | has_create_times | has_append_times << 1,
+            *(min(each, _UINT32_MAX) for each in times.latencies),
+            self.identity,
+        )
+        return entry + _CRC.pack(crc32c.crc32c(entry))
+
+
+class Span(NamedTuple):
+    """A stretch of a log, by position and offsets; the end is not included."""
+
+    position: int
+    end: int
+    base_offset: int
+    next_offset: int | None
+    """None where only the caller knows where the segment's offsets end."""
+
+
+def unpack(content: Buffer, start: int) -> Block:
+    """The entry at a place of what `sound` has accepted."""
+    position, size, last_position, batches, base_offset, length, records, control, *rest = (
+        _ENTRY.unpack_from(content, start)
+    )
+    create_min, create_max, append_min, append_max, first, last, untimed, disorder, flags = rest[:9]
+    is_created, is_appended = flags & _HAS_CREATE_TIMES, flags & _HAS_APPEND_TIMES
+    times = TimeStats(
+        records,
+        untimed,
+        disorder,
+        create_min if is_created else None,
+        create_max if is_created else None,
+        first if is_created else None,
+        last if is_created else None,
+        append_min if is_appended else None,
+        append_max if is_appended else None,
+        tuple(rest[9:21]),
+        control,
+        flags & ~_HAS,
+    )
+    offsets = base_offset, base_offset + length
+    return Block(position, size, last_position, batches, *offsets, rest[21], times)
+
+
+def sound(content: bytes, base_offset: int) -> bytes:
+    """The entries that can be: whole, in the order of the log, each with its CRC.
+
+    Ends before the first that cannot. Whether they are of the log is another question.
+    """
+    entries = content[: len(content) // ENTRY_SIZE * ENTRY_SIZE]
+    end, next_offset, place = 0, base_offset, 0
+    crc_of, checked = crc32c.crc32c, ENTRY_SIZE - _CRC.size
+    for position, size, base, length, flags, crc in _SOUND.iter_unpack(entries):
+        if (
+            position < end
+            or base < next_offset
+            or flags & ~_FLAGS
+            or crc_of(entries[place : place + checked]) != crc
+        ):
+            return entries[:place]
+        end, next_offset, place = position + size, base + length, place + ENTRY_SIZE
+    return entries
+
+
+def spans(
+    entries: Buffer,
+    windows: Sequence[TimeRange],
+    base_offset: int,
+    size: int,
+    next_offset: int | None,
+) -> list[Span]:
+    """The stretches of the first `size` bytes of a log that may hold a record in all windows.
+
+    Args:
+        entries: proved ones; what is between and behind them may hold anything.
+        windows: what is looked for, at least one.
+        base_offset: of the segment.
+        size: of its log.
+        next_offset: where its offsets end, if that is known.
+    """
+    found: list[Span] = []
+    at, offset = 0, base_offset
+    one, *others = windows
+    whole = memoryview(entries)[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]
+    for position, length, base, offsets, *times in _TIMES.iter_unpack(whole):
+        if position + length > size:
+            break
+        if position > at:
+            _take(found, Span(at, position, offset, base))
+        at, offset = position + length, base + offsets
+        if _overlap(one, *times) and all(_overlap(other, *times) for other in others):
+            _take(found, Span(position, at, base, offset))
+    if at < size:
+        _take(found, Span(at, size, offset, next_offset))
+    return found
+
+
+def _take(found: list[Span], span: Span) -> None:
+    if found and found[-1].end == span.position:
+        before = found.pop()
+        span = Span(before.position, span.end, before.base_offset, span.next_offset)
+    found.append(span)
+
+
+def may_hold(window: TimeRange, times: TimeStats) -> bool:
+    """Whether a record in a window can be among those."""
+    has_create_times = times.create_min_ms is not None
+    has_append_times = times.append_min_ms is not None
+    return _overlap(
+        window,
+        times.create_min_ms or 0,
+        times.create_max_ms or 0,
+        times.append_min_ms or 0,
+        times.append_max_ms or 0,
+        times.untimed,
+        times.flags | has_create_times | has_append_times << 1,
+    )
+
+
+def _overlap(
+    window: TimeRange,
+    low: int,
+    high: int,
+    append_low: int,
+    append_high: int,
+    untimed: int,
+    flags: int,
+) -> bool:
+    first, last, of_append, with_untimed = window
+    if flags & UNREADABLE or (with_untimed and untimed):
+        return True
+    if not of_append:
+        if flags & OF_CREATE_TIME and flags & _HAS_CREATE_TIMES and low <= last and high >= first:
+            return True
+        if not flags & OF_APPEND_TIME:
+            return False
+    if flags & LACKS_APPEND_TIMES:
+        return True
+    return bool(flags & _HAS_APPEND_TIMES) and append_low <= last and append_high >= first

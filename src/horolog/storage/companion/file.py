@@ -1,0 +1,270 @@
+"""The companion of a `.log`: one file of ours beside it, which Apache Kafka ignores.
+
+    <base>.companion            when its records were appended, its seal, and its block map
+    <base>.appending.deleted    only while it is appended to (marker.py): the block map so far
+
+Big-endian; each part has a check of its own, and is proved by its last batch (proof.py):
+
+      0  header   4s "hcf1"
+                  i64 base offset of the segment
+                  i64 middle of the append times that fit, milliseconds since the epoch
+                  u32 CRC-32C of these 20 bytes
+     24  covered  how far append times are known (append_times.py)
+                  u32 how many entries
+                  i64 offset after the last batch; the base offset if none is covered
+                  i64 bytes of `.log` up to there
+                  u32 identity of that batch
+                  u32 CRC-32C of these 24 bytes
+     52  seal     80 bytes (seal.py); zeros: there is none
+    132  map      u64 where the block map begins, u32 how many entries it has, u32 CRC-32C of these;
+                  zeros: there is none
+    148  append times, 12 bytes an entry (time_entries.py), up to the map
+         block map, 152 bytes an entry (blocks.py), at the end
+
+Invariant: while a segment is appended to, append times are only added at the end, and the map is in
+the other file: so what no log can tell again is never written over. It is put behind them when the
+segment is finished. A write that a kill or a power loss has torn leaves one part without a check
+that is right: of the seal or the map that costs time, of what is covered each entry is compared
+with its batch.
+"""
+
+import threading
+from struct import Struct
+from typing import Final, NamedTuple
+
+import crc32c
+
+from horolog.storage import names
+from horolog.storage.batches.log_file import LogFile
+from horolog.storage.companion.blocks import ENTRY_SIZE, sound
+from horolog.storage.file_errors import FileMissing
+
+_HEADER: Final = Struct(">4sqq")
+_COVERED: Final = Struct(">IqqI")
+_MAP: Final = Struct(">QI")
+_CRC: Final = Struct(">I")
+_MAGIC: Final = b"hcf1"
+_COVERED_AT: Final = _HEADER.size + _CRC.size
+_SEAL_AT: Final = _COVERED_AT + _COVERED.size + _CRC.size
+SEAL_SIZE: Final = 80
+_MAP_AT: Final = _SEAL_AT + SEAL_SIZE
+TIMES_AT: Final = _MAP_AT + _MAP.size + _CRC.size
+TIME_ENTRY_SIZE: Final = 12
+
+MOST_MS: Final = 1 << 42
+"""Append times are so far from the middle at most, either way: 139 years."""
+_FARTHEST_MS: Final = (1 << 63) - MOST_MS  # a middle from which every time is an int64
+LONGEST_MAP: Final = 64 << 20
+
+
+class Covered(NamedTuple):
+    """How far a file says that it covers its log with append times."""
+
+    entries: int
+    end: int
+    """Offset after the last covered batch."""
+    size: int
+    """Bytes of the log up to there."""
+    identity: int
+    """Of that batch (proof.py)."""
+
+
+class Head(NamedTuple):
+    """What a companion begins with."""
+
+    middle_ms: int
+    covered: Covered | None
+    """None if its check is wrong."""
+
+
+def packed_head(base_offset: int, middle_ms: int, covered: Covered) -> bytes:
+    """The head of a file without seal and map."""
+    header = _with_crc(_HEADER.pack(_MAGIC, base_offset, middle_ms))
+    return (header + _with_crc(_COVERED.pack(*covered))).ljust(TIMES_AT, b"\0")
+
+
+def parsed_head(data: bytes, base_offset: int) -> Head | None:
+    """The reverse; None if the header is damaged or another segment's."""
+    header = _checked(data[:_COVERED_AT])
+    if header is None or len(data) < TIMES_AT:
+        return None
+    magic, written_base, middle_ms = _HEADER.unpack(header)
+    if magic != _MAGIC or written_base != base_offset or abs(middle_ms) > _FARTHEST_MS:
+        return None
+    covered = _checked(data[_COVERED_AT:_SEAL_AT])
+    return Head(middle_ms, None if covered is None else Covered(*_COVERED.unpack(covered)))
+
+
+def _with_crc(content: bytes) -> bytes:
+    return content + _CRC.pack(crc32c.crc32c(content))
+
+
+def _checked(data: bytes) -> bytes | None:
+    """What comes before the CRC, if that is right."""
+    content = data[: -_CRC.size]
+    return content if content and _with_crc(content) == data else None
+
+
+class Companion:
+    """The file of one segment. What is in it has readers of its own, in any thread.
+
+    While the segment is appended to, one thread adds append times (append_times.py), and the map
+    is not written here.
+    """
+
+    __slots__ = (
+        "_base_offset",
+        "_is_abandoned",
+        "_lock",
+        "deleted_path",
+        "is_growing",
+        "log",
+        "path",
+    )
+
+    def __init__(self, log: LogFile, base_offset: int) -> None:
+        self.log = log
+        self.path = log.path.removesuffix(names.LOG) + names.COMPANION
+        self.deleted_path: str | None = None
+        """The name that the file is about to get, because its segment is deleted."""
+        self.is_growing = False
+        """Whether the segment is appended to, so that the map is in the other file."""
+        self._base_offset = base_offset
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+
+    def abandon(self) -> None:
+        """Write nothing from here on: other files may have these names."""
+        with self._lock:
+            self._is_abandoned = True
+
+    def grow(self) -> None:
+        """The segment is appended to from here on."""
+        with self._lock:
+            self.is_growing = True
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one; a kill as it is made leaves an empty one."""
+        return self._size() > 0
+
+    def _size(self) -> int:
+        size, deleted = self.log.files.size(self.path), self.deleted_path
+        return size if size or deleted is None else self.log.files.size(deleted)
+
+    def head(self) -> Head | None:
+        """What it begins with; None if that is damaged or missing.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return parsed_head(self._read(0, TIMES_AT), self._base_offset)
+
+    def seal(self) -> bytes:
+        """The bytes of the seal; zeros, or fewer, if there is none."""
+        return self._read(_SEAL_AT, SEAL_SIZE)
+
+    def times_end(self) -> int | None:
+        """Where append times end; None if that is the end of the file."""
+        found = self._map_place()
+        return None if found is None else found[0]
+
+    def raw_map(self) -> bytes:
+        """The bytes of the block map, as they are; of its entries those that can be are `map`."""
+        found = self._map_place()
+        return b"" if found is None else self._read(found[0], found[1] * ENTRY_SIZE)
+
+    def map(self) -> bytes:
+        """The entries of the block map that can be; see blocks.py."""
+        return sound(self.raw_map(), self._base_offset)
+
+    # Writing. Nothing is synced here.
+
+    def remove(self) -> None:
+        """Begin without a file: the segment is new."""
+        self.log.files.remove(self.path)
+
+    def begin(self, middle_ms: int) -> None:
+        """Begin with a file for append times, and nothing else in it."""
+        file = self.log.files.create(self.path)
+        self.log.files.write_at(file, [self._new_head(middle_ms)], 0)
+
+    def write_covered(self, covered: Covered) -> None:
+        """Say how far append times are known."""
+        content = _with_crc(_COVERED.pack(*covered))
+        self.log.files.write_at(self.log.files.get(self.path), [content], _COVERED_AT)
+
+    def write_seal(self, content: bytes) -> None:
+        """Write the seal, or take it away where there is no content.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        with self._lock:
+            if not self._is_abandoned and (content or any(self.seal())):
+                self._write([(content or bytes(SEAL_SIZE), _SEAL_AT)])
+
+    def clear_map(self) -> None:
+        """Take the map away, so that append times can follow."""
+        if self._map_place() is not None:
+            self._write([(bytes(TIMES_AT - _MAP_AT), _MAP_AT)])
+
+    def write_map(self, entries: bytes) -> None:
+        """Put a block map behind the append times of a finished segment.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        with self._lock:
+            if self._is_abandoned or self.is_growing:
+                return
+            files, end = self.log.files, self.times_end()
+            if end is not None:
+                files.truncate(files.get(self.path), end)
+            else:
+                end = max(TIMES_AT, files.size(self.path))
+                end += -(end - TIMES_AT) % TIME_ENTRY_SIZE
+            place = _with_crc(_MAP.pack(end, len(entries) // ENTRY_SIZE))
+            # Its place first: a kill in between leaves no bytes that could be append times.
+            self._write([(place, _MAP_AT), (entries, end)])
+
+    def _write(self, parts: list[tuple[bytes, int]]) -> None:
+        files = self.log.files
+        if files.size(self.path) < TIMES_AT:
+            files.write_at(files.create(self.path), [self._new_head(0)], 0)
+        file = files.get(self.path)
+        for content, position in parts:
+            files.write_at(file, [content], position)
+        if not self.is_growing:
+            files.forget(self.path)  # a finished segment needs no more open files than before
+
+    def _new_head(self, middle_ms: int) -> bytes:
+        return packed_head(self._base_offset, middle_ms, Covered(0, self._base_offset, 0, 0))
+
+    def _map_place(self) -> tuple[int, int] | None:
+        """Where the map begins, and how many entries it has."""
+        content = _checked(self._read(_MAP_AT, TIMES_AT - _MAP_AT))
+        if content is None:
+            return None
+        position, count = _MAP.unpack(content)
+        size = self._size()
+        if not TIMES_AT <= position <= size or (position - TIMES_AT) % TIME_ENTRY_SIZE:
+            return None
+        return position, min(count, LONGEST_MAP // ENTRY_SIZE)
+
+    def _read(self, position: int, size: int) -> bytes:
+        files = self.log.files
+        while True:
+            path = self.path
+            try:
+                file = files.get(path)
+            except FileMissing:
+                if self.deleted_path is None:
+                    return b""
+                try:
+                    file = files.get(self.deleted_path)
+                except FileMissing:
+                    return b""
+            # Asked last: until then no other file can have had this path.
+            if path is self.path:
+                return files.read_at(file, size, position)

@@ -1,0 +1,137 @@
+"""Batches that follow one another, as the entries of their blocks.
+
+A batch is a `Block` of one, kept as a row: the bytes of its numbers. So a kernel makes the entries
+in a fraction of the time that Python needs, whose code requests have driven out of the processor's
+caches.
+"""
+
+from array import array
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from horolog.record.kernels import layout
+from horolog.record.kernels.loading import BLOCK_KERNELS
+from horolog.record.time_stats import (
+    LACKS_APPEND_TIMES,
+    NO_APPEND_TIME,
+    NO_COUNTS,
+    UNREADABLE,
+    Counts,
+)
+from horolog.storage.companion.blocks import Block
+
+_ROW: Final = Struct(f"={layout.BLOCK_COUNTS}q{8 * layout.COUNTS_SIZE}s")
+_PLACE: Final = Struct("=qq")
+
+NO_BLOCK: Final = array("q", bytes(8 * layout.BLOCK_SIZE))
+"""The numbers of no batch."""
+
+
+def row_of(
+    position: int,
+    size: int,
+    base_offset: int,
+    last_offset: int,
+    identity: int,
+    flags: int,
+    append_ms: int | None,
+    counts: "Counts | None",
+    *,
+    is_control: bool = False,
+    batches: int = 1,
+    last_position: int | None = None,
+) -> bytes:
+    """A batch as a row, or several that were appended at once.
+
+    Args:
+        position: in the log.
+        size: in bytes.
+        base_offset: the first.
+        last_offset: the last.
+        identity: of the batch, or of the last one.
+        flags: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
+        append_ms: when it was appended; None where that is unknown.
+        counts: of its records; None if they cannot be read.
+        is_control: whether the records are markers of transactions.
+        batches: how many there are.
+        last_position: of the last one, if there are several.
+    """
+    first_ms = last_ms = append_ms
+    if first_ms is None or last_ms is None:
+        (first_ms, last_ms), flags = NO_APPEND_TIME, flags | LACKS_APPEND_TIMES
+    if counts is None:
+        counts, flags = NO_COUNTS, flags | UNREADABLE
+    return _ROW.pack(
+        position,
+        size,
+        position if last_position is None else last_position,
+        batches,
+        base_offset,
+        last_offset + 1,
+        identity,
+        counts[0] if is_control else 0,
+        first_ms,
+        last_ms,
+        flags,
+        counts.tobytes(),
+    )
+
+
+def counted_row(
+    position: int,
+    size: int,
+    base_offset: int,
+    last_offset: int,
+    identity: int,
+    markers: int,
+    append_ms: int,
+    flags: int,
+    counts: bytes,
+) -> bytes:
+    """As `row_of`, of one batch of which all is known.
+
+    Args:
+        position: in the log.
+        size: in bytes.
+        base_offset: the first.
+        last_offset: the last.
+        identity: of the batch.
+        markers: how many records are markers of transactions.
+        append_ms: when it was appended, in milliseconds.
+        flags: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
+        counts: of its records, as bytes.
+    """
+    end, alone = last_offset + 1, (position, size, position, 1)
+    return _ROW.pack(
+        *alone, base_offset, end, identity, markers, append_ms, append_ms, flags, counts
+    )
+
+
+def block_of(row: bytes) -> Block:
+    """What a row is of."""
+    return Block.of_numbers(array("q", row))
+
+
+def place_of(row: bytes) -> tuple[int, int]:
+    """Position and size in the log of what a row is of."""
+    position, size = _PLACE.unpack_from(row)
+    return position, size
+
+
+def folded(
+    total: "array[int]", rows: Sequence[bytes], block_bytes: int, *, closing: bool = False
+) -> tuple[bytes, "array[int]"]:
+    """The entries of the blocks that batches complete, and the block that has room left.
+
+    Args:
+        total: the block that they continue with, as numbers.
+        rows: the batches, which follow those before.
+        block_bytes: a block ends before a batch that would make it larger.
+        closing: no more follow: the last block is complete as well.
+    """
+    after = total[:]
+    numbers = array("q", b"".join(rows))
+    entries = bytearray((len(rows) + 1) * layout.ENTRY_SIZE)
+    count = BLOCK_KERNELS.run.fold_batches(numbers, after, entries, block_bytes, closing)
+    return bytes(memoryview(entries)[: count * layout.ENTRY_SIZE]), after

@@ -1,0 +1,105 @@
+"""The file `<base>.appending.deleted` beside a segment that is appended to: a marker, and its map.
+
+      0  100 bytes: the start of the machine, a space, and the inode of the log; then zeros
+    100  the block map so far (blocks.py), which is put into the companion at the end
+
+A start of Apache Kafka removes every file of that suffix. So where the marker is left, the machine
+has not been started since, and the log is no copy (the marker names the start of the machine and
+the log's inode), horolog was killed, no other broker has appended, and the append times in the
+file cover all of the log.
+"""
+
+import sys
+from functools import cache
+from typing import Final
+
+from horolog.storage import names
+from horolog.storage.companion.file import LONGEST_MAP
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
+
+MARKER_SIZE: Final = 100
+
+
+class AppendingMarker:
+    """The marker of one segment."""
+
+    __slots__ = ("_files", "_log_path", "path")
+
+    def __init__(self, files: Files, stem: str) -> None:
+        """`stem`: path of the segment's files without their suffixes."""
+        self._files = files
+        self.path = stem + names.APPENDING
+        self._log_path = stem + names.LOG
+
+    def is_valid(self) -> bool:
+        """Whether it was written since the machine was started, for this very log file.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        marker = self._read(0, MARKER_SIZE).rstrip(b"\0")
+        return bool(marker) and marker == self._content()
+
+    def write(self) -> None:
+        """From here on a kill leaves append times that cover all of the log.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if not self.is_valid():
+            content = self._content().ljust(MARKER_SIZE, b"\0")
+            self._files.replace(self.path, content, sync=False)
+
+    def map(self) -> bytes:
+        """What follows the marker: the entries of the block map, as they are.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self._read(MARKER_SIZE, min(self._files.size(self.path), LONGEST_MAP))
+
+    def _read(self, position: int, size: int) -> bytes:
+        try:
+            return self._files.read_at(self._files.get(self.path), size, position)
+        except FileMissing:
+            return b""
+
+    def remove(self) -> None:
+        """The companion itself says how far append times are known.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._files.remove(self.path)
+
+    def _content(self) -> bytes:
+        """Empty, and so never valid, where the start of the machine is unknown.
+
+        A copy of a directory that is written to may have more of the log than of the append times:
+        its log is another file.
+        """
+        boot = boot_id()
+        return f"{boot} {self._files.inode(self._log_path)}".encode() if boot else b""
+
+
+@cache
+def boot_id() -> str:
+    """What names the time since the machine was started; empty where that is unknown."""
+    if sys.platform == "darwin":
+        return _boot_session_of_macos()
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _boot_session_of_macos() -> str:
+    import ctypes  # noqa: PLC0415 - 5 ms that no other system need wait for
+
+    text, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
+    sysctl = getattr(ctypes.CDLL(None), "sysctlbyname", None)
+    if sysctl is None or sysctl(b"kern.bootsessionuuid", text, ctypes.byref(size), None, 0):
+        return ""
+    return text.value.decode("ascii", "replace")

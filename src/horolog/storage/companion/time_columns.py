@@ -1,0 +1,101 @@
+"""Append times of many batches at once, as columns; the entries are those of `format`."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.record.kernels.crc_rows import crc32c_of_rows
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage.companion.time_entries import BATCH_BITS, CHECK_BITS, ENTRY, SEEN_BIT
+
+Int64Array = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+KNOWN, SEEN, UNKNOWN = 0, 1, 2
+
+_ENTRY: Final = np.dtype([("time", ">i8"), ("place", ">u4")])
+_CHECK_AT: Final = 7  # the byte of the time that checks an entry
+
+
+class TimeColumns(NamedTuple):
+    """When records were appended: each row holds from its offset on to that of the next."""
+
+    offsets: Int64Array
+    ms: Int64Array
+    kinds: Bytes
+    """`KNOWN`, `SEEN` by a follower, or `UNKNOWN`: then `ms` says nothing."""
+
+    def first(self, count: int) -> Self:
+        """The first rows."""
+        return self._replace(
+            offsets=self.offsets[:count], ms=self.ms[:count], kinds=self.kinds[:count]
+        )
+
+    def of(self, offsets: Int64Array) -> Self:
+        """The rows that hold for some offsets, none of which is before the first row."""
+        rows = np.searchsorted(self.offsets, offsets, "right") - 1
+        return self._replace(offsets=offsets, ms=self.ms[rows], kinds=self.kinds[rows])
+
+
+class ChangedTimes(NamedTuple):
+    """That batches were appended at another time than those before, all known or all seen."""
+
+    offsets: Int64Array
+    """Of the first record of each."""
+    ms: Int64Array
+    identities: npt.NDArray[np.uint32]
+    is_seen: bool
+
+    def packed(self, base_offset: int, middle_ms: int) -> bytes:
+        """Their entries in the file of a segment; as `format.entry_of` of each."""
+        entries = np.empty(len(self.offsets), _ENTRY)
+        kept = self.identities.astype(np.int64) & BATCH_BITS
+        seen = SEEN_BIT if self.is_seen else 0
+        entries["time"] = (self.ms - middle_ms << CHECK_BITS) | seen | kept
+        entries["place"] = self.offsets - base_offset << 1
+        rows = entries.view(np.uint8).reshape(-1, ENTRY.size)
+        rows[:, _CHECK_AT] = _checks(rows)
+        return entries.tobytes()
+
+
+def columns_of(stretches: Sequence[AppendTimeStretch]) -> TimeColumns:
+    """The same as columns."""
+    kinds = [UNKNOWN if ms is None else SEEN if seen else KNOWN for _, ms, seen in stretches]
+    return TimeColumns(
+        np.array([each.offset for each in stretches], np.int64),
+        np.array([each.ms or 0 for each in stretches], np.int64),
+        np.array(kinds, np.uint8),
+    )
+
+
+def unpacked(data: bytes, base_offset: int, middle_ms: int) -> TimeColumns | None:
+    """Entries as columns; None if there are none, or one is damaged or does not follow another.
+
+    The last of them may not be whole, and is left out then.
+    """
+    data = data[: len(data) - len(data) % ENTRY.size]
+    if not data:
+        return None
+    entries = np.frombuffer(data, _ENTRY)
+    times, places = entries["time"].astype(np.int64), entries["place"].astype(np.int64)
+    rows = np.frombuffer(data, np.uint8).reshape(-1, ENTRY.size)
+    deltas = times >> CHECK_BITS
+    if (np.diff(deltas) < 0).any() or (np.diff(places) < 0).any() or not _are_intact(rows):
+        return None
+    kinds = np.where(times & SEEN_BIT, np.uint8(SEEN), np.uint8(KNOWN))
+    kinds[places & 1 > 0] = UNKNOWN
+    return TimeColumns(base_offset + (places >> 1), deltas + middle_ms, kinds)
+
+
+def _are_intact(rows: Bytes) -> bool:
+    checks = rows[:, _CHECK_AT].copy()
+    unchecked = rows.copy()
+    unchecked[:, _CHECK_AT] = 0
+    return bool((checks == _checks(unchecked)).all())
+
+
+def _checks(rows: Bytes) -> Bytes:
+    crc = crc32c_of_rows(rows)
+    return (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24).astype(np.uint8)

@@ -1,0 +1,143 @@
+"""The entries of a companion that say when each record of a segment was appended.
+
+Big-endian, 12 bytes each, behind the head of the file (file.py):
+
+     0  8  43 bits: append time - middle; 1: as seen by a follower; 12: of the batch's identity;
+           8: check of the entry
+     8  4  (offset - base offset) << 1, and 1 if append times are unknown from there on
+
+An entry holds for its batch and all that follow until the next one. Its time is when the leader
+appended the batch; with the bit of a follower it is when the batch was seen in the log of another
+product, whose leader says no append times: that is an upper bound. So append times are known, seen
+or unknown for each stretch, and may change from one to the other within a segment.
+
+Invariant: neither the time nor the offset goes back from one entry to the next. Here an entry is a
+tuple of its two columns, `time` and `place`. Which entries are true of a log: see proof.py.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+import crc32c
+
+from horolog.storage.companion.file import MOST_MS
+
+ENTRY: Final = Struct(">qI")
+
+CHECK_BITS: Final = 21  # of the follower, the batch and the entry, below the time
+SEEN_BIT = 1 << 20
+BATCH_BITS = 0xFFF << 8
+_SEEN = bytes(byte << 16 & SEEN_BIT != 0 for byte in range(256))  # by the sixth byte
+_UNKNOWN = bytes((byte & 1) << 1 for byte in range(256))  # by the last byte
+_MIDDLE_AHEAD_MS = 1 << 41  # so that a clock may jump 200 years ahead, and 70 back
+_FARTHEST_MS = (1 << 63) - MOST_MS  # a middle from which every time is an int64
+
+
+def middle_for(first_ms: int) -> int:
+    """The middle of the times that fit into a file whose first append time this is."""
+    return max(-_FARTHEST_MS, min(first_ms + _MIDDLE_AHEAD_MS, _FARTHEST_MS))
+
+
+def earliest_for(middle_ms: int) -> int:
+    """An append time before all that a file with this middle was made for, and that it holds."""
+    return middle_ms - _MIDDLE_AHEAD_MS
+
+
+# Entries.
+
+
+def entry_of(
+    delta_ms: int, delta: int, identity: int, *, is_unknown: bool = False, is_seen: bool = False
+) -> tuple[int, int]:
+    """The columns of an entry.
+
+    Args:
+        delta_ms: append time - middle.
+        delta: offset - base offset.
+        identity: of its batch.
+        is_unknown: whether append times are unknown from there on.
+        is_seen: whether the time is when a follower saw the batch.
+    """
+    time = delta_ms << CHECK_BITS | is_seen * SEEN_BIT | (identity & BATCH_BITS)
+    place = delta << 1 | is_unknown
+    return time | _check_of(time, place), place
+
+
+def packed_entry(delta_ms: int, delta: int, identity: int) -> bytes:
+    """As `entry_of`, of a time that is known, in the bytes of the file."""
+    time, place = delta_ms << CHECK_BITS | (identity & BATCH_BITS), delta << 1
+    crc = crc32c.crc32c(ENTRY.pack(time, place))
+    return ENTRY.pack(time | (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24) & 0xFF, place)
+
+
+def is_seen(time: int) -> bool:
+    """Whether the time of an entry is when a follower saw its batch."""
+    return time & SEEN_BIT != 0
+
+
+def kinds_of(data: bytes) -> bytes:
+    """A byte for each of these entries: 0 known, 1 seen, 2 or 3 unknown."""
+    count = len(data) // ENTRY.size
+    data = data[: count * ENTRY.size]
+    kinds = int.from_bytes(data[5 :: ENTRY.size].translate(_SEEN))
+    kinds |= int.from_bytes(data[11 :: ENTRY.size].translate(_UNKNOWN))
+    return kinds.to_bytes(count)
+
+
+def is_intact(entry: tuple[int, ...]) -> bool:
+    """Whether an entry's own check is right."""
+    time, place = entry
+    return time & 0xFF == _check_of(time, place)
+
+
+def is_of_batch(entry: tuple[int, ...], identity: int) -> bool:
+    """Whether an entry may be of a batch, by twelve bits."""
+    return (identity ^ entry[0]) & BATCH_BITS == 0
+
+
+def follows(before: tuple[int, ...], entry: tuple[int, ...]) -> bool:
+    """Whether neither time nor offset go back from one entry to the next."""
+    return before[0] >> CHECK_BITS <= entry[0] >> CHECK_BITS and before[1] <= entry[1]
+
+
+BEFORE_ALL: Final = (-1 << 63, 0)
+"""What every entry follows."""
+
+
+def without_damaged(data: bytes, covered: int) -> tuple[bytes, int]:
+    """Entries without those that are damaged, and how many of the covered ones are left.
+
+    Where one is damaged, append times are unknown from the one before it on, since that is where
+    its records would have begun.
+    """
+    kept: list[tuple[int, ...]] = []
+    dropped = 0
+    for number, entry in enumerate(ENTRY.iter_unpack(data)):
+        if is_intact(entry) and (not kept or follows(kept[-1], entry)):
+            kept.append(entry)
+            continue
+        dropped += number < covered
+        if kept:
+            time, place = kept[-1]
+            kept[-1] = ((time & ~0xFF) | _check_of(time, place | 1), place | 1)
+    return b"".join(ENTRY.pack(*entry) for entry in kept), covered - dropped
+
+
+def first_damaged(entries: Iterable[tuple[int, ...]], before: tuple[int, ...]) -> int | None:
+    """The index of the first entry that is damaged or does not follow the one before."""
+    for number, entry in enumerate(entries):
+        if not is_intact(entry) or not follows(before, entry):
+            return number
+        before = entry
+    return None
+
+
+def _check_of(time: int, place: int) -> int:
+    """The 8 bits that check an entry."""
+    crc: int = crc32c.crc32c(ENTRY.pack(time & ~0xFF, place))
+    return (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24) & 0xFF
+
+
+LOST: Final = (1 ^ _check_of(0, 0), 0)
+"""In the place of an entry that is no longer there: it is not intact."""
