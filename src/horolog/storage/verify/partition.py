@@ -135,6 +135,7 @@ def situation_of(
     is_active = index == len(bases) - 1
     partition = names.partition_of(name)
     point = around.recovery_points.get(partition, 0) if partition is not None else 0
+    later = zip(bases[index + 1 :], sizes[index + 1 :], strict=True)
     first_unsure = max(0, bisect_right(bases, point) - 1)
     # Brokers recover the metadata log at every start, after a clean stop, too. Kafka 4.4 leaves its
     # last indexes as they are while the segment grows.
@@ -146,6 +147,7 @@ def situation_of(
         is_closed_cleanly=is_closed,
         is_recovered=not is_closed and index >= first_unsure,
         later_bytes=sum(sizes[index + 1 :]),
+        limit=next((base for base, size in later if size), None),
     )
 
 

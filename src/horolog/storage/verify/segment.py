@@ -24,6 +24,7 @@ from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchRead
 from horolog.storage.companion.block_map import row_with
 from horolog.storage.companion.block_messages import rows_of
 from horolog.storage.companion.folding import block_of
+from horolog.storage.companion.seal import read_seal
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.builder import is_later
@@ -105,18 +106,27 @@ class Situation(NamedTuple):
     """A broker that starts checks this segment, and cuts it where it is damaged."""
     later_bytes: int
     """Bytes in the segments that follow it."""
+    limit: int | None = None
+    """Base offset of the next segment that is not empty; None if there is none."""
 
     @property
     def is_finished(self) -> bool:
         """No broker appends to its indexes as they are."""
         return not self.is_active or (self.is_closed_cleanly and not self.is_live)
 
-    def mend(self, bytes_behind: int, offset: int) -> str:
-        """How to repair damage at an offset, `bytes_behind` before the segment's end."""
+    def reaches_next(self, last_offset: int) -> bool:
+        """Whether a batch that ends with this offset overlaps the next segment."""
+        return self.limit is not None and last_offset >= self.limit
+
+    def mend(self, bytes_behind: int, offset: int, *, is_cut: bool = True) -> str:
+        """How to repair damage at an offset, `bytes_behind` before the segment's end.
+
+        `is_cut`: a start that checks the segment cuts it there.
+        """
         restore = "restore this segment from a replica or a backup"
         if self.is_live:
             return f"{restore} once the broker that is at work here has been stopped"
-        if not self.is_recovered:
+        if not (self.is_recovered and is_cut):
             return f"{restore}: no start of a broker checks or repairs it"
         return (
             f"starting a broker cuts the log here: {bytes_behind + self.later_bytes} bytes, all "
@@ -138,6 +148,7 @@ class SegmentWalk:
 
     def __init__(self, files: Files, path: str, base_offset: int, situation: Situation) -> None:
         self.facts = SegmentFacts(path=path, base_offset=base_offset, next_offset=base_offset)
+        self._reader: SegmentReader
         self._files = files
         self._situation = situation
         self._stem = path.removesuffix(names.LOG)
@@ -160,7 +171,7 @@ class SegmentWalk:
         """Read the log, then check its companion files."""
         facts = self.facts
         try:
-            reader = SegmentReader.at(self._files, facts.path, facts.base_offset)
+            reader = self._reader = SegmentReader.at(self._files, facts.path, facts.base_offset)
             log, facts.size = reader.batches(EVERYTHING), reader.size
             log.in_any_order = True  # it is judged here
         except FileMissing:
@@ -242,6 +253,7 @@ class SegmentWalk:
             header_fault(listed.header) is not None
             or offsets[0] < facts.next_offset
             or offsets[-1] - facts.base_offset > names.MAX_RELATIVE_OFFSET
+            or self._situation.reaches_next(offsets[-1])
         ):
             return False
         data = log.start_of(position, listed.end)
@@ -280,7 +292,7 @@ class SegmentWalk:
         self, log: BatchReader, position: int, header: BatchHeader, batch: Buffer | None
     ) -> Finding | None:
         """What is wrong with a batch; how many records it has is noted."""
-        facts = self.facts
+        facts, is_cut = self.facts, True
         self._count, self._scanned = max(0, header.records_count), None
         if not _has_its_checksum(log, position, header):
             end = position + header.size
@@ -296,20 +308,25 @@ class SegmentWalk:
                 f"The batch begins with offset {header.base_offset}, and {facts.next_offset} or "
                 "more must follow"
             )
-        elif isinstance(wrong := header_fault(header) or records_fault(header, batch), str):
-            what = f"The batch is not what it claims to be: {wrong}"
+        elif self._situation.reaches_next(header.last_offset):
+            what = (
+                f"The batch ends with offset {header.last_offset}, and the next segment begins "
+                f"with {self._situation.limit}"
+            )
         elif header.last_offset - facts.base_offset > names.MAX_RELATIVE_OFFSET:
             what = (
                 f"The batch ends with offset {header.last_offset}, too far from the segment's "
                 f"{facts.base_offset} for an index"
             )
+        elif isinstance(wrong := header_fault(header) or records_fault(header, batch), str):
+            what, is_cut = f"The batch is not what it claims to be: {wrong}", False
         else:
             self._count, self._scanned = wrong.count, wrong
             return None
         return damage(
             facts.path,
             what,
-            self._situation.mend(facts.size - position, facts.next_offset),
+            self._situation.mend(facts.size - position, facts.next_offset, is_cut=is_cut),
             position=position,
             offset=header.base_offset,
         )
@@ -367,11 +384,11 @@ class SegmentWalk:
             if situation.is_active:
                 yield note(facts.path, f"{what}, as preallocation or a power loss leave them")
             else:
+                shorten = f"truncate -s {position} {facts.path}"
+                if situation.is_recovered and not self._is_sealed_at(position):
+                    shorten += f" while no broker runs; otherwise {mend}"
                 yield fault(
-                    facts.path,
-                    f"{what}, and the segment is finished",
-                    f"truncate -s {position} {facts.path}",
-                    **place,
+                    facts.path, f"{what}, and the segment is finished", shorten, **place
                 )
             return None
         following = next(self._whole_batches_behind(log, position), None)
@@ -405,6 +422,11 @@ class SegmentWalk:
             **place,
         )
         return None
+
+    def _is_sealed_at(self, size: int) -> bool:
+        """Whether the seal says that the log ends here, so that a start removes what follows."""
+        seal = read_seal(self._reader.companion)
+        return seal is not None and seal.last.end == size and seal.last.is_in(self._reader.log)
 
     def _whole_batches_behind(self, log: BatchReader, position: int) -> Iterator[tuple[int, int]]:
         """Position and base offset of whole batches that the offset index names."""
