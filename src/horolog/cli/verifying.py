@@ -18,6 +18,7 @@ from horolog.metadata.verify import check_metadata, check_store
 from horolog.record.scan import load_kernels
 from horolog.storage.files import Files
 from horolog.storage.offline.reindex import Reindexed, Reindexing
+from horolog.storage.scan.findings import run_steps
 from horolog.storage.verify import (
     Checked,
     Finding,
@@ -26,7 +27,6 @@ from horolog.storage.verify import (
     VerifyTarget,
     find_target,
 )
-from horolog.storage.verify.findings import run_steps
 
 _WORTH_KERNELS_BYTES = 4 << 20
 _T = TypeVar("_T")

@@ -22,7 +22,7 @@ from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_topic_id
 from horolog.storage.directory.contents import earlier_files
 from horolog.storage.files import Files
-from horolog.storage.verify.findings import Checked, Finding, Findings, Steps, damage, fault, note
+from horolog.storage.scan.findings import Checked, Finding, Findings, Steps, damage, fault, note
 
 
 def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False) -> Findings:

@@ -14,7 +14,7 @@ Knows no socket, no event loop and no clock: the time is passed in, in milliseco
 There is a room for each thing that is done with a log; it imports only from those below it.
 
     offline        directories without a broker: read, reindexed, converted, copied
-    verify         `horolog log verify`: every check of a directory, and what is found
+    verify         `horolog log verify`: checks of log directories and partitions
     log_dir        a log directory as a whole: all its logs, opened, checkpointed and closed
     recovery       from the files of a partition to an open log, whatever the last shutdown left
     logs           the log of one partition: read, appended to, rolled, flushed, truncated
@@ -23,6 +23,7 @@ There is a room for each thing that is done with a log; it imports only from tho
     validation     what a leader checks before it appends
     producers      what each producer wrote last: retries, transactions
     lookup         questions about times, put to the segments of a log
+    scan           one walk over a segment that judges its batches and compares its other files
     segments       one segment and its companion files: read, appended to, finished, deleted
     index          Kafka's indexes of a segment, and whether they can be trusted
     companion      our file beside a segment: append times, seal, block map; how far it is true

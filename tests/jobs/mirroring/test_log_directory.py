@@ -29,8 +29,8 @@ from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.sources import scan
+from horolog.storage.scan.findings import Finding, Severity
 from horolog.storage.verify import Verification
-from horolog.storage.verify.findings import Finding, Severity
 
 source = a_broker(now_ms=T0_MS + 1_000_000)
 

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
@@ -238,14 +237,14 @@ def test_a_new_index_is_compared_with_the_log(
 ) -> None:
     """A defect of the builder is found before it does harm."""
     before = files_of(log_dir, *SUFFIXES)
-    add_all = IndexBuilder.add_all
+    finish = IndexBuilder.finish
 
-    def add_all_wrongly(builder: IndexBuilder, headers: Any) -> None:
-        add_all(builder, headers)
+    def finish_wrongly(builder: IndexBuilder) -> None:
+        finish(builder)
         if builder.offset_entries:
             builder.offset_entries[-1] ^= 1
 
-    monkeypatch.setattr(IndexBuilder, "add_all", add_all_wrongly)
+    monkeypatch.setattr(IndexBuilder, "finish", finish_wrongly)
     done = reindexed(log_dir, interval=0, rebuild_all=True)
     assert sum("does not fit the log" in str(each.refused) for each in done) > 1
     assert files_of(log_dir, *SUFFIXES) == before

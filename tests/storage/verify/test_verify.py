@@ -261,8 +261,8 @@ def rebuilt(data: bytes, position: int, **changes: int) -> bytes:
         ({"last_offset_delta": -5}, "its last offset delta is -5"),
         ({"attributes": 7}, "there is no compression codec 7"),
         ({"attributes": 4}, "cannot be decompressed with zstd"),
-        ({"base_offset": 0}, "2 or more must follow"),
-        ({"base_offset": 1 << 40}, "too far from the segment's"),
+        ({"base_offset": 0}, "begins at offset 0, before 2"),
+        ({"base_offset": 1 << 40}, "and the segment's offsets are before"),
         ({"leader_epoch": -7}, "its leader epoch is -7"),
     ],
 )
@@ -308,7 +308,7 @@ def test_segments_that_overlap_are_damage(log_dir: Path) -> None:
     for suffix in (".log", ".index", ".timeindex"):
         path = second.with_suffix(suffix)
         path.rename(path.with_name(f"{7:020d}{suffix}"))
-    assert any("begins with offset 7" in each.what for each in wrong(log_dir))
+    assert any("the next segment begins at 7" in each.what for each in wrong(log_dir))
 
 
 def test_a_segment_that_is_missing_is_damage_and_its_indexes_are_reported(log_dir: Path) -> None:
@@ -432,7 +432,7 @@ def test_a_copy_begins_with_the_whole_batch_that_holds_its_start(
 
 
 def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horolog.storage.verify.segment.MAX_UNCOMPRESSED_BYTES", 1 << 20)
+    monkeypatch.setattr("horolog.storage.scan.segment.MAX_UNCOMPRESSED_BYTES", 1 << 20)
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     made.add_records([Record(NOW, None, bytes(4 << 20))], codec=Codec.ZSTD)
     made.write_indexes()
@@ -442,8 +442,8 @@ def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.M
 def test_a_batch_longer_than_what_is_held_is_checked_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.storage.verify.segment.MAX_HELD_BYTES", 5000)
-    monkeypatch.setattr("horolog.storage.verify.segment.EVERYTHING", ReadAhead(1000, 1000, 1000))
+    monkeypatch.setattr("horolog.storage.scan.segment.MAX_HELD_BYTES", 5000)
+    monkeypatch.setattr("horolog.storage.scan.segment.EVERYTHING", ReadAhead(1000, 1000, 1000))
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     made.add([NOW], value_bytes=3000)
     made.add([NOW], value_bytes=9000)

@@ -11,8 +11,8 @@ from horolog.storage.files import Files
 from horolog.storage.offline.converting import Conversion
 from horolog.storage.offline.inspecting import look_at, open_segment, walk_segment
 from horolog.storage.offline.reindex import Reindexing
+from horolog.storage.scan.findings import run_steps
 from horolog.storage.verify import Finding, Severity, Verification, find_target
-from horolog.storage.verify.findings import run_steps
 
 
 def wrong(path: Path) -> list[Finding]:

@@ -34,7 +34,7 @@ from horolog.storage.offline.converting import (
     ConvertedSegment,
     is_kafkas_own,
 )
-from horolog.storage.verify.findings import run_steps
+from horolog.storage.scan.findings import run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,8 +38,8 @@ from horolog.sources.uris import LogPath
 from horolog.storage import names
 from horolog.storage.directory.lock import is_locked
 from horolog.storage.offline.reindex import REINDEXING_REASON, Reindexed, Reindexing
+from horolog.storage.scan.findings import Findings, SegmentFacts, Steps, run_steps
 from horolog.storage.verify import Checked, Finding, Severity, Verification, VerifyTarget
-from horolog.storage.verify.findings import Findings, SegmentFacts, Steps, run_steps
 
 _T = TypeVar("_T")
 

@@ -35,27 +35,6 @@ def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
     return False
 
 
-def whole_end(files: Files, path: str, base_offset: int) -> int | None:
-    """The offset after the last batch of a file that can be the log of a segment.
-
-    None if it is empty, is not whole batches from its first byte to its last, or their offsets do
-    not increase from `base_offset` on.
-    """
-    log = BatchReader(files, files.get(path), files.size(path), least_offset=base_offset)
-    end, next_offset = 0, base_offset
-    try:
-        for position, header, listed in log.stretches(check_crcs=True):
-            if header.base_offset < next_offset:
-                return None
-            if listed is None:
-                log.check(position, header)
-            end = position + (header.size if listed is None else listed.end)
-            next_offset = header.next_offset if listed is None else listed.next_offset
-    except CorruptBatch:
-        return None
-    return next_offset if 0 < log.size == end else None
-
-
 def whole_batches(log: BatchReader, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every batch from `start` on whose checksum is right.
 

@@ -330,10 +330,19 @@ class Indexes:
             self._replace(self.offsets, facts.offset_entries)
             self._replace(self.times, facts.time_entries)
             self.is_checked = True
-            self._seal(facts.end, facts.next_offset, facts.last_position)
+            self.seal(facts)
         except StorageFailed as error:
             self._unwritten = error
             _logger.warning("The indexes of %s are not written: %s", self._log.path, error)
+
+    def seal(self, facts: IndexBuilder) -> None:
+        """Seal the indexes that a walk over all headers built, and that are in their files.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self.largest_seen = facts.largest
+        self._seal(facts.end, facts.next_offset, facts.last_position)
 
     def scan(self, log_size: int, *, keep: bool = True) -> IndexBuilder:
         """What both must hold, from the headers of the whole log; true entries are kept.

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.storage import names
-from horolog.storage.batches.whole import whole_end
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, finish_replacement
 from horolog.storage.removal.replacement import Replacement, end_replacement, write_replacement
+from horolog.storage.scan.walk import whole_end
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.segments.segment import Segment
 

@@ -40,9 +40,9 @@ from horolog.storage.logs.replacing import replace_segments, size_of_logs, write
 from horolog.storage.offline.converting import is_kafkas_own
 from horolog.storage.producers.states import Producers
 from horolog.storage.removal.leftovers import current_bases, tidy
+from horolog.storage.scan.findings import Checked, Steps
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import VerifyTarget
-from horolog.storage.verify.findings import Checked, Steps
 
 MEMORY_BYTES: Final = 128 << 20
 """For the keys, as `log.cleaner.dedupe.buffer.size` is by default."""

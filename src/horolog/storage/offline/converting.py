@@ -35,10 +35,10 @@ from horolog.storage.files import Files
 from horolog.storage.logs.replacing import make_alike, mark_cleaned, replace_segments
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, current_bases, tidy
+from horolog.storage.scan.findings import Checked, Steps
 from horolog.storage.segments.numbered import Numbered, as_they_are
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import VerifyTarget
-from horolog.storage.verify.findings import Checked, Steps
 
 MAX_SEGMENT_BYTES = 1 << 30
 _CARRIED = (names.TXN_INDEX,)  # true of a log in any format: they name offsets

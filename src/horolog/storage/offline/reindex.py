@@ -14,15 +14,12 @@ takes the last append time from the log.
 """
 
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
-from horolog.errors import CorruptBatch, CorruptFile, StorageFailed
+from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
-from horolog.storage.companion.proof import LastBatch
-from horolog.storage.companion.seal import packed_seal, read_seal, seal_of
 from horolog.storage.directory.checkpoints import read_append_time
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
@@ -30,13 +27,19 @@ from horolog.storage.index.abort import write_aborted
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.producers.replay import find_aborted
 from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.scan.companions import TransactionsAcross
+from horolog.storage.scan.entries import (
+    IndexFile,
+    OffsetEntries,
+    TimeEntries,
+    misfits,
+    reindex,
+)
+from horolog.storage.scan.findings import SegmentFacts, Steps, gathered
+from horolog.storage.scan.segment import SegmentScan, Situation
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify import Checked, Finding, Severity, VerifyTarget
-from horolog.storage.verify.companions import TransactionsAcross
-from horolog.storage.verify.entries import check_offset_index, check_time_index
-from horolog.storage.verify.findings import SegmentFacts, Steps
+from horolog.storage.verify import Finding, Severity, VerifyTarget
 from horolog.storage.verify.partition import situation_of
-from horolog.storage.verify.segment import Situation, check_segment
 from horolog.storage.verify.surroundings import surroundings_of
 
 _INDEX_SUFFIXES = (
@@ -132,37 +135,22 @@ class Reindexing:
         self, path: str, base_offset: int, situation: Situation, across: TransactionsAcross
     ) -> Steps[Reindexed]:
         files = Files(read_only=True)
-        done = Reindexed(path)
-        damage: Finding | None = None
-        checking = check_segment(files, path, base_offset, situation)
-        while True:
-            try:
-                step = next(checking)
-            except StopIteration as ended:
-                facts: SegmentFacts | None = ended.value
-                break
-            if isinstance(step, Checked):
-                yield step
-            elif step.severity is Severity.NOTE:
-                continue
-            elif step.path.endswith(_INDEX_SUFFIXES):
-                done.wrong.append(f"{os.path.basename(step.path)}: {step.what}")
-            elif step.path == path:
-                damage = damage or step
-        if facts is not None:
-            done.wrong += [
-                f"{os.path.basename(found.path)}: {found.what}" for found in across.lacking(facts)
-            ]
+        done, findings = Reindexed(path), list[Finding]()
+        scan = SegmentScan(files, path, base_offset, situation, self.interval_bytes)
+        facts = yield from gathered(scan.run(), findings)
+        faults = [finding for finding in findings if finding.severity is not Severity.NOTE]
+        wrong = [fault for fault in faults if fault.path.endswith(_INDEX_SUFFIXES)]
+        wrong += across.lacking(facts) if facts is not None else ()
+        done.wrong = [f"{os.path.basename(fault.path)}: {fault.what}" for fault in wrong]
+        damage = next((fault for fault in faults if fault.path == path), None)
         if not done.wrong and not self.rebuild_all:
             return done
+        is_cut = situation.is_active and situation.is_recovered and damage is not None
         if facts is None:
             done.refused = "it was taken away meanwhile"
-        elif facts.is_sound:
+        elif facts.is_sound or is_cut:
             with self._alone(path):
-                self._rebuild(files, facts, facts.whole_bytes, done)
-        elif situation.is_active and situation.is_recovered and damage is not None:
-            with self._alone(path):
-                self._rebuild(files, facts, damage.position or 0, done)
+                self._rebuild(files, facts, scan.index, done)
         else:
             what = "" if damage is None else f" at byte {damage.position}: {damage.what}"
             done.refused = f"its log is damaged{what}"
@@ -171,31 +159,26 @@ class Reindexing:
     def _alone(self, path: str) -> AbstractContextManager[None]:
         return nullcontext() if self.dry_run else lock_against_others(path)
 
-    def _rebuild(self, files: Files, facts: SegmentFacts, end: int, done: Reindexed) -> None:
-        """Write what batches before byte `end` ask for, where that is not there."""
-        reader = SegmentReader.at(files, facts.path, facts.base_offset)
-        builder = IndexBuilder(facts.base_offset, self.interval_bytes)
-        try:
-            builder.add_all(reader.log.batches(end).stretches())
-        except CorruptBatch as error:
-            done.refused = f"it changed while it was read: {error}"
-            return
-        log, writer = reader.log.open(), self.writer
-        for suffix, content, check in (
-            (names.OFFSET_INDEX, bytes(builder.offset_entries), check_offset_index),
-            (names.TIME_INDEX, bytes(builder.time_entries), check_time_index),
+    def _rebuild(
+        self, files: Files, facts: SegmentFacts, index: IndexBuilder, done: Reindexed
+    ) -> None:
+        """Write what the whole batches ask for, where that is not there."""
+        reader, writer = SegmentReader.at(files, facts.path, facts.base_offset), self.writer
+        for suffix, content, entries in (
+            (names.OFFSET_INDEX, bytes(index.offset_entries), OffsetEntries),
+            (names.TIME_INDEX, bytes(index.time_entries), TimeEntries),
         ):
-            index = reader.path_of(suffix)
-            if not _is_already(files, index, content):
-                done.written.append(index)
+            path = reader.path_of(suffix)
+            if not _is_already(files, path, content):
+                done.written.append(path)
                 if not self.dry_run:
-                    prove = partial(_prove, content, check, reader, end)
-                    writer.replace(index, content, like=log, before=prove)
+                    prove = partial(_prove, content, entries, reader, index.end)
+                    writer.replace(path, content, like=reader.log.open(), before=prove)
         if facts.is_sound and any(names.TXN_INDEX in wrong for wrong in done.wrong):
             self._rebuild_aborted(facts, done)
         if self.dry_run:
             return
-        self._mend_companion(facts, builder, done)
+        self._mend_companion(facts, index, done)
         writer.sync_path(os.path.dirname(facts.path))
 
     def _rebuild_aborted(self, facts: SegmentFacts, done: Reindexed) -> None:
@@ -217,55 +200,49 @@ class Reindexing:
         if not self.dry_run:
             write_aborted(self.writer, path, found)
 
-    def _mend_companion(self, facts: SegmentFacts, builder: IndexBuilder, done: Reindexed) -> None:
-        """Write seal and block map; take out damaged append times, which no log can make again.
+    def _mend_companion(self, facts: SegmentFacts, index: IndexBuilder, done: Reindexed) -> None:
+        """Write seal and block map; remove damaged append times, which no log can make again.
 
-        What a start cuts off has neither seal nor map.
+        A log that a start cuts has neither seal nor map.
         """
         reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
-        companion = reader.companion
-        before = self.writer.read_whole(companion.path, _LONGEST_COMPANION)
+        path = reader.companion.path
+        before = self.writer.read_whole(path, _LONGEST_COMPANION)
         if before is not None and reader.append_times.damage() is not None:
             content = reader.append_times.mended()
             if content is None:
-                self.writer.remove(companion.path)
+                self.writer.remove(path)
             else:
-                self.writer.replace(companion.path, content)
+                self.writer.replace(path, content)
             reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
-            companion = reader.companion
-        seal = b""
-        if builder.end == facts.size:
-            last = LastBatch.at(reader.log, builder.last_position, builder.end)
-            stem = reader.path_of("")
-            found = seal_of(reader.log, stem, last, builder.next_offset, builder.largest)
-            known = read_seal(companion)
-            leaves_out = known is not None and known.leaves_out
-            seal = packed_seal(found._replace(leaves_out=leaves_out))
-        if companion.seal() != (seal or bytes(len(seal))):
-            companion.write_seal(seal)
-        if any(each.startswith(os.path.basename(companion.path)) for each in done.wrong):
+        if index.end == facts.size:
+            reader.indexes.seal(index)
+        else:
+            reader.companion.write_seal(b"")
+        if any(wrong.startswith(os.path.basename(path)) for wrong in done.wrong):
             reader.blocks.put(b"")
         reader.complete_blocks()
-        if self.writer.read_whole(companion.path, _LONGEST_COMPANION) != before:
-            done.written.append(companion.path)
+        if self.writer.read_whole(path, _LONGEST_COMPANION) != before:
+            done.written.append(path)
 
 
 def _prove(
     content: bytes,
-    check: Callable[[Files, str, SegmentReader, int], list[Finding]],
+    entries: type[OffsetEntries | TimeEntries],
     reader: SegmentReader,
     end: int,
     written: str,
 ) -> None:
-    """Compare what is on disk with what was to be written, and with the log.
+    """Compare a new index with what was to be written, and with the log.
 
     Raises:
-        StorageFailed: they differ; the file has not taken the place of the old one.
+        StorageFailed: they differ; the file has not replaced the old one.
     """
     files = Files(read_only=True)
     if not _is_already(files, written, content):
         raise StorageFailed(f"{written} does not hold what was written: see to the disk")
-    wrong = next(iter(check(files, written, reader, end)), None)
+    file = IndexFile(files, written, entries.LAYOUT, reindex(reader.log.path))
+    wrong = next(iter(misfits(entries(file, reader.base_offset), reader, end)), None)
     if wrong is not None:
         raise StorageFailed(
             f"{written} does not fit the log: {wrong.what}. That is a defect of horolog, and the "

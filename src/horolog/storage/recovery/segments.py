@@ -4,16 +4,15 @@ Invariant: after `open`, the segments are in offset order, no two share an offse
 with a batch that is whole, as far as that was not sure before.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
-from horolog.record.batch import HEADER_SIZE, BatchHeader
-from horolog.record.old_format.plain import PlainMessages
+from horolog.record.batch import HEADER_SIZE
 from horolog.storage import names
 from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.batches.reader import EVERYTHING
@@ -29,6 +28,7 @@ from horolog.storage.names import TopicPartition
 from horolog.storage.producers.replay import aborted_by_segment, rebuild_aborted
 from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import keep_segment, keep_stretch
+from horolog.storage.scan.walk import whole_stretches
 from horolog.storage.segments.segment import Segment
 
 
@@ -450,34 +450,14 @@ class SegmentRecovery:
 def _walk_checked(
     segment: Segment, config: TopicConfig, limit: int | None
 ) -> tuple[IndexBuilder, CorruptBatch | None]:
-    """Facts of all batches up to the first that is damaged, and what is wrong with that one.
+    """The facts of all batches before the first that is damaged, and its damage.
 
     `limit` is the base offset of the next segment, None if there is none.
     """
     facts = IndexBuilder(segment.base_offset, config.index_interval_bytes)
     try:
-        return facts.add_all(_checked(segment, facts, limit)), None
+        log = segment.log.batches(segment.size, EVERYTHING)
+        return facts.add_all(whole_stretches(log, limit)), None
     except CorruptBatch as damage:
         facts.finish()
         return facts, damage
-
-
-def _checked(
-    segment: Segment, facts: IndexBuilder, limit: int | None
-) -> Iterator[tuple[int, BatchHeader, PlainMessages | None]]:
-    log = segment.log.batches(segment.size, EVERYTHING)
-    for position, header, listed in log.stretches(check_crcs=True):
-        last_offset = header.last_offset
-        if listed is not None and limit is not None and listed.offsets[-1] >= limit:
-            within = bisect_left(listed.offsets, limit)
-            if within:
-                yield position, header, listed.until(within)
-            position, last_offset = position + listed.positions[within], listed.offsets[within]
-        if limit is not None and last_offset >= limit:
-            raise CorruptBatch(
-                f"the batch at byte {position} ends with offset {last_offset}, and the next "
-                f"segment begins at {limit}"
-            )
-        if listed is None:
-            log.check(position, header)
-        yield position, header, listed

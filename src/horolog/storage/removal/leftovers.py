@@ -26,12 +26,13 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader
-from horolog.storage.batches.whole import whole_batches, whole_end
+from horolog.storage.batches.whole import whole_batches
 from horolog.storage.directory.contents import clear_the_way, files_of
 from horolog.storage.file_errors import FileMissing, NotRegular
 from horolog.storage.files import Files
 from horolog.storage.removal.replacement import Replacement, end_replacement, read_replacement
 from horolog.storage.removal.set_aside import keep_file, keep_segment
+from horolog.storage.scan.walk import whole_end
 
 T = TypeVar("T")
 

@@ -7,13 +7,10 @@
 At a log directory, a partition's directory or a single `.log`. What is held in memory
 does not grow with the log: batches are read one at a time, together with their index entries.
 
-findings       what a check yields
 surroundings   the checkpoints of a log directory, and its lock
 partition      one partition; `extent`, where its log begins and ends
-segment        one segment, batch by batch, and meanwhile
-    entries    its two indexes
-    blocks     its block map
-companions     its other files: seal, append times, aborted transactions
+
+`storage/scan` checks the segments.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +21,7 @@ from horolog.errors import Misconfigured
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.removal.leftovers import base_offsets, current_bases
-from horolog.storage.verify.findings import Checked, Finding, SegmentFacts, Severity, Steps
+from horolog.storage.scan.findings import Checked, Finding, SegmentFacts, Severity, Steps
 from horolog.storage.verify.partition import (
     check_around_segments,
     check_partition,

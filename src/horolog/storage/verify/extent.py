@@ -11,7 +11,7 @@ from horolog.storage.batches.reader import BatchReader
 from horolog.storage.directory.checkpoints import EpochStart, read_epochs, topic_id_in
 from horolog.storage.files import Files
 from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.verify.findings import EpochRun, Finding, SegmentFacts, damage, fault, note
+from horolog.storage.scan.findings import EpochRun, Finding, SegmentFacts, damage, fault, note
 from horolog.storage.verify.surroundings import Surroundings, empty_note, is_empty, read_or_report
 
 _RESTORE = "restore it from a replica or a backup before a broker starts"
@@ -36,19 +36,18 @@ def check_order(
     )
     bases = base_offsets(present, names.LOG)
     missing = 0
-    for before, after in pairwise(segments):
-        if before.next_offset > after.base_offset:
-            yield damage(
-                after.path,
-                f"The segment begins with offset {after.base_offset}, and the one before it ends "
-                f"only before {before.next_offset}",
-                "restore both segments from a replica or a backup",
-                offset=after.base_offset,
+    in_order: list[SegmentFacts] = []
+    for segment in segments:
+        if in_order and not segment.size and in_order[-1].next_offset > segment.base_offset:
+            yield note(
+                segment.path, "It is empty, and the one before it reaches beyond: it is left out"
             )
-            continue
+        else:
+            in_order.append(segment)
+    for before, after in pairwise(in_order):
         are_neighbours = bases.index(after.base_offset) == bases.index(before.base_offset) + 1
         gap = after.base_offset - before.next_offset
-        if not gap or not are_neighbours or not before.is_sound:
+        if gap <= 0 or not are_neighbours or not before.is_sound:
             continue
         if is_compacted:
             missing += gap

@@ -27,9 +27,8 @@ from horolog.storage.removal.leftovers import (
     stable_look,
 )
 from horolog.storage.removal.set_aside import set_aside_in
-from horolog.storage.verify.companions import TransactionsAcross
-from horolog.storage.verify.extent import check_ends, check_epochs, check_order, check_start
-from horolog.storage.verify.findings import (
+from horolog.storage.scan.companions import TransactionsAcross
+from horolog.storage.scan.findings import (
     Checked,
     Finding,
     SegmentFacts,
@@ -38,7 +37,8 @@ from horolog.storage.verify.findings import (
     fault,
     note,
 )
-from horolog.storage.verify.segment import Situation, check_segment
+from horolog.storage.scan.segment import SegmentScan, Situation
+from horolog.storage.verify.extent import check_ends, check_epochs, check_order, check_start
 from horolog.storage.verify.surroundings import Surroundings, read_or_report
 
 _LEFTOVERS = {
@@ -115,7 +115,7 @@ def check_segments(
             continue
         situation = situation_of(bases, index, sizes, directory.name, around)
         try:
-            facts = yield from check_segment(files, path, base, situation)
+            facts = yield from SegmentScan(files, path, base, situation).run()
         except StorageFailed as error:
             yield _unreadable(path, error)
             continue
@@ -135,7 +135,6 @@ def situation_of(
     is_active = index == len(bases) - 1
     partition = names.partition_of(name)
     point = around.recovery_points.get(partition, 0) if partition is not None else 0
-    later = zip(bases[index + 1 :], sizes[index + 1 :], strict=True)
     first_unsure = max(0, bisect_right(bases, point) - 1)
     # Brokers recover the metadata log at every start, after a clean stop, too. Kafka 4.4 leaves its
     # last indexes as they are while the segment grows.
@@ -146,8 +145,7 @@ def situation_of(
         is_live=around.is_live,
         is_closed_cleanly=is_closed,
         is_recovered=not is_closed and index >= first_unsure,
-        later_bytes=sum(sizes[index + 1 :]),
-        limit=next((base for base, size in later if size), None),
+        later=tuple(zip(bases[index + 1 :], sizes[index + 1 :], strict=True)),
     )
 
 

@@ -19,7 +19,7 @@ from horolog.storage.directory.lock import is_locked
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.record_file import RecordFile
-from horolog.storage.verify.findings import Finding, damage, fault, note
+from horolog.storage.scan.findings import Finding, damage, fault, note
 
 _T = TypeVar("_T")
 _OFFSET_FILES = {

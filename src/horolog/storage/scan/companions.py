@@ -9,9 +9,9 @@ from horolog.storage.companion.seal import file_crc, matches_aborted, parsed_sea
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, can_be
+from horolog.storage.scan.entries import IndexFile, reindex
+from horolog.storage.scan.findings import Finding, SegmentFacts, fault, note
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify.entries import IndexFile, reindex
-from horolog.storage.verify.findings import Finding, SegmentFacts, fault, note
 
 _NEVER = 1 << 63
 _MAX_PRODUCERS = 100_000  # with a transaction in a segment; further ones are not checked

@@ -11,8 +11,8 @@ from horolog.storage.companion.file import Companion
 from horolog.storage.companion.folding import NO_BLOCK, folded, place_of
 from horolog.storage.companion.marker import AppendingMarker
 from horolog.storage.files import Files
-from horolog.storage.verify.entries import reindex
-from horolog.storage.verify.findings import Finding, fault, note
+from horolog.storage.scan.entries import reindex
+from horolog.storage.scan.findings import Finding, fault, note
 
 _NEVER = (1 << 63) - 1
 

@@ -14,8 +14,8 @@ from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.sparse import OffsetIndex, TimeIndex
+from horolog.storage.scan.findings import Finding, fault
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify.findings import Finding, fault
 
 _BLOCK_ENTRIES = 4096
 _CHUNK_BYTES = 1 << 16
@@ -133,7 +133,7 @@ class OffsetEntries:
         self._group: tuple[int, int] | None = None
         self._advance()
 
-    def meet(self, position: int, header: BatchHeader, *, judge: bool) -> None:
+    def meet(self, position: int, header: BatchHeader, largest: int | None, *, judge: bool) -> None:
         """Compare the entries up to a batch with it; `judge` says whether its header is valid."""
         if not judge:
             self._group = None
@@ -214,13 +214,10 @@ class TimeEntries:
         self._last_offset = 0
         self._advance()
 
-    def meet(self, header: BatchHeader, largest: int | None, *, judge: bool) -> None:
+    def meet(self, position: int, header: BatchHeader, largest: int | None, *, judge: bool) -> None:
         """Compare the entries up to the end of a batch with it.
 
-        Args:
-            header: of the batch.
-            largest: timestamp of all batches before it.
-            judge: whether all of those were read.
+        `largest` is the timestamp of all batches before it; `judge`: all of these were read.
         """
         while self.next_offset <= header.last_offset:
             if judge:
@@ -239,8 +236,8 @@ class TimeEntries:
         elif largest is not None and largest >= self._timestamp:
             self.file.wrong(self._number, f"{says}, and {largest} came before it")
 
-    def finish(self, *, judge: bool) -> None:
-        """Report the entries left: they are beyond the last batch."""
+    def finish(self, end: int, *, judge: bool) -> None:
+        """Report the entries left: they are beyond the last batch, which ends at byte `end`."""
         while judge and self._number >= 0:
             self.file.wrong(
                 self._number, f"names offset {self.next_offset}, which is beyond the log's end"
@@ -262,28 +259,12 @@ class TimeEntries:
         self._number, self.next_offset = -1, _NEVER
 
 
-def check_offset_index(files: Files, path: str, reader: SegmentReader, end: int) -> list[Finding]:
-    """What is wrong with a finished offset index of the whole batches before byte `end`."""
-    offsets = OffsetEntries(
-        IndexFile(files, path, OffsetEntries.LAYOUT, reindex(reader.log.path)), reader.base_offset
-    )
-    for position, header in reader.headers(0, end):
-        if position >= offsets.next_position:
-            offsets.meet(position, header, judge=True)
-    offsets.finish(end, judge=True)
-    return list(offsets.file.faults(may_have_room=False))
-
-
-def check_time_index(files: Files, path: str, reader: SegmentReader, end: int) -> list[Finding]:
-    """What is wrong with a finished time index of the whole batches before byte `end`."""
-    times = TimeEntries(
-        IndexFile(files, path, TimeEntries.LAYOUT, reindex(reader.log.path)), reader.base_offset
-    )
+def misfits(entries: OffsetEntries | TimeEntries, reader: SegmentReader, end: int) -> list[Finding]:
+    """What is wrong with a finished index of the whole batches before byte `end`."""
     largest: int | None = None
-    for _, header in reader.headers(0, end):
-        if header.last_offset >= times.next_offset:
-            times.meet(header, largest, judge=True)
+    for position, header in reader.headers(0, end):
+        entries.meet(position, header, largest, judge=True)
         if header.max_timestamp != NO_TIMESTAMP:
             largest = max(header.max_timestamp, largest if largest is not None else _LEAST)
-    times.finish(judge=True)
-    return list(times.file.faults(may_have_room=False))
+    entries.finish(end, judge=True)
+    return list(entries.file.faults(may_have_room=False))

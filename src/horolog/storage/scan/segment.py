@@ -1,9 +1,10 @@
 """One segment: its `.log` from the first byte to the last, and its companion files.
 
-The log is checked first, the indexes are compared with it. After damage, reading continues
-at the next whole batch that the offset index names.
+The log is judged first (walk.py), the other files are compared with it. After damage, reading
+continues at the next whole batch that the offset index names.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,7 +20,6 @@ from horolog.record.scan import RecordFacts, scan_batch
 from horolog.record.time_stats import UNREADABLE
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.companion.block_map import row_with
 from horolog.storage.companion.block_messages import rows_of
@@ -27,12 +27,11 @@ from horolog.storage.companion.folding import block_of
 from horolog.storage.companion.seal import read_seal
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.builder import is_later
-from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify.blocks import BlockEntries
-from horolog.storage.verify.companions import AbortedEntries, check_append_times, check_seal
-from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries, reindex
-from horolog.storage.verify.findings import (
+from horolog.storage.index.builder import IndexBuilder, is_later
+from horolog.storage.scan.blocks import BlockEntries
+from horolog.storage.scan.companions import AbortedEntries, check_append_times, check_seal
+from horolog.storage.scan.entries import IndexFile, OffsetEntries, TimeEntries, reindex
+from horolog.storage.scan.findings import (
     Checked,
     EpochRun,
     Finding,
@@ -43,6 +42,8 @@ from horolog.storage.verify.findings import (
     fault,
     note,
 )
+from horolog.storage.scan.walk import Walked, WrongChecksum, walk
+from horolog.storage.segments.reader import SegmentReader
 
 _MAX_FINDINGS = 100
 _MAX_EPOCHS = 10_000
@@ -104,19 +105,13 @@ class Situation(NamedTuple):
     """The log was closed cleanly, and the next start relies on that."""
     is_recovered: bool
     """A broker that starts checks this segment, and cuts it where it is damaged."""
-    later_bytes: int
-    """Bytes in the segments that follow it."""
-    limit: int | None = None
-    """Base offset of the next segment that is not empty; None if there is none."""
+    later: tuple[tuple[int, int], ...]
+    """Base offset and size of each segment that follows it."""
 
     @property
     def is_finished(self) -> bool:
         """No broker appends to its indexes as they are."""
         return not self.is_active or (self.is_closed_cleanly and not self.is_live)
-
-    def reaches_next(self, last_offset: int) -> bool:
-        """Whether a batch that ends with this offset overlaps the next segment."""
-        return self.limit is not None and last_offset >= self.limit
 
     def mend(self, bytes_behind: int, offset: int, *, is_cut: bool = True) -> str:
         """How to repair damage at an offset, `bytes_behind` before the segment's end.
@@ -128,32 +123,33 @@ class Situation(NamedTuple):
             return f"{restore} once the broker that is at work here has been stopped"
         if not (self.is_recovered and is_cut):
             return f"{restore}: no start of a broker checks or repairs it"
+        later_bytes = sum(size for _, size in self.later)
         return (
-            f"starting a broker cuts the log here: {bytes_behind + self.later_bytes} bytes, all "
+            f"starting a broker cuts the log here: {bytes_behind + later_bytes} bytes, all "
             f"from offset {offset} on, are set aside and not served; {restore} before, if there is "
             "one"
         )
 
 
-def check_segment(
-    files: Files, path: str, base_offset: int, situation: Situation
-) -> Steps[SegmentFacts | None]:
-    """Check one segment; returns its `SegmentFacts`, None if it is gone."""
-    walk = SegmentWalk(files, path, base_offset, situation)
-    return (yield from walk.run())
-
-
-class SegmentWalk:
+class SegmentScan:
     """One pass over one segment."""
 
-    def __init__(self, files: Files, path: str, base_offset: int, situation: Situation) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        base_offset: int,
+        situation: Situation,
+        interval_bytes: int = 4096,
+    ) -> None:
         self.facts = SegmentFacts(path=path, base_offset=base_offset, next_offset=base_offset)
+        self.index = IndexBuilder(base_offset, interval_bytes)
+        """The entries of the indexes, by the batches before the first damage."""
         self._reader: SegmentReader
         self._files = files
         self._situation = situation
         self._stem = path.removesuffix(names.LOG)
         self._reported = 0
-        self._count = 0  # records of the latest batch
         self._follows_damage = False
         # The indexes first: an entry of a live one then is never beyond the log's end.
         offsets = IndexFile(
@@ -163,17 +159,14 @@ class SegmentWalk:
         self._offsets = OffsetEntries(offsets, base_offset)
         self._times = TimeEntries(times, base_offset)
         self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX, self.facts)
-        self._marker: Marker | None = None  # of the latest batch
         self._blocks = BlockEntries(files, base_offset, path)
-        self._scanned: RecordFacts | None = None  # of the latest batch
 
     def run(self) -> Steps[SegmentFacts | None]:
-        """Read the log, then check its companion files."""
+        """Read the log, then check its companion files; None if the segment is gone."""
         facts = self.facts
         try:
             reader = self._reader = SegmentReader.at(self._files, facts.path, facts.base_offset)
             log, facts.size = reader.batches(EVERYTHING), reader.size
-            log.in_any_order = True  # it is judged here
         except FileMissing:
             if self._situation.is_live:
                 yield note(facts.path, "The broker that is at work here has taken it away")
@@ -191,6 +184,8 @@ class SegmentWalk:
                 facts.path,
                 f"{facts.missing_offsets} offsets are in no batch, as compaction leaves it",
             )
+        self.index.finish()
+        facts.largest = self.index.largest
         yield from self._judge_indexes()
         yield from check_seal(reader, facts)
         yield from check_append_times(reader, facts)
@@ -205,22 +200,24 @@ class SegmentWalk:
         facts, position = self.facts, start
         size = batches = records = 0
         try:
-            for position, first, listed in log.stretches(start, check_crcs=True):
-                if listed is not None and self._meet_messages(log, position, listed):
-                    batches += len(listed.positions)
-                    records += len(listed.positions)
-                    size += listed.end
-                    position = facts.whole_bytes = position + listed.end
-                else:
-                    singly: Iterable[tuple[int, BatchHeader]] = ((position, first),)
-                    if listed is not None:
-                        singly = log.headers(position, position + listed.end)
-                    for at, header in singly:
-                        yield from self._meet_batch(log, at, header)
-                        batches += 1
-                        records += self._count
-                        size += header.size
-                        position = facts.whole_bytes = at + header.size
+            for batch in walk(log, start, facts.next_offset, self._limit()):
+                position = batch.position
+                singly: Iterable[Walked] = (batch,)
+                if batch.messages is not None and self._meet_messages(log, batch, batch.messages):
+                    batches += len(batch.messages.positions)
+                    records += len(batch.messages.positions)
+                    singly = ()
+                elif batch.messages is not None:
+                    headers = log.headers(position, batch.end)
+                    singly = (Walked(at, header, None) for at, header in headers)
+                for one in singly:
+                    counted, finding = self._meet_batch(log, one)
+                    if finding is not None:
+                        yield from self._some(finding)
+                    batches += 1
+                    records += counted
+                size += batch.end - position
+                position = facts.whole_bytes = batch.end
                 if size >= _STEP_BYTES:
                     yield Checked(size, batches, records)
                     size = batches = records = 0
@@ -230,106 +227,91 @@ class SegmentWalk:
             return (yield from self._explain(log, position, error))
         return None
 
-    def _meet_batch(
-        self, log: BatchReader, position: int, header: BatchHeader
-    ) -> Iterator[Finding]:
+    def _limit(self) -> int | None:
+        """The base offset of the next segment, unless a start leaves that out; None without one."""
+        for base_offset, size in self._situation.later:
+            # A start leaves out an empty segment that the one before it reaches beyond.
+            if size or self._reader.walked_end().next_offset <= base_offset:
+                return base_offset
+        return None
+
+    def _meet_batch(self, log: BatchReader, one: Walked) -> tuple[int, Finding | None]:
+        """Judge a batch, and compare the other files with it; the number of its records."""
+        position, header = one.position, one.header
         batch = log.batch(position, header) if header.size <= MAX_HELD_BYTES else None
-        finding = self._judge(log, position, header, batch)
-        if finding is not None:
-            self.facts.is_sound = False
-            yield from self._some(finding)
-        self._marker = None
+        finding, records = self._judge(one, batch)
+        count = max(0, header.records_count) if records is None else records.count
+        self.facts.is_sound &= finding is None
+        marker: Marker | None = None
         if finding is None and header.is_control and batch is not None:
             with suppress(CorruptBatch):  # none, then
-                self._marker = read_marker(batch)
-        self._meet(position, header, is_good=finding is None)
+                marker = read_marker(batch)
+        if finding is None:
+            self._compare(position, header, self._largest(), marker)
+            self._take(header.leader_epoch, header.base_offset, header.last_offset, count)
+            self.facts.has_delete_horizon |= header.has_delete_horizon
+            if self.facts.is_sound:
+                self.index.add(position, header)
+        else:
+            self._follows_damage = True
+            if position >= self._offsets.next_position:
+                self._offsets.meet(position, header, None, judge=False)
         if position >= self._blocks.next_position:
-            self._blocks.meet(row_with(position, header, batch, self._scanned, None))
+            self._blocks.meet(row_with(position, header, batch, records, None))
+        return count, finding
 
-    def _meet_messages(self, log: BatchReader, position: int, listed: PlainMessages) -> bool:
-        """Note plain messages whose checksums are right; False, and nothing, if any has a fault."""
-        facts, positions, offsets = self.facts, listed.positions, listed.offsets
-        if (
-            header_fault(listed.header) is not None
-            or offsets[0] < facts.next_offset
-            or offsets[-1] - facts.base_offset > names.MAX_RELATIVE_OFFSET
-            or self._situation.reaches_next(offsets[-1])
-        ):
+    def _meet_messages(self, log: BatchReader, batch: Walked, listed: PlainMessages) -> bool:
+        """Take plain messages as `_meet_batch` does; False, and nothing, if one has a fault."""
+        position, positions, offsets = batch.position, listed.positions, listed.offsets
+        if header_fault(listed.header) is not None:
             return False
         data = log.start_of(position, listed.end)
-        edges = self._blocks.edges(position, position + listed.end)
+        edges = self._blocks.edges(position, batch.end)
         rows = list(rows_of(data, position, listed, None, offsets[0], edges))
         if any(block_of(row).times.flags & UNREADABLE for row in rows):
             return False
-        self._count = 1
-        first, count = 0, len(positions)
-        while first < count:
-            indexed = min(
-                bisect_left(positions, self._offsets.next_position - position, first),
-                bisect_left(offsets, self._times.next_offset, first),
-                bisect_left(offsets, self._aborted.next_offset, first),
+        at = 0
+        while True:  # those that an entry is about
+            at = min(
+                bisect_left(positions, self._offsets.next_position - position, at),
+                bisect_left(offsets, self._times.next_offset, at),
+                bisect_left(offsets, self._aborted.next_offset, at),
             )
-            if indexed > first:
-                self._note(listed, first, indexed)
-            if indexed < count:
-                at = position + positions[indexed]
-                self._meet(at, listed.header_of(indexed), is_good=True)
-            first = indexed + 1
+            if at == len(positions):
+                break
+            largest = self._largest(listed.times[:at])
+            self._compare(position + positions[at], listed.header_of(at), largest, None)
+            at += 1
+        self._take(listed.header.leader_epoch, offsets[0], offsets[-1], len(offsets))
+        if self.facts.is_sound:
+            self.index.add_messages(position, listed)
         for row in rows:
             self._blocks.meet(row)
         return True
 
-    def _note(self, listed: PlainMessages, first: int, end: int) -> None:
-        """Note messages that no entry of an index is about."""
-        facts, offsets, times = self.facts, listed.offsets, listed.times[first:end]
-        largest = largest_of(times)
-        if is_later(largest, facts.largest):
-            facts.largest = TimeEntry(largest, offsets[first + times.index(largest)])
-        self._note_offsets(listed.header.leader_epoch, offsets[first], offsets[end - 1])
-        facts.missing_offsets += offsets[end - 1] - offsets[first] + 1 - (end - first)
-
     def _judge(
-        self, log: BatchReader, position: int, header: BatchHeader, batch: Buffer | None
-    ) -> Finding | None:
-        """What is wrong with a batch; how many records it has is noted."""
-        facts, is_cut = self.facts, True
-        self._count, self._scanned = max(0, header.records_count), None
-        if not _has_its_checksum(log, position, header):
+        self, one: Walked, batch: Buffer | None
+    ) -> tuple[Finding | None, RecordFacts | None]:
+        """What is wrong with a batch, or what its records are."""
+        facts, position, header = self.facts, one.position, one.header
+        if isinstance(one.fault, WrongChecksum):
             end = position + header.size
             if end == facts.size and self._situation.is_live and self._situation.is_active:
-                return note(
-                    facts.path,
-                    "The last batch was being written while it was read; look again later",
-                    position=position,
-                )
+                what = "The last batch was being written while it was read; look again later"
+                return note(facts.path, what, position=position), None
             what = "The checksum of the batch does not match its bytes"
-        elif header.base_offset < facts.next_offset:
-            what = (
-                f"The batch begins with offset {header.base_offset}, and {facts.next_offset} or "
-                "more must follow"
-            )
-        elif self._situation.reaches_next(header.last_offset):
-            what = (
-                f"The batch ends with offset {header.last_offset}, and the next segment begins "
-                f"with {self._situation.limit}"
-            )
-        elif header.last_offset - facts.base_offset > names.MAX_RELATIVE_OFFSET:
-            what = (
-                f"The batch ends with offset {header.last_offset}, too far from the segment's "
-                f"{facts.base_offset} for an index"
-            )
-        elif isinstance(wrong := header_fault(header) or records_fault(header, batch), str):
-            what, is_cut = f"The batch is not what it claims to be: {wrong}", False
+        elif one.fault is not None:
+            what = one.fault.reason[0].upper() + one.fault.reason[1:]
         else:
-            self._count, self._scanned = wrong.count, wrong
-            return None
-        return damage(
-            facts.path,
-            what,
-            self._situation.mend(facts.size - position, facts.next_offset, is_cut=is_cut),
-            position=position,
-            offset=header.base_offset,
+            wrong = header_fault(header) or records_fault(header, batch)
+            if not isinstance(wrong, str):
+                return None, wrong
+            what = f"The batch is not what it claims to be: {wrong}"
+        mend = self._situation.mend(
+            facts.size - position, facts.next_offset, is_cut=one.fault is not None
         )
+        place = {"position": position, "offset": header.base_offset}
+        return damage(facts.path, what, mend, **place), None
 
     def _some(self, finding: Finding) -> Iterator[Finding]:
         """Yield the first of many findings; the rest are counted."""
@@ -337,28 +319,30 @@ class SegmentWalk:
         if self._reported <= _MAX_FINDINGS:
             yield finding
 
-    def _meet(self, position: int, header: BatchHeader, *, is_good: bool) -> None:
-        """Note a batch, and compare the indexes with it."""
-        facts = self.facts
-        last_offset = header.base_offset + header.last_offset_delta
+    def _compare(
+        self, position: int, header: BatchHeader, largest: int | None, marker: Marker | None
+    ) -> None:
+        """Compare the indexes with a batch; `largest` is the timestamp of all before it."""
+        is_sound, last_offset = self.facts.is_sound, header.last_offset
         if position >= self._offsets.next_position:
-            self._offsets.meet(position, header, judge=is_good)
-        if not is_good:
-            self._follows_damage = True
-            return
+            self._offsets.meet(position, header, largest, judge=True)
         if last_offset >= self._times.next_offset:
-            largest = None if facts.largest is None else facts.largest.timestamp
-            self._times.meet(header, largest, judge=facts.is_sound)
+            self._times.meet(position, header, largest, judge=is_sound)
         if header.is_transactional or last_offset >= self._aborted.next_offset:
-            self._aborted.meet(header, self._marker, judge=facts.is_sound)
-        if is_later(header.max_timestamp, facts.largest):
-            facts.largest = TimeEntry(header.max_timestamp, last_offset)
-        self._note_offsets(header.leader_epoch, header.base_offset, last_offset)
-        facts.missing_offsets += header.last_offset_delta + 1 - self._count
-        facts.has_delete_horizon |= header.has_delete_horizon
+            self._aborted.meet(header, marker, judge=is_sound)
 
-    def _note_offsets(self, epoch: int, first_offset: int, last_offset: int) -> None:
+    def _largest(self, more: "array[int] | None" = None) -> int | None:
+        """The largest timestamp so far, and of some messages that follow."""
+        known = self.index.largest
+        latest = largest_of(more) if more else NO_TIMESTAMP
+        if is_later(latest, known):
+            return latest
+        return None if known is None else known.timestamp
+
+    def _take(self, epoch: int, first_offset: int, last_offset: int, records: int) -> None:
+        """Note the offsets of whole batches."""
         facts = self.facts
+        facts.missing_offsets += last_offset - first_offset + 1 - records
         if facts.first_offset is None:
             facts.first_offset = first_offset
         elif not self._follows_damage:
@@ -387,9 +371,7 @@ class SegmentWalk:
                 shorten = f"truncate -s {position} {facts.path}"
                 if situation.is_recovered and not self._is_sealed_at(position):
                     shorten += f" while no broker runs; otherwise {mend}"
-                yield fault(
-                    facts.path, f"{what}, and the segment is finished", shorten, **place
-                )
+                yield fault(facts.path, f"{what}, and the segment is finished", shorten, **place)
             return None
         following = next(self._whole_batches_behind(log, position), None)
         if following is not None:
@@ -445,8 +427,8 @@ class SegmentWalk:
     def _judge_indexes(self) -> Findings:
         facts, situation = self.facts, self._situation
         judged = facts.is_sound
-        self._offsets.finish(facts.whole_bytes, judge=judged)
-        self._times.finish(judge=judged)
+        for index in (self._offsets, self._times):
+            index.finish(facts.whole_bytes, judge=judged)
         for entries in (self._offsets, self._times):
             yield from entries.file.faults(may_have_room=not situation.is_finished)
         if self._offsets.groups:
@@ -462,11 +444,3 @@ class SegmentWalk:
                 f"Its last entry says {'nothing' if last == NO_TIMESTAMP else last}, and the "
                 f"largest timestamp of the segment is {largest}: retention would use that"
             )
-
-
-def _has_its_checksum(log: BatchReader, position: int, header: BatchHeader) -> bool:
-    try:
-        log.check(position, header)
-    except CorruptBatch:
-        return False
-    return True

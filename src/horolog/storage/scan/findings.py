@@ -72,6 +72,20 @@ def run_steps(
             read(step)
 
 
+def gathered(steps: Steps[_T], findings: list[Finding]) -> Generator[Checked, None, _T]:
+    """The counts alone; findings are added to a list."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as ended:
+            result: _T = ended.value
+            return result
+        if isinstance(step, Checked):
+            yield step
+        else:
+            findings.append(step)
+
+
 def damage(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
     """A finding that records are lost, or may be."""
     return Finding(Severity.DAMAGE, path, what, mend, **place)
