@@ -5,11 +5,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
+EXTRAS := fast,uvloop,arrow,spark,security,demo
+MORE :=
 
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test kernels test-core test-spark thorough soak lint format peers bench interop clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +30,7 @@ $(MARK): pyproject.toml constraints.txt | check-python
 	@test -d $(VENV) || { echo "Setting up $(VENV): about 680 MB to download the first time (Spark is most of it)."; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt \
-	  --editable '.[uvloop,arrow,spark,security,demo]' --group lint --group test
+	  --editable '.[$(EXTRAS)]' $(MORE) --group lint --group test
 	@$(BIN)/python tools/compile_pyspark_zip.py
 	@touch $(MARK)
 
@@ -58,9 +60,13 @@ test-core: kernels ## the tests that need no Java
 test-spark: check-java kernels ## the tests that need Spark, in one process: it has one JVM
 	@$(RUN_TESTS) -m "spark$(LEAVE_OUT)" tests/spark tests/jobs tests/demo
 
+# What the extras `arrow` and `spark` install, but numba.
+test-without-numba: ## what `test-core` runs, in an environment of its own that has no numba
+	@env -u HYPOTHESIS_PROFILE $(MAKE) --no-print-directory test-core VENV=.venv-without-numba EXTRAS=uvloop,security,demo MORE="pyarrow pyspark pandas"
+
 thorough: export HYPOTHESIS_PROFILE = thorough
 thorough: export PYTEST_ADDOPTS = --timeout 0
-thorough: test ## all of these and the slow ones, each property with hundreds of examples (an hour)
+thorough: test test-without-numba ## all of these and the slow ones, each property with hundreds of examples (an hour)
 
 KILLS ?= 300
 STARTS ?= 1000
@@ -151,4 +157,4 @@ interop: $(MARK) peers ## Java, Go and Node clients and Kafka's own tools agains
 	@$(BIN)/python -m pytest tests/interop
 
 clean: ## remove what was built
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-without-numba build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -85,7 +85,7 @@ def lazy_names(
             raise missing from error
 
     def listed() -> list[str]:
-        usable = {extra: all(map(_is_installed, its)) for extra, its in _NEEDED.items()}
+        usable = {extra: all(map(is_installed, its)) for extra, its in _NEEDED.items()}
         lazy = [
             name for name, home in homes().items() if home not in extras or usable[extras[home]]
         ]
@@ -94,7 +94,8 @@ def lazy_names(
     return value, listed
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported, as far as that is known without importing it."""
     try:
         return find_spec(package) is not None
     except (ValueError, ImportError):  # its import is blocked

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytest.importorskip("numba")
+
 _CHECK = """
 import re
 from pathlib import Path

@@ -21,7 +21,7 @@ def test_a_healthy_broker_gives_0(broker: RunningBroker) -> None:
     assert json.loads(ran.out) == {
         "ready": True,
         "healthy": True,
-        "brokers": [{"broker": 1, "partitions": 1, "wrong": []}],
+        "brokers": [{"broker": 1, "partitions": 1, "wrong": [], "without_numba": None}],
     }
 
 

@@ -9,6 +9,7 @@ from horolog.record.kernels.loading import Kernels, PlainKernels
 
 def plain_and_compiled(kernels: Kernels) -> tuple[Any, Any]:
     """The kernels of a module as both, by name."""
+    pytest.importorskip("numba")
     kernels.load()
     return PlainKernels(kernels.text_name), kernels.run
 

@@ -18,6 +18,7 @@ def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """Run a test with kernels as plain Python, and compiled."""
     for lazy in (SCAN_KERNELS, COLUMN_KERNELS):
         if request.param == "compiled":
+            pytest.importorskip("numba")
             lazy.load()
         else:
             without_numba(lazy, monkeypatch)

@@ -19,6 +19,7 @@ from horolog.cli.terminal import echo
 from horolog.clock import ManualClock, SystemClock
 from horolog.config import Endpoint, Settings, host_port
 from horolog.errors import Misconfigured
+from horolog.record.kernels.loading import WITHOUT_NUMBA, is_numba_installed
 from horolog.testing.settings import for_tests
 from horolog.times import parse_time
 
@@ -172,6 +173,8 @@ def serve(
         _LOG.warning("any client can set the clock of this broker and make its records expire")
     settings = Settings(static=given if turnable is None else for_tests(given))
     resolved = settings.broker_config()
+    if not is_numba_installed():
+        _LOG.warning("%s", WITHOUT_NUMBA)
     for sentence in settings.deprecated():
         _LOG.warning("%s", sentence)
     if resolved.horolog_ignore_unknown_settings:

@@ -272,6 +272,8 @@ class Health(NamedTuple):
     """Partitions."""
     wrong: tuple[Wrong, ...]
     next: int | None
+    without_numba: str | None = None
+    """What it costs that numba is not installed; None where it is."""
 
 
 class FollowedState(StrEnum):

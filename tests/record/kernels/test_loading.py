@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
-import numba
 import pytest
 from batches import BASE_OFFSET, generated_batch
 from patience import PATIENCE_S
@@ -19,9 +18,12 @@ from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
-from horolog.record.kernels import cache, column_kernels, compiled, scan_kernels
-from horolog.record.kernels.cache import compile_kernel
+from horolog.record.kernels import column_kernels, scan_kernels
 from horolog.record.kernels.loading import SCAN_KERNELS, Kernels
+
+numba = pytest.importorskip("numba")
+cache = pytest.importorskip("horolog.record.kernels.cache")
+compiled = pytest.importorskip("horolog.record.kernels.compiled")
 
 MUCH = 64 << 20  # bytes of work of plain Python
 
@@ -50,9 +52,9 @@ def cached(place: Path) -> list[Path]:
 
 def test_compiled_code_is_kept_in_the_users_cache_and_found_again(places):
     home, temporary = places
-    assert compile_kernel(SIGNATURE, plus_one)(1) == 2
+    assert cache.compile_kernel(SIGNATURE, plus_one)(1) == 2
     assert len(cached(home)) == 2
-    again = compile_kernel(SIGNATURE, plus_one)
+    again = cache.compile_kernel(SIGNATURE, plus_one)
     assert again(1) == 2
     assert sum(again.stats.cache_hits.values()) == 1
     assert cached(temporary) == []
@@ -62,7 +64,7 @@ def test_without_a_home_the_temporary_directory_serves(places, monkeypatch):
     home, temporary = places
     home.rmdir()
     home.write_text("a file can hold no cache, not even for root")
-    assert compile_kernel(SIGNATURE, plus_one)(1) == 2
+    assert cache.compile_kernel(SIGNATURE, plus_one)(1) == 2
     assert len(cached(temporary)) == 2
     assert (temporary / f"horolog-{os.getuid()}").stat().st_mode & 0o777 == 0o700
 
@@ -71,7 +73,7 @@ def test_without_any_place_it_works_without_a_cache(places):
     for place in places:
         place.rmdir()
         place.write_text("")
-    kernel = compile_kernel(SIGNATURE, plus_one)
+    kernel = cache.compile_kernel(SIGNATURE, plus_one)
     assert kernel(1) == 2
     assert sum(kernel.stats.cache_hits.values()) == 0
 
@@ -88,7 +90,7 @@ def test_a_directory_that_others_can_write_is_not_used(places, trap):
     else:
         place.mkdir()
         place.chmod(0o777)
-    assert compile_kernel(SIGNATURE, plus_one)(1) == 2
+    assert cache.compile_kernel(SIGNATURE, plus_one)(1) == 2
     assert list(place.iterdir()) == []
 
 
@@ -96,21 +98,21 @@ def test_a_directory_that_others_can_write_is_not_used(places, trap):
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 def test_a_damaged_cache_is_passed_by(places, damage, suffix):
     home, _ = places
-    compile_kernel(SIGNATURE, plus_one)
+    cache.compile_kernel(SIGNATURE, plus_one)
     for path in cached(home):
         if path.suffix == suffix:
             path.write_bytes(damage)
-    assert compile_kernel(SIGNATURE, plus_one)(1) == 2
+    assert cache.compile_kernel(SIGNATURE, plus_one)(1) == 2
 
 
 def test_a_change_in_any_source_file_means_another_cache(places, tmp_path, monkeypatch):
     home, _ = places
-    compile_kernel(SIGNATURE, plus_one)
+    cache.compile_kernel(SIGNATURE, plus_one)
     (tmp_path / "kernels.py").write_text("# changed")
     monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
     cache.sources_digest.cache_clear()
     try:
-        compile_kernel(SIGNATURE, plus_one)
+        cache.compile_kernel(SIGNATURE, plus_one)
     finally:
         cache.sources_digest.cache_clear()
     assert len(list((home / "horolog").iterdir())) == 2
@@ -118,7 +120,7 @@ def test_a_change_in_any_source_file_means_another_cache(places, tmp_path, monke
 
 def test_numbas_own_setting_stays_as_the_user_has_it(places, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", "/the/users/own")
-    compile_kernel(SIGNATURE, plus_one)
+    cache.compile_kernel(SIGNATURE, plus_one)
     assert numba.config.CACHE_DIR == "/the/users/own"
 
 

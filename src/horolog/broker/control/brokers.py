@@ -11,6 +11,7 @@ from horolog.broker.health import wrong_with
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.json_text import from_json, read_as
 from horolog.network.peer import Peer
+from horolog.record.kernels.loading import WITHOUT_NUMBA, is_numba_installed
 from horolog.wire.questions import (
     ALL_TOPICS,
     DEMOTE,
@@ -35,7 +36,8 @@ from horolog.wire.questions import (
 async def describe_health(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> Health:
     """What is wrong, as of this page."""
     wrong = islice(enumerate(await wrong_with(broker)), max(0, ask.start), None)
-    return Health(len(broker.partitions), *as_many_as_fit(wrong))
+    cost = None if is_numba_installed() else WITHOUT_NUMBA
+    return Health(len(broker.partitions), *as_many_as_fit(wrong), cost)
 
 
 _LONGEST: Final = 1_000  # characters of a sentence or a setting in an answer

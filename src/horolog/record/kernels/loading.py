@@ -5,15 +5,22 @@ import functools
 import importlib
 import threading
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any, Final
 
+from horolog.extras import is_installed
 from horolog.record.kernels.machine import plain
 
 REPLAY_WORTH_KERNELS: Final = 16 << 20
 """Bytes of a coordinator's records: to decode them all takes longer than to load the kernels."""
 
 _WORTH_LOADING_BYTES = 1 << 20  # what plain Python goes through in the time that loading takes
+
+WITHOUT_NUMBA: Final = (
+    "numba is not installed: records are gone through by plain Python. Of CPU, a request of 1,000 "
+    "records takes 4 ms instead of 0.1, an offset by time 1 ms instead of 0.04, compaction 25 us a "
+    "record instead of 0.4. To change that: pip install 'horolog[fast]'"
+)
+"""What it costs, by `bench.without_numba`."""
 
 _leaving = threading.Event()
 
@@ -124,7 +131,7 @@ class PlainKernels:
 @functools.cache
 def is_numba_installed() -> bool:
     """Whether kernels can be compiled (`horolog[fast]`)."""
-    return find_spec("numba") is not None
+    return is_installed("numba")
 
 
 SCAN_KERNELS: Final = Kernels("horolog.record.kernels.scan_kernels")
