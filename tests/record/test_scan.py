@@ -21,6 +21,7 @@ from batches import (
 from hypothesis import given
 from hypothesis import strategies as st
 from memory import measured_peak
+from time_sums import stats_of as sums_of
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record import scan, walk
@@ -76,7 +77,7 @@ def stats_of(times: list[int], arrival_ms: int) -> TimeStats:
 
 
 def counted(facts: RecordFacts) -> TimeStats:
-    return TimeStats.of_numbers([0, *NO_APPEND_TIME, 0, *facts.counts])
+    return sums_of([0, *NO_APPEND_TIME, 0, *facts.counts])
 
 
 @given(batch=batches(), arrival_ms=timestamps_ms())

@@ -3,8 +3,8 @@
     whole = first.followed_by(second)      # in the order of their offsets
 
 It is what a scan counts of a batch (`record/scan.py`), a block map holds of a block, and
-`time_stats` says of a segment. Kernels have it as numbers (`record/kernels/layout.py`): those that
-a scan counts come last, as `counts`.
+`time_stats` says of a segment. Kernels have it as numbers (`record/kernels/layout.py`), of which
+those that a scan counts come last: `counts`.
 """
 
 from array import array
@@ -94,38 +94,6 @@ class TimeStats(NamedTuple):
             tuple(map(int.__add__, self.latencies, other.latencies)),
             self.control_records + other.control_records,
             self.flags | other.flags,
-        )
-
-    @classmethod
-    def of_numbers(cls, numbers: Sequence[int]) -> "TimeStats":
-        """The reverse of `numbers`."""
-        control, append_min, append_max, flags, *counts = numbers
-        count, timed, largest, smallest, first, last, out_of_order, *latencies = counts
-        has_append_times = append_min <= append_max
-        return cls(
-            count - control,
-            count - timed,
-            out_of_order,
-            smallest if timed else None,
-            largest if timed else None,
-            first if timed else None,
-            last if timed else None,
-            append_min if has_append_times else None,
-            append_max if has_append_times else None,
-            tuple(latencies),
-            control,
-            flags,
-        )
-
-    def numbers(self) -> tuple[int, ...]:
-        """As kernels have it."""
-        least, largest = NO_APPEND_TIME
-        return (
-            self.control_records,
-            least if self.append_min_ms is None else self.append_min_ms,
-            largest if self.append_max_ms is None else self.append_max_ms,
-            self.flags,
-            *self.counts(),
         )
 
     def counts(self) -> Counts:

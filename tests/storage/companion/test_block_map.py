@@ -21,6 +21,7 @@ from storelogs import (
     reopened,
     snapshot_of,
 )
+from time_sums import entry_of
 
 from companions import lose_maps, map_in, put_map
 from golden import partitions
@@ -344,15 +345,19 @@ def test_after_a_kill_what_the_map_lacks_is_taken_from_the_log(tmp_path: Path) -
     assert len(reader.spans(TimeRange(NOW + 200, NOW + 209))) == 1
 
 
-def test_a_start_goes_on_in_the_last_block(tmp_path: Path) -> None:
+def test_a_start_goes_on_behind_the_blocks_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_map, "_SHORT_GAP", 0)  # none is made of records that are read again
     path = closed(tmp_path, [NOW])
     for number in range(1, 4):
         with reopened(tmp_path, CONFIG) as (log_dir, log):
             append(log, NOW + number, now=NOW + number)
+            assert log.segments[-1].blocks.is_complete(log.segments[-1].size)
             assert log_dir.close() == []
-    (block,) = blocks_of(reader_of(path))
-    assert (block.batches, block.times.records) == (4, 4)
-    assert (block.times.append_min_ms, block.times.append_max_ms) == (NOW, NOW + 3)
+    blocks = blocks_of(reader_of(path))
+    assert [(block.batches, block.times.records) for block in blocks] == [(1, 1)] * 4
+    assert [block.times.append_max_ms for block in blocks] == [NOW + step for step in range(4)]
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5, 8])
@@ -589,7 +594,7 @@ def test_entries_with_other_times_than_the_records_are_found_and_rebuilt(
     content = map_in(path)
     third = unpack(content, at := 3 * ENTRY_SIZE)
     for change in ({"create_min_ms": NOW}, {"records": 1}, {"out_of_order": 1}):
-        wrong = third._replace(times=third.times._replace(**change)).pack()
+        wrong = entry_of(third._replace(times=third.times._replace(**change)))
         put_map(path, content[:at] + wrong + content[at + ENTRY_SIZE :])
         (finding,) = findings(tmp_path)
         assert finding.severity is Severity.FAULT

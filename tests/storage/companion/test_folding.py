@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_kernels import without_numba
+from time_sums import stats_of
 
 from horolog.record import scan
 from horolog.record.kernels import layout
@@ -21,7 +22,7 @@ from horolog.record.time_stats import (
     TimeStats,
 )
 from horolog.storage.companion.blocks import ENTRY_SIZE, Block, unpack
-from horolog.storage.companion.folding import NO_BLOCK, block_of, folded, place_of, row_of
+from horolog.storage.companion.folding import NO_BLOCK, folded, place_of, row_of
 
 BLOCK = 1_000
 UINT32_MAX = (1 << 32) - 1
@@ -50,16 +51,17 @@ def batches(draw: st.DrawFn) -> list[bytes]:
     for _ in range(draw(st.integers(0, 9))):
         size = draw(st.sampled_from([61, 300, 700, BLOCK, 5 * BLOCK]))
         last_offset = offset + draw(st.integers(0, 1 << 20))
+        counted = draw(st.none() | counts())
         row = row_of(
             position,
             size,
             offset,
             last_offset,
             draw(st.integers(0, UINT32_MAX)),
-            draw(st.sampled_from([OF_CREATE_TIME, OF_APPEND_TIME])),
+            0 if counted is None or draw(st.integers(0, 2)) else counted[0],
             draw(st.none() | TIMES),
-            draw(st.none() | counts()),
-            is_control=draw(st.sampled_from([False, False, True])),
+            draw(st.sampled_from([OF_CREATE_TIME, OF_APPEND_TIME])),
+            None if counted is None else counted.tobytes(),
             batches=draw(st.sampled_from([1, 1, 7])),
             last_position=position + draw(st.integers(0, size - 1)),
         )
@@ -68,36 +70,46 @@ def batches(draw: st.DrawFn) -> list[bytes]:
     return found
 
 
-@given(batches())
-def test_a_block_is_kept_as_numbers(rows: list[bytes]) -> None:
-    for row in rows:
-        block = block_of(row)
-        assert block.numbers().tobytes() == row
-        assert (block.position, block.size) == place_of(row)
+def batch_of(row: bytes) -> Block:
+    numbers = array("q", row)
+    return Block._make((*numbers[: layout.BLOCK_STATS], stats_of(numbers[layout.BLOCK_STATS :])))
 
 
-def added_up(
-    total: "array[int]", rows: list[bytes], *, closing: bool
-) -> tuple[bytes, "array[int]"]:
-    entries = bytearray()
-    block = Block.of_numbers(total) if total[layout.BLOCK_BATCHES] else None
-    for batch in map(block_of, rows):
-        if block is not None and block.size + batch.size > BLOCK:
-            entries += block.pack()
-            block = None
-        block = batch if block is None else block.followed_by(batch)
-    if closing and block is not None:
-        entries += block.pack()
-        block = None
-    return bytes(entries), NO_BLOCK[:] if block is None else block.numbers()
+def joined(one: Block, other: Block) -> Block:
+    return other._replace(
+        position=one.position,
+        size=one.size + other.size,
+        batches=one.batches + other.batches,
+        base_offset=one.base_offset,
+        times=one.times.followed_by(other.times),
+    )
+
+
+def as_stored(block: Block) -> Block:
+    """Counts are no larger than an entry can say."""
+    times = block.times
+    return block._replace(
+        times=times._replace(
+            records=min(times.records, UINT32_MAX),
+            untimed=min(times.untimed, UINT32_MAX),
+            out_of_order=min(times.out_of_order, UINT32_MAX),
+            latencies=tuple(min(count, UINT32_MAX) for count in times.latencies),
+            control_records=min(times.control_records, UINT32_MAX),
+        )
+    )
+
+
+def blocks_of(entries: bytes) -> list[Block]:
+    return [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
 
 
 @given(rows=batches(), cuts=st.lists(st.integers(0, 9)), is_closed=st.booleans())
 def test_the_kernel_makes_the_entries_of_blocks_that_follow_each_other(
     rows: list[bytes], cuts: list[int], is_closed: bool
 ) -> None:
+    written = b""
     bounds = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
-    total = expected_total = NO_BLOCK
+    total = NO_BLOCK
     for begin, end in pairwise(bounds):
         before = total[:]
         part, closing = rows[begin:end], is_closed and end == len(rows)
@@ -106,47 +118,46 @@ def test_the_kernel_makes_the_entries_of_blocks_that_follow_each_other(
             plain = folded(total, part, BLOCK, closing=closing)
         entries, after = folded(total, part, BLOCK, closing=closing)
         assert (entries, after) == plain
-        expected = added_up(expected_total, part, closing=closing)
-        assert entries == expected[0]
         assert total == before, "readers may have it"
-        total, expected_total = after, expected[1]
-        assert total == expected_total
+        total, written = after, written + entries
+    at_once, left = folded(NO_BLOCK, rows, BLOCK, closing=is_closed)
+    assert written == at_once
+    assert total == left
 
 
 @given(rows=batches())
 def test_entries_are_the_blocks_that_batches_add_up_to(rows: list[bytes]) -> None:
-    entries, _ = folded(NO_BLOCK, rows, BLOCK, closing=True)
-    blocks = [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
-    every = [block_of(row) for row in rows]
+    blocks = blocks_of(folded(NO_BLOCK, rows, BLOCK, closing=True)[0])
+    every = [batch_of(row) for row in rows]
+    assert [place_of(row) for row in rows] == [(batch.position, batch.size) for batch in every]
     assert sum(block.batches for block in blocks) == sum(batch.batches for batch in every)
     for block in blocks:
         within = [each for each in every if block.position <= each.position < block.end]
         assert block.size <= BLOCK or len(within) == 1
-        assert block.pack() == reduce(Block.followed_by, within).pack()
+        assert block == as_stored(reduce(joined, within))
 
 
 @given(rows=batches())
-def test_an_entry_says_all_of_its_block_but_counts_that_are_too_large(rows: list[bytes]) -> None:
+def test_a_count_that_is_too_large_for_an_entry_makes_it_inexact(rows: list[bytes]) -> None:
     for row in rows:
-        block = unpack(block_of(row).pack(), 0)
-        if block_of(row).is_exact and block.times.control_records < UINT32_MAX:
-            assert block == block_of(row)
-        else:
-            assert not block.is_exact or block.times.control_records == UINT32_MAX
+        (block,) = blocks_of(folded(NO_BLOCK, [row], BLOCK, closing=True)[0])
+        if batch_of(row).is_exact:
+            assert block.is_exact or max(batch_of(row).times.latencies) >= UINT32_MAX
+        assert block.is_exact == as_stored(batch_of(row)).is_exact
 
 
 def test_markers_are_no_records_and_their_times_count() -> None:
     marker = TimeStats(1, 0, 0, 5, 5, 5, 5, None, None, (0,) * LATENCY_COUNT).counts()
-    row = row_of(0, 78, 40, 40, 1, OF_CREATE_TIME, 7, marker, is_control=True)
+    row = row_of(0, 78, 40, 40, 1, 1, 7, OF_CREATE_TIME, marker.tobytes())
     times = unpack(folded(NO_BLOCK, [row], BLOCK, closing=True)[0], 0).times
     assert (times.records, times.control_records, times.create_min_ms) == (0, 1, 5)
 
 
 def test_nothing_that_is_closed_is_no_entry() -> None:
     assert folded(NO_BLOCK, [], BLOCK, closing=True)[0] == b""
-    row = row_of(0, 61, 0, 0, 3, OF_CREATE_TIME, 7, NO_COUNTS)
+    row = row_of(0, 61, 0, 0, 3, 0, 7, OF_CREATE_TIME, NO_COUNTS.tobytes())
     entries, total = folded(NO_BLOCK, [row], BLOCK)
     assert entries == b""
     entries, total = folded(total, [], BLOCK, closing=True)
-    assert entries == block_of(row).pack()
+    assert blocks_of(entries) == [batch_of(row)]
     assert not total[layout.BLOCK_BATCHES]

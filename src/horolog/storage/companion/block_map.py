@@ -137,10 +137,7 @@ class BlockMap:
             self._log.files, self._growing.path, in_file, b"" if in_file else entries
         )
         covered = _end_of(entries)
-        is_near = size - covered <= _SHORT_GAP
-        if entries and is_near:
-            writer.resume(entries[-ENTRY_SIZE:])
-        if covered < size and is_near:
+        if covered < size <= covered + _SHORT_GAP:
             with suppress(CorruptBatch):  # what has no entry is read when a time is asked for
                 offset = unpack(entries, len(entries) - ENTRY_SIZE).next_offset if entries else 0
                 offset = max(offset, self._base_offset)
@@ -218,9 +215,10 @@ class BlockMap:
             if len(written) < in_file * ENTRY_SIZE:
                 written = b""
             entries = written + unwritten
-            for block in not_published:
-                if block.position >= _end_of(entries):
-                    entries += block.pack()
+            end = _end_of(entries)
+            for position, _, entry in _with_gaps(not_published):
+                if position >= end:
+                    entries += entry
             return fitting(entries, size)
         entries = self._proved(self._in_companion() or self._of_growing(), size)
         if self._cache is not None and _covered(entries) < size:
@@ -454,10 +452,10 @@ def row_with(
         base_offset,
         header.last_offset,
         0 if batch is None else identity_of(batch),
-        OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+        facts.counts[0] if facts is not None and header.is_control else 0,
         append_ms,
-        None if facts is None else facts.counts,
-        is_control=header.is_control,
+        OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+        None if facts is None else facts.counts.tobytes(),
     )
 
 

@@ -14,7 +14,7 @@ from horolog.errors import CorruptBatch
 from horolog.record.old_format.plain import PlainMessages
 from horolog.record.old_format.reading import open_run
 from horolog.record.scan import scan_records
-from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME, Counts
+from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
 from horolog.storage.companion.blocks import BLOCK_BYTES
 from horolog.storage.companion.folding import row_of
@@ -64,8 +64,9 @@ def rows_of(
                 min(least_offset, listed.offsets[first]),
                 listed.offsets[end - 1],
                 identity_of(data[last : last + IDENTITY_SIZE]),
-                OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+                0,
                 append_ms,
+                OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
                 _counts(data[ends[first] : ends[end]], listed, first, append_ms),
                 batches=end - first,
                 last_position=position + last,
@@ -95,14 +96,12 @@ def _with_one_time(
             yield begin, stop, stretch.ms
 
 
-def _counts(
-    data: bytes, listed: PlainMessages, index: int, append_ms: int | None
-) -> "Counts | None":
-    """Of all records in the data; None if one of them cannot be read."""
+def _counts(data: bytes, listed: PlainMessages, index: int, append_ms: int | None) -> bytes | None:
+    """The bytes of the `Counts` of all records in the data; None if one cannot be read."""
     header = listed.header_of(index)
     with suppress(CorruptBatch):
         run = open_run(data, header, check_crcs=False)
         if run.size == len(data):
             opened = run.opened
-            return scan_records(opened.header, opened.pieces, arrival_ms=append_ms).counts
+            return scan_records(opened.header, opened.pieces, arrival_ms=append_ms).counts.tobytes()
     return None

@@ -13,12 +13,7 @@ from array import array
 from typing import NamedTuple
 
 from horolog.errors import StorageFailed
-from horolog.storage.companion.blocks import (
-    BLOCK_BYTES,
-    ENTRY_SIZE,
-    Block,
-    unpack,
-)
+from horolog.storage.companion.blocks import BLOCK_BYTES, ENTRY_SIZE
 from horolog.storage.companion.counts import NONE, BlockTotals, counts_of
 from horolog.storage.companion.folding import NO_BLOCK, folded
 from horolog.storage.companion.marker import MARKER_SIZE
@@ -86,16 +81,6 @@ class BlockWriter:
         self._counted: tuple[_Open | None, int, BlockTotals] = None, 0, NONE  # as one value
         self._go_on_with(NO_BLOCK, NONE)
 
-    def resume(self, last: bytes) -> None:
-        """Take back the last entry, if it is of a block that has room left."""
-        block = unpack(last, 0)
-        if block.size < BLOCK_BYTES:
-            in_file, unwritten = self.published
-            kept = unwritten[:-ENTRY_SIZE]
-            self.published = Published(in_file if unwritten else in_file - 1, kept)
-            self.is_ready = not kept
-            self._go_on_with(block.numbers(), NONE)
-
     def add(self, row: bytes, size: int) -> None:
         """Take the batch that was written after the one before, as `row_of` makes it; never fails.
 
@@ -110,23 +95,22 @@ class BlockWriter:
             self._fold()
 
     def skip(self) -> None:
-        """Batches follow of which nothing is known: they are in no block."""
+        """End the block: batches may follow that are in none, as nothing is known of them."""
         if self._pending or self._open.total != NO_BLOCK:
             self._fold(closing=True)
 
-    def open_blocks(self) -> list[Block]:
-        """The blocks that are not published, as of some moment of this call.
+    def open_blocks(self) -> bytes:
+        """The entries of the blocks that are not published, as of some moment of this call.
 
         Any thread may ask; what it finds in `published` afterwards is not to be taken twice.
         """
         total, pending, _ = self._open
-        entries, _ = folded(total, list(pending), BLOCK_BYTES, closing=True)
-        return [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
+        return folded(total, list(pending), BLOCK_BYTES, closing=True)[0]
 
     def count_from(self, counts: BlockTotals) -> None:
         """Count what is taken from here on, and add it to this."""
-        total, pending, finished = self._open
-        self._open = _Open(total, pending, finished.minus(self.counts()).plus(counts))
+        self.skip()
+        self._open = self._open._replace(finished=counts)
 
     def counts(self) -> BlockTotals:
         """What was taken up to the last batch, since `count_from`; for any thread."""

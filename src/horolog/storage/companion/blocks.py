@@ -31,7 +31,6 @@ nothing is known. A log is only appended to and cut at its end, so an entry is p
 all before, by its last batch: is it still the one that is in the log there?
 """
 
-from array import array
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
@@ -89,53 +88,6 @@ class Block(NamedTuple):
         times = self.times
         counts = (times.records, times.untimed, times.out_of_order, *times.latencies)
         return not times.flags & UNREADABLE and max(counts) < _UINT32_MAX
-
-    def followed_by(self, other: "Block") -> "Block":
-        """All batches of two blocks, one after the other."""
-        return Block(
-            self.position,
-            self.size + other.size,
-            other.last_position,
-            self.batches + other.batches,
-            self.base_offset,
-            other.next_offset,
-            other.identity,
-            self.times.followed_by(other.times),
-        )
-
-    @classmethod
-    def of_numbers(cls, numbers: "array[int]") -> "Block":
-        """A block as kernels have it (`layout.BLOCK_SIZE`)."""
-        times = TimeStats.of_numbers(numbers[layout.BLOCK_STATS :])
-        return cls._make((*numbers[: layout.BLOCK_STATS], times))
-
-    def numbers(self) -> "array[int]":
-        """The reverse of `of_numbers`."""
-        return array("q", (*self[:-1], *self.times.numbers()))
-
-    def pack(self) -> bytes:
-        """As an entry."""
-        times = self.times
-        has_create_times = times.create_min_ms is not None
-        has_append_times = times.append_min_ms is not None
-        entry = _ENTRY.pack(
-            *self[:5],
-            self.next_offset - self.base_offset,
-            min(times.records, _UINT32_MAX),
-            min(times.control_records, _UINT32_MAX),
-            times.create_min_ms or 0,
-            times.create_max_ms or 0,
-            times.append_min_ms or 0,
-            times.append_max_ms or 0,
-            times.first_create_ms or 0,
-            times.last_create_ms or 0,
-            min(times.untimed, _UINT32_MAX),
-            min(times.out_of_order, _UINT32_MAX),
-            times.flags | has_create_times | has_append_times << 1,
-            *(min(each, _UINT32_MAX) for each in times.latencies),
-            self.identity,
-        )
-        return entry + _CRC.pack(crc32c.crc32c(entry))
 
 
 class Span(NamedTuple):

@@ -5,7 +5,7 @@ for an append.
 """
 
 from collections.abc import Iterable
-from operator import add, sub
+from operator import add
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -46,10 +46,6 @@ class BlockTotals(NamedTuple):
     def plus(self, other: "BlockTotals") -> "BlockTotals":
         """The sum."""
         return BlockTotals(tuple(map(add, self.numbers, other.numbers)))
-
-    def minus(self, other: "BlockTotals") -> "BlockTotals":
-        """The difference."""
-        return BlockTotals(tuple(map(sub, self.numbers, other.numbers)))
 
 
 NONE: Final = BlockTotals()

@@ -1,8 +1,8 @@
-"""Batches that follow one another, as the entries of their blocks.
+"""The sum of batches that follow one another, as the entries of their blocks.
 
-A batch is a `Block` of one, kept as a row: the bytes of its numbers. So a kernel makes the entries
-in a fraction of the time that Python needs, whose code requests have driven out of the processor's
-caches.
+A batch is kept as a row: the bytes of its numbers, as kernels lay them out. So a kernel makes the
+entries in a fraction of the time that Python needs, whose code requests have driven out of the
+processor's caches. `blocks.unpack` reads an entry.
 """
 
 from array import array
@@ -17,12 +17,11 @@ from horolog.record.time_stats import (
     NO_APPEND_TIME,
     NO_COUNTS,
     UNREADABLE,
-    Counts,
 )
-from horolog.storage.companion.blocks import Block
 
 _ROW: Final = Struct(f"={layout.BLOCK_COUNTS}q{8 * layout.COUNTS_SIZE}s")
 _PLACE: Final = Struct("=qq")
+_NO_COUNTS: Final = NO_COUNTS.tobytes()
 
 NO_BLOCK: Final = array("q", bytes(8 * layout.BLOCK_SIZE))
 """The numbers of no batch."""
@@ -34,11 +33,10 @@ def row_of(
     base_offset: int,
     last_offset: int,
     identity: int,
-    flags: int,
+    markers: int,
     append_ms: int | None,
-    counts: "Counts | None",
-    *,
-    is_control: bool = False,
+    flags: int,
+    counts: bytes | None,
     batches: int = 1,
     last_position: int | None = None,
 ) -> bytes:
@@ -47,21 +45,21 @@ def row_of(
     Args:
         position: in the log.
         size: in bytes.
-        base_offset: the first.
-        last_offset: the last.
-        identity: of the batch, or of the last one.
+        base_offset: the first offset.
+        last_offset: the last offset.
+        identity: of the last batch (proof.py).
+        markers: how many records are markers of transactions.
+        append_ms: the append time in milliseconds; None if it is unknown.
         flags: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
-        append_ms: when it was appended; None where that is unknown.
-        counts: of its records; None if they cannot be read.
-        is_control: whether the records are markers of transactions.
+        counts: the bytes of `Counts`; None if the records cannot be read.
         batches: how many there are.
-        last_position: of the last one, if there are several.
+        last_position: of the last batch, if there are several.
     """
     first_ms = last_ms = append_ms
     if first_ms is None or last_ms is None:
         (first_ms, last_ms), flags = NO_APPEND_TIME, flags | LACKS_APPEND_TIMES
     if counts is None:
-        counts, flags = NO_COUNTS, flags | UNREADABLE
+        counts, flags = _NO_COUNTS, flags | UNREADABLE
     return _ROW.pack(
         position,
         size,
@@ -70,51 +68,22 @@ def row_of(
         base_offset,
         last_offset + 1,
         identity,
-        counts[0] if is_control else 0,
+        markers,
         first_ms,
         last_ms,
         flags,
-        counts.tobytes(),
+        counts,
     )
 
 
-def counted_row(
-    position: int,
-    size: int,
-    base_offset: int,
-    last_offset: int,
-    identity: int,
-    markers: int,
-    append_ms: int,
-    flags: int,
-    counts: bytes,
-) -> bytes:
-    """As `row_of`, of one batch of which all is known.
-
-    Args:
-        position: in the log.
-        size: in bytes.
-        base_offset: the first.
-        last_offset: the last.
-        identity: of the batch.
-        markers: how many records are markers of transactions.
-        append_ms: when it was appended, in milliseconds.
-        flags: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
-        counts: of its records, as bytes.
-    """
-    end, alone = last_offset + 1, (position, size, position, 1)
-    return _ROW.pack(
-        *alone, base_offset, end, identity, markers, append_ms, append_ms, flags, counts
-    )
-
-
-def block_of(row: bytes) -> Block:
-    """What a row is of."""
-    return Block.of_numbers(array("q", row))
+def is_readable(row: bytes) -> bool:
+    """Whether the records of a row could be read."""
+    flags: int = array("q", row)[layout.BLOCK_FLAGS]
+    return not flags & UNREADABLE
 
 
 def place_of(row: bytes) -> tuple[int, int]:
-    """Position and size in the log of what a row is of."""
+    """Position and size of a row's batches in the log."""
     position, size = _PLACE.unpack_from(row)
     return position, size
 

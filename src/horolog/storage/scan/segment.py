@@ -17,13 +17,12 @@ from horolog.record.compression import Codec
 from horolog.record.markers import Marker, read_marker
 from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.scan import RecordFacts, scan_batch
-from horolog.record.time_stats import UNREADABLE
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.companion.block_map import row_with
 from horolog.storage.companion.block_messages import rows_of
-from horolog.storage.companion.folding import block_of
+from horolog.storage.companion.folding import is_readable
 from horolog.storage.companion.seal import read_seal
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
@@ -268,7 +267,7 @@ class SegmentScan:
         data = log.start_of(position, listed.end)
         edges = self._blocks.edges(position, batch.end)
         rows = list(rows_of(data, position, listed, None, offsets[0], edges))
-        if any(block_of(row).times.flags & UNREADABLE for row in rows):
+        if not all(map(is_readable, rows)):
             return False
         at = 0
         while True:  # those that an entry is about

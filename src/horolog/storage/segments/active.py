@@ -19,7 +19,7 @@ from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.companion.append_times import AppendTimeEntry
 from horolog.storage.companion.block_writer import BlockWriter
 from horolog.storage.companion.counts import NONE, BlockTotals
-from horolog.storage.companion.folding import counted_row, row_of
+from horolog.storage.companion.folding import row_of
 from horolog.storage.companion.proof import identity_of
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
@@ -161,13 +161,13 @@ class ActiveSegment:
         with self._judging_damage():
             if self._entries is None:
                 self.reopen()
-            if append_ms is not None:
-                self._append_times.make_ready(append_ms)
-            if is_counted and self._blocks is None:
+            if is_counted and self._blocks is None:  # first: append times take the map's place
                 segment = self.segment
                 blocks = segment.blocks.reopen(segment.end.size, self._append_times.stretches)
                 blocks.count_from(self._counted)
                 self._blocks = blocks
+            if append_ms is not None:
+                self._append_times.make_ready(append_ms)
 
     @contextmanager
     def _judging_damage(self) -> Iterator[None]:
@@ -271,7 +271,7 @@ class ActiveSegment:
                 times.take_back()
             self._take_back(position)
             raise
-        row = counted_row(
+        row = row_of(
             position, size, base_offset, last_offset, identity, markers, append_ms, kind, counts
         )
         blocks.add(row, size)
@@ -375,10 +375,10 @@ class ActiveSegment:
             batch.base_offset,
             batch.last_offset,
             identity_of(memoryview(batch.parts[0])[last:]),
-            OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
+            batch.counts[0] if batch.header is not None and batch.header.is_control else 0,
             None if batch.is_seen else batch.append_ms,
-            batch.counts,
-            is_control=batch.header is not None and batch.header.is_control,
+            OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
+            batch.counts.tobytes(),
             batches=sum(len(listed.positions) for listed in messages) if messages else 1,
             last_position=position + last,
         )
