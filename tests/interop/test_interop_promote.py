@@ -20,7 +20,9 @@ from transactional import Producer as FlowProducer
 from horolog.client import LATEST, Client, ResourceType
 from horolog.client.groups import CommittedOffset
 from horolog.clock import SystemClock
+from horolog.errors import ErrorCode
 from horolog.record.batch import iter_headers
+from horolog.record.transactions import AbortedTransactions
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
 from horolog.wire.api import ApiKey
 from horolog.wire.questions import FOLLOWING
@@ -185,7 +187,7 @@ class AtKafka:
         return answer
 
 
-def test_transactions_of_a_kafka_go_on_at_the_shadow_that_is_promoted(
+def test_decisions_of_a_kafka_count_at_the_shadow_that_is_promoted(
     kafka: Kafka, client: Client, make_broker: MakeBroker
 ) -> None:
     client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
@@ -211,12 +213,42 @@ def test_transactions_of_a_kafka_go_on_at_the_shadow_that_is_promoted(
     shadow.client.promote(None)
     kafka.kill()
     producer.broker = shadow
-    assert [producer.send("t"), producer.end()] == [0, 0]
-    assert eventually(lambda: len(read_all(shadow.address)) == 2)
-    assert eventually(lambda: offset_of(shadow, "g") == 1)
+    assert producer.send("t") in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
+    assert read_all(shadow.address) == []
+    assert (offset_of(shadow, "g"), offset_of(shadow, "h")) == (0, 1), "the log end"
     again = Producer({"bootstrap.servers": shadow.address, "transactional.id": "x"})
     again.init_transactions(PATIENCE_S)
-    assert producer.send("t") != 0, "it is fenced"
+    again.begin_transaction()
+    again.produce("t", b"v", partition=0)
+    again.commit_transaction(PATIENCE_S)
+    assert eventually(lambda: len(read_all(shadow.address)) == 1)
+
+
+def test_a_java_producer_goes_on_after_its_transaction_was_aborted_by_a_promotion(
+    kafka: Kafka, client: Client, make_broker: MakeBroker, java_client: Any
+) -> None:
+    client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
+    fields = {"topic": "t", "id": "x"}
+    opened = [{"end": "hold", "records": [[1_700_000_000_000, "k", "1"]]}]
+    java_client.ask(At(kafka.bootstrap), "transact", **fields, transactions=opened)
+    shadow = make_broker(horolog_follow=kafka.bootstrap, node_id="7")
+    assert is_here(shadow, client, "t")
+    assert eventually(lambda: TRANSACTION_STATE in shadow.broker.topics)
+    states = client.metadata([TRANSACTION_STATE]).topics[TRANSACTION_STATE].partitions
+    assert is_caught_up(shadow, Peer(client), [(TRANSACTION_STATE, each) for each in states])
+    kafka.kill()
+    shadow.client.promote(None)
+    log = shadow.log("t")
+    assert log.last_stable_offset == log.log_end_offset
+    shadow.restart(listeners=f"PLAINTEXT://{kafka.bootstrap}")  # clients find it where Kafka was
+    committed = [{"end": "commit", "records": [[1_700_000_000_000, "k", "3"]]}]
+    told = java_client.ask(
+        At(kafka.bootstrap), "succeed", **fields, late="2", transactions=committed
+    )
+    assert told["error"] in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced), told
+    written = [header for header in shadow.headers("t") if not header.is_control]
+    assert len(written) == 2, "nothing of the former producer was appended"
+    assert read(kafka.bootstrap, "g", 1) == [3]
 
 
 def test_a_planned_promotion_names_no_transaction_that_is_here_whole(
@@ -278,9 +310,11 @@ def read_all(address: str) -> list[int]:
     """The offsets that a consumer of committed records is given."""
     with closing(Client(address, timeout_ms=int(PATIENCE_S * 1000))) as client:
         answer = client.fetch("t", 0, 0, max_wait_ms=0, read_committed=True)
+        drop, records = AbortedTransactions(answer.aborted).drop, memoryview(answer.records)
         return [
             header.base_offset
-            for _, header in iter_headers(memoryview(answer.records))
+            for position, header in iter_headers(records)
+            if not drop(header, records[position : position + header.size])
             if not header.is_control
         ]
 

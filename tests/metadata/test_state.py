@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from horolog.config.tables import topic_settings
 from horolog.metadata import state
-from horolog.metadata.rows import FollowedRow, InheritedEnds, SourceRow, TopicRow
+from horolog.metadata.rows import FollowedRow, SourceRow, TopicRow
 
 ROW = TopicRow("a.b-c", UUID(int=7), 3)
 NAMES = st.from_regex(r"[a-z._-]{1,12}", fullmatch=True).filter(lambda name: name != ".")
@@ -183,9 +183,9 @@ def test_a_followed_topic_that_cannot_be_is_left_out(topic: str, text: str) -> N
 
 
 def test_a_promoted_topic_is_kept_with_how_transactions_end() -> None:
-    row = FollowedRow("t", None, True, 5, "{}", (InheritedEnds(0, (7, 9), ()),))
+    row = FollowedRow("t", None, True, 5, "{}", {0: (7, 9)})
     assert [*state.followed_in(dict([state.followed_entry(row)]))] == [row]
-    without = row._replace(ends=())
+    without = row._replace(committed={})
     name, text = state.followed_entry(without)
-    assert "ends" not in text, "an earlier release has none"
+    assert "committed" not in text, "an earlier release has none"
     assert [*state.followed_in({name: text})] == [without]

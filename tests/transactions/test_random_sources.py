@@ -19,14 +19,7 @@ from horolog.schemas.transactions import Status
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
 from horolog.storage.producers.states import NO_END, LastEnd
 from horolog.transactions import decisions
-from horolog.transactions.taking_over import (
-    FollowedStates,
-    PartitionHere,
-    ProducersHere,
-    TakenOver,
-    taken_over,
-    with_places,
-)
+from horolog.transactions.promotion import Ends, FollowedStates, PartitionHere, ends_of
 from horolog.transactions.values import NONE, Producer, Transaction
 
 OFFSETS = TopicPartition(FOLLOWED_OFFSETS, 0)
@@ -49,6 +42,8 @@ class Sent:
     """None while it is open."""
     last: dict[TopicPartition, int] = field(default_factory=dict)
     """The offset of its last record by partition."""
+    decided_at: int = -1
+    """The offset of its decision in the log of states."""
 
     @property
     def is_second(self) -> bool:
@@ -91,6 +86,7 @@ class Source:
         elif state.status is Status.ONGOING and draw < 0.39:
             commit = 0.04 < draw < 0.3
             self._open[id_].is_commit = commit
+            self._open[id_].decided_at = self.end
             keys = [each for each in PARTITIONS if at_source(each) in state.partitions]
             self._unmarked[id_] = keys
             version = state.client_version
@@ -136,19 +132,17 @@ class Shadow:
         self._source, self._rng = source, source.rng
         self.ends = dict.fromkeys(PARTITIONS, 0)
         self._confirmed_ms = dict.fromkeys(PARTITIONS, -1)
-        self._is_behind = dict.fromkeys(PARTITIONS, False)
         self._states: list[State] = []
+        self.came: set[int] = set()
+        """The offsets of the states that were here when the first promotion began."""
         self._position = 0
-        self._states_confirmed_ms = -1
-        self._is_repeated = False
 
     def fetch(self, key: TopicPartition) -> None:
         self._source.now_ms += 1
         end = len(self._source.logs[key])
         all_of_it = self._rng.random() < 0.6
         self.ends[key] = end if all_of_it else self._rng.randrange(self.ends[key], end + 1)
-        self._is_behind[key] = self.ends[key] < end
-        self._confirmed_ms[key] = -1 if self._is_behind[key] else self._source.now_ms
+        self._confirmed_ms[key] = -1 if self.ends[key] < end else self._source.now_ms
         self._source.now_ms += 1
 
     def fetch_states(self, *, all_of_them: bool = False) -> None:
@@ -159,7 +153,6 @@ class Shadow:
         for offset, id_, state, _ in its[:count]:
             self._states.append((offset, id_, state, self._source.now_ms))
             self._position = offset + 1
-        self._states_confirmed_ms = self._source.now_ms if count == len(its) else -1
         self._source.now_ms += 1
 
     def compact(self) -> None:
@@ -168,8 +161,6 @@ class Shadow:
     def restart(self) -> None:
         self._source.now_ms += 10
         self._confirmed_ms = dict.fromkeys(PARTITIONS, -1)
-        self._is_behind = dict.fromkeys(PARTITIONS, False)
-        self._states_confirmed_ms = -1
         self._states = [(*each[:3], self._source.now_ms) for each in self._states]
 
     def _here(self, key: TopicPartition) -> PartitionHere:
@@ -182,48 +173,51 @@ class Shadow:
             else:
                 opened.pop(sent.producer.id, None)
                 ends[sent.producer.id] = end
-        producers = ProducersHere(self.ends[key], opened, ends)
-        return PartitionHere(producers, self._confirmed_ms[key], self._is_behind[key])
+        return PartitionHere(self.ends[key], opened, ends, self._confirmed_ms[key])
 
-    def promotions(self) -> Iterator[tuple[Mapping[str, Transaction], TakenOver]]:
-        """The states after each promotion; all but the last are killed while they write them."""
-        begun_ms = self._source.now_ms
+    def promotions(self) -> Iterator[Ends]:
+        """What each promotion decides; all but the last are killed while they write it."""
+        self.came = {offset for offset, *_ in self._states}
         while True:
             here = {each: self._here(each) for each in PARTITIONS}
-            known = FollowedStates(here, is_repeated=self._is_repeated)
-            known.begin({offset: came_ms for offset, _, _, came_ms in self._states}.__getitem__)
-            for offset, id_, state, _ in self._states:
-                known._offset = offset
+            known = FollowedStates(here)
+            known.begin(max((came_ms for *_, came_ms in self._states), default=0))
+            for _, id_, state, _ in self._states:
                 known.note(id_, state)
-            is_current = self._states_confirmed_ms >= begun_ms
             now_ms = self._source.now_ms
-            taken = taken_over(known, here, begun_ms, now_ms, is_current=is_current)
-            changed = with_places(taken.changed, known.states, {})
-            yield {**known.states, **changed}, taken
+            ends = ends_of(known, here, [each.topic for each in PARTITIONS], now_ms)
+            yield ends
+            self._check_states({**known.states, **ends.changed}, here)
             if self._rng.random() < 0.5:
                 return
-            written = list(changed.items())
+            written = list(ends.changed.items())
             for id_, state in written[: self._rng.randrange(len(written) + 1)]:
                 self._states.append((self._position, id_, state, now_ms))
                 self._position += 1
-            self._is_repeated = True
             self.restart()
-            begun_ms = self._source.now_ms
+
+    def _check_states(
+        self, states: Mapping[str, Transaction], here: Mapping[TopicPartition, PartitionHere]
+    ) -> None:
+        """Nothing is open, and no producer of the source can write to what is aborted."""
+        for state in states.values():
+            assert state.status is not Status.ONGOING
+            for its in here.values():
+                end = its.ends.get(state.producer.id, NO_END)
+                assert state.producer.epoch >= end.epoch
+                assert state.producer.epoch >= its.opened.get(state.producer.id, NONE)
 
 
 class Found:
     """What consumers of committed records are given of the source's transactions."""
 
-    def __init__(
-        self, source: Source, shadow: Shadow, states: Mapping[str, Transaction], taken: TakenOver
-    ) -> None:
+    def __init__(self, source: Source, shadow: Shadow, ends: Ends) -> None:
         self.counts: dict[tuple[Sent, TopicPartition], bool] = {}
         """Whether what is here of a transaction in a partition is committed."""
         self.committed: set[Sent] = set()
         """Those of which a marker of a commit is here."""
-        status = {state.producer.id: state.status for state in states.values()}
         for key in PARTITIONS:
-            outcomes, opened = taken.outcomes[key], dict[int, Sent]()
+            opened = dict[int, Sent]()
             for sent, end in source.logs[key][: shadow.ends[key]]:
                 if end is None:
                     opened[sent.producer.id] = sent
@@ -233,11 +227,7 @@ class Found:
                 if end.is_commit:
                     self.committed.add(sent)
             for producer_id, sent in opened.items():
-                is_committed = producer_id in outcomes.committed
-                if producer_id in outcomes.goes_on:
-                    assert not is_committed
-                    is_committed = status[producer_id] is Status.PREPARE_COMMIT
-                self.counts[sent, key] = is_committed
+                self.counts[sent, key] = producer_id in ends.committed.get(key, ())
 
 
 def run(seed: int, *, compacts: bool) -> tuple[Source, Shadow, Found, set[str]]:
@@ -262,9 +252,9 @@ def run(seed: int, *, compacts: bool) -> tuple[Source, Shadow, Found, set[str]]:
     if rng.random() < 0.3:
         shadow.restart()
     promotions = list(shadow.promotions())
-    said = [" ".join(each) for _, taken in promotions for each in taken.notes.values()]
+    said = [" ".join(each) for ends in promotions for each in ends.notes.values()]
     named = {id_ for each in said for id_ in NAMED.findall(each)}
-    return source, shadow, Found(source, shadow, *promotions[-1]), named
+    return source, shadow, Found(source, shadow, promotions[-1]), named
 
 
 @pytest.mark.parametrize("compacts", [False, True])
@@ -277,6 +267,9 @@ def test_no_transaction_is_turned_or_in_part_unless_its_id_is_named(compacts: bo
             parts = {key: found.counts.get((sent, key)) for key in sent.last}
             some = {key for key, counts in parts.items() if counts}
             said = f"{seed}: {sent}, {parts}"
+            is_known = sent.is_second or not compacts
+            if sent.is_commit and is_known and sent.decided_at in shadow.came:
+                assert False not in parts.values(), f"decided and not completed: {said}"
             if not sent.is_commit:
                 turned += bool(some)
                 assert not some or not sent.is_second, said

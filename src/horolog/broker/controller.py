@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from horolog.broker.group_coordinator import GroupCoordinator
@@ -38,8 +37,7 @@ from horolog.metadata.topics import (
     check_partition_increase,
     partitions_of_new_topic,
 )
-from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL, TopicPartition
-from horolog.transactions.taking_over import Outcomes
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL
 
 _LAG: Final = "min.compaction.lag.ms"
 _WEEK_MS: Final = "604800000"
@@ -294,12 +292,11 @@ class Controller:
         self,
         topic: Topic,
         row: FollowedRow,
-        outcomes: Mapping[TopicPartition, Outcomes] = MappingProxyType({}),
         write: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Lead a followed topic from now on, in the epoch of the row or later ones.
 
-        Open transactions end by `outcomes`, or are aborted.
+        Open transactions that the row has not as committed are aborted.
 
         The choice is stored before a partition leads, and all of them lead before the topic takes
         records. A start completes what a kill interrupts. With `write`, which appends to it, the
@@ -317,7 +314,7 @@ class Controller:
             stored = after if write is None else topic
             await self._metadata.run(self._store.put_topic, _row(stored), None, row)
             self._placement.put(row)
-            await self._partitions.lead(topic, row.epoch, outcomes)
+            await self._partitions.lead(topic, row.epoch, row.committed)
             if write is not None:
                 await write()
                 await self._metadata.run(self._store.put_topic, _row(after), None, row)

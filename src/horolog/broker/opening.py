@@ -27,7 +27,7 @@ from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.adopted_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.home import PROPERTIES
-from horolog.metadata.open_transactions import committed_in, may_end_in, open_in
+from horolog.metadata.open_transactions import committed_in, may_end_in
 from horolog.metadata.opening import open_store
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored
@@ -476,25 +476,22 @@ class _Opening:
         promised, or later ones: a kill may have come before a partition led in one.
         """
         promised = {row.topic: row for row in self.stored.followed if row.led and row.epoch >= 0}
-        opened = open_in(Files(read_only=True), self.path) if promised else {}
         for key, log in log_dir.logs.items():
             row = promised.get(key.topic)
             if key.topic in self.followed:
                 if not log.is_following:
                     log.begin_following(log.log_end_offset)
             elif row is not None:
-                self._lead(log, row, opened.get(key, frozenset()))
+                self._lead(log, row)
 
-    def _lead(self, log: Log, row: FollowedRow, opened: frozenset[int]) -> None:
-        """Complete the promotion of a partition; `opened` are those that have a state here."""
-        its = next((each for each in row.ends if each.partition == log.partition), None)
-        committed, aborted = ((), ()) if its is None else its[1:]
-        goes_on, now_ms = opened.difference(committed, aborted), self.clock.now_ms()
+    def _lead(self, log: Log, row: FollowedRow) -> None:
+        """Complete the promotion of a partition."""
+        committed, now_ms = row.committed.get(log.partition, ()), self.clock.now_ms()
         if row.epoch > log.leader_epoch:
-            log.lead(row.epoch, now_ms, goes_on=goes_on, committed=committed)
+            log.lead(row.epoch, now_ms, committed=committed)
             _LOG.info("%s is led in epoch %d, as it was promoted to", log, row.epoch)
         elif log.producers.unended():
-            log.end_inherited(row.epoch, now_ms, goes_on=goes_on, committed=committed)
+            log.end_inherited(row.epoch, now_ms, committed=committed)
 
 
 def _log_recoveries(log_dir: LogDir) -> None:

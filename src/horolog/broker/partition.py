@@ -24,7 +24,7 @@ from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.states import ActiveProducer, Admission, OpenNow
 from horolog.storage.removal.removed_files import DeletedSegment
-from horolog.transactions.taking_over import ProducersHere
+from horolog.transactions.promotion import PartitionHere
 
 if TYPE_CHECKING:
     from horolog.storage.cleaning.key_map import KeyMap
@@ -159,30 +159,23 @@ class Partition:
         """Take the batches of a source, and no more those of producers; see the log."""
         return self.run(lambda: self._log.begin_following(self._log.log_end_offset))
 
-    def lead(
-        self,
-        epoch: int,
-        clock: Clock,
-        *,
-        goes_on: Container[int] = (),
-        committed: Container[int] = (),
-    ) -> "asyncio.Future[None]":
+    def lead(self, epoch: int, clock: Clock, committed: Container[int]) -> "asyncio.Future[None]":
         """Take the batches of producers in this epoch, unless the log leads; see there."""
 
         def lead() -> None:
             if self._log.is_following:
-                self._log.lead(epoch, clock.now_ms(), goes_on=goes_on, committed=committed)
+                self._log.lead(epoch, clock.now_ms(), committed=committed)
 
         return self.run(lead)
 
-    def producers_here(self) -> "asyncio.Future[ProducersHere]":
+    def producers_here(self) -> "asyncio.Future[PartitionHere]":
         """What the log has of transactions, after all writes that are validated by now."""
 
-        def read() -> ProducersHere:
+        def read() -> PartitionHere:
             states, log = self._log.producers, self._log
             said = {each[:2] for each in log.unended}
             opened = [each[0] for each in states.unended() if each not in said]
-            return ProducersHere(
+            return PartitionHere(
                 log.log_end_offset,
                 {id_: states.epochs_of(id_).producer for id_ in opened},
                 {id_: state.last_end for id_, state in states if state.last_end is not None},

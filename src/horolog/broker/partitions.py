@@ -5,7 +5,15 @@ Everything that may wait for the disk runs in the write threads.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    ItemsView,
+    Iterator,
+    Mapping,
+    ValuesView,
+)
 from concurrent.futures import Executor, Future, wait
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -23,7 +31,6 @@ from horolog.storage.companion.counts import NONE
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
-from horolog.transactions.taking_over import Outcomes
 
 _LOG = logging.getLogger(__name__)
 
@@ -146,16 +153,20 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self,
         topic: Topic,
         epoch: int,
-        outcomes: Mapping[TopicPartition, Outcomes] = MappingProxyType({}),
+        committed: Mapping[int, Container[int]] = MappingProxyType({}),
     ) -> None:
         """Take records of producers from now on, in this leader epoch.
+
+        Args:
+            topic: its partitions follow.
+            epoch: the leader epoch.
+            committed: producer ids whose open transactions are committed, by partition.
 
         Raises:
             StorageFailed: a write failed; some partitions may lead.
         """
         for partition in self._of(topic):
-            its = outcomes.get(TopicPartition(topic.name, partition.index), Outcomes())
-            await partition.lead(epoch, self._clock, goes_on=its.goes_on, committed=its.committed)
+            await partition.lead(epoch, self._clock, committed.get(partition.index, ()))
 
     async def end_unended(self, topic: Topic) -> None:
         """Write the markers of transactions that another broker left open in an adopted topic.

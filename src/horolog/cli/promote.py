@@ -30,8 +30,8 @@ def promote(
     """Have a broker lead topics that it follows; the source need not be there.
 
     Producers are accepted at once, in a leader epoch after all that were seen. Transactions end
-    as the source had decided, as far as that came here; what is open stays open if nothing of it
-    can be missing, and those that are not what they were at the source are named. Offsets of groups
+    as the source had decided, as far as that came here; what is open is aborted, and transactions
+    that are not what they were at the source are named. Offsets of groups
     that are not here are set to the next that is, and each is named. The topics are not followed
     again, also after a restart. Exit code 0 also if offsets were set or records are missing;
     promoting twice is promoting once.

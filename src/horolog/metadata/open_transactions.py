@@ -161,16 +161,6 @@ def may_end_in(
     return _by_partition(each for each in replay.states.values() if each.is_open)
 
 
-def open_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:
-    """By partition, the producers whose transactions the coordinator of a directory may still end.
-
-    Raises:
-        StorageFailed: the disk refused.
-    """
-    states = _read_states(files, log_dir).states.values()
-    return _by_partition(each for each in states if each.is_open)
-
-
 def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:
     """By partition, the producers whose transactions a Kafka had decided to commit.
 

@@ -58,16 +58,6 @@ class SourceRow(NamedTuple):
     """Every topic was promoted: nothing is followed until this broker is demoted."""
 
 
-class InheritedEnds(NamedTuple):
-    """How transactions end that were open in a partition when its topic was promoted."""
-
-    partition: int
-    committed: tuple[int, ...]
-    """Producer ids."""
-    aborted: tuple[int, ...]
-    """Producer ids, of those that have another transaction in the states of the coordinator."""
-
-
 class FollowedRow(NamedTuple):
     """A topic that is followed, or was until it was promoted.
 
@@ -83,8 +73,8 @@ class FollowedRow(NamedTuple):
     """The least leader epoch in which its partitions are led; -1 while it is followed."""
     settings: str
     """A JSON object: the topic's own settings at the source, as they were last seen."""
-    ends: tuple[InheritedEnds, ...] = ()
-    """What its promotion has decided, as far as no state of a transaction says it."""
+    committed: Mapping[int, tuple[int, ...]] = {}
+    """Producer ids by partition, whose transactions its promotion commits. It aborts the others."""
 
     @property
     def is_compacted(self) -> bool:

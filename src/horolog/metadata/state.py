@@ -39,7 +39,6 @@ from horolog.json_text import from_json, read_as
 from horolog.metadata.rows import (
     AS_FOUND,
     FollowedRow,
-    InheritedEnds,
     SourceRow,
     TopicRow,
     settings_of_source,
@@ -116,7 +115,7 @@ class _Followed(NamedTuple):
     led: bool
     epoch: Annotated[int, range(-1, 1 << 31)]
     settings: dict[str, str]
-    ends: tuple[InheritedEnds, ...] = ()
+    committed: Mapping[int, tuple[int, ...]] = {}
 
 
 def is_hidden(name: str) -> bool:
@@ -317,7 +316,9 @@ def source_in(shared: Settings) -> SourceRow | None:
 def followed_entry(row: FollowedRow) -> tuple[str, str]:
     """The name and the value that stand for a followed topic."""
     source_id = None if row.source_id is None else kafka_uuid(row.source_id)
-    value = _Followed(source_id, row.led, row.epoch, settings_of_source(row.settings), row.ends)
+    value = _Followed(
+        source_id, row.led, row.epoch, settings_of_source(row.settings), row.committed
+    )
     return followed_name(row.topic), _json(value)
 
 
@@ -341,7 +342,7 @@ def followed_in(shared: Settings) -> Iterator[FollowedRow]:
             _logger.error("what is kept of the followed topic %s is lost: %s", topic, error)
             continue
         settings = settings_text(its.settings)
-        yield FollowedRow(topic, source_id, its.led, its.epoch, settings, its.ends)
+        yield FollowedRow(topic, source_id, its.led, its.epoch, settings, its.committed)
 
 
 def _json(value: NamedTuple) -> str:

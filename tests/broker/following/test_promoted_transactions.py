@@ -79,7 +79,7 @@ def committed_in(broker: RunningBroker, topic: str) -> list[int]:
     return [
         header.base_offset
         for position, header in iter_headers(records)
-        if not header.is_control and not drop(header, records[position : position + header.size])
+        if not drop(header, records[position : position + header.size]) and not header.is_control
     ]
 
 
@@ -245,56 +245,107 @@ def test_a_standby_that_begins_before_the_promotion_waits_for_it(
 
 
 @pytest.mark.parametrize("flow", [1, 2])
-def test_planned_promotion_lets_producers_go_on_where_they_are(
-    source: RunningBroker, start: Start, flow: int
-) -> None:
-    shadow = start("b", source)
-    zombie, producer = Producer(source, flow=flow), Producer(source, flow=flow)
-    assert [producer.send("t"), producer.send("u")] == [0, 0]
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    shadow.client.promote(None)
-    producer.broker = zombie.broker = shadow
-    assert has_status(shadow, "Ongoing")
-    assert zombie.send("t") in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
-    assert [producer.send("t"), producer.end()] == [0, 0]
-    assert has_status(shadow, "CompleteCommit")
-    assert (committed_in(shadow, "t"), committed_in(shadow, "u")) == ([0, 1], [0])
-    assert eventually(lambda: producer.send("u") == 0)
-    assert zombie.end() in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
-
-
-def test_timeout_of_a_transaction_that_goes_on_counts_from_its_start_at_the_source(
-    source: RunningBroker, start: Start
-) -> None:
-    shadow = start("b", source)
-    producer = Producer(source)
-    assert producer.send("t") == 0
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    shadow.client.promote(None)
-    assert has_status(shadow, "Ongoing")
-    assert eventually(lambda: not shadow.broker.transactions.is_loading)
-    (entry,) = shadow.call(lambda: list(shadow.broker.transactions.all()))
-    assert entry[1].timeout_ms == 60_000
-    assert 0 <= entry[2] < 60_000
-
-
-def test_what_is_open_when_the_source_is_lost_is_aborted_fenced_and_named(
-    source: RunningBroker, start: Start, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_is_open_is_aborted_fenced_and_named(
+    source: RunningBroker,
+    start: Start,
+    caplog: pytest.LogCaptureFixture,
+    flow: int,
+    is_lost: bool,
 ) -> None:
     caplog.set_level(logging.WARNING, "horolog")
     shadow = start("b", source)
-    producer = Producer(source)
+    producer = Producer(source, flow=flow)
     assert [producer.send("t"), producer.send("u")] == [0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    if is_lost:
+        lose(source)
+    shadow.client.promote(None)
+    for topic in ("t", "u"):
+        log = shadow.log(topic)
+        assert log.last_stable_offset == log.log_end_offset, "nothing is open over it"
+    assert has_status(shadow, "CompleteAbort")
+    ends = [shadow.log(topic).log_end_offset for topic in ("t", "u")]
+    producer.broker = shadow
+    fenced = (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
+    assert producer.send("t") in fenced
+    assert producer.send("u") in fenced
+    assert producer.end() in (*fenced, ErrorCode.invalid_txn_state)
+    assert [shadow.log(topic).log_end_offset for topic in ("t", "u")] == ends
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == []
+    assert "a transaction of 'x' was open at the source, and aborted here" in said(shadow, "t")
+    assert "t-0 was promoted: a transaction of 'x'" in caplog.text
+    after = Producer(shadow, flow=flow)
+    assert after.epoch > producer.epoch
+    assert [after.send("t"), after.send("u"), after.end()] == [0, 0, 0]
+    assert has_status(shadow, "CompleteCommit")
+    assert len(committed_in(shadow, "t")) == len(committed_in(shadow, "u")) == 1
+    shadow.restart(crash=True)
+    assert len(committed_in(shadow, "t")) == 1
+
+
+def test_librdkafka_goes_on_after_its_transaction_was_aborted_by_a_promotion(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+
+    def producer() -> confluent_kafka.Producer:
+        given = {"bootstrap.servers": source.address, "transactional.id": "x", "log_level": 0}
+        return confluent_kafka.Producer(given)
+
+    former = producer()
+    former.init_transactions(PATIENCE_S)
+    former.begin_transaction()
+    former.produce("t", b"open")
+    assert former.flush(PATIENCE_S) == 0
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     lose(source)
     shadow.client.promote(None)
-    assert has_status(shadow, "CompleteAbort")
-    producer.broker = shadow
-    assert producer.send("t") == ErrorCode.invalid_producer_epoch
-    assert committed_in(shadow, "t") == committed_in(shadow, "u") == []
-    assert "a transaction of 'x' was open at the source" in said(shadow, "t")
-    assert "t-0 was promoted: a transaction of 'x'" in caplog.text
-    assert Producer(shadow).epoch > producer.epoch
+    shadow.restart(listeners=f"PLAINTEXT://{source.address}")  # clients find it where that was
+    former.produce("t", b"late")
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        former.commit_transaction(PATIENCE_S)
+    error = refused.value.args[0]
+    assert error.fatal() or error.txn_requires_abort(), error
+    after = producer()
+    after.init_transactions(PATIENCE_S)
+    after.begin_transaction()
+    after.produce("t", b"after")
+    after.commit_transaction(PATIENCE_S)
+    given = {
+        "bootstrap.servers": source.address,
+        "group.id": "g",
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+    }
+    consumer = confluent_kafka.Consumer(given)
+    consumer.subscribe(["t"])
+    try:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        assert message.value() == b"after"
+        written = [header for header in shadow.headers("t") if not header.is_control]
+        assert len(written) == 2, "nothing of the former producer was appended"
+    finally:
+        consumer.close()
+
+
+def test_decision_is_completed_though_nothing_is_confirmed_since_a_restart(
+    source: RunningBroker, start: Start
+) -> None:
+    for topic in ("t", "u"):
+        hold_markers(source, topic)
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    lose(source)
+    shadow.restart(crash=True)
+    shadow.client.promote(None)
+    assert has_status(shadow, "CompleteCommit")
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0]
+    for topic in ("t", "u"):
+        assert "'x' was committed at the source: records of it from offset 1" in said(shadow, topic)
 
 
 @pytest.mark.parametrize("opens", [False, True])
@@ -420,7 +471,7 @@ def test_promotion_of_some_topics_completes_their_transactions_and_the_others_go
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_is_open_in_a_topic_that_is_promoted_later_is_ended_by_the_coordinator_here(
+def test_what_is_open_in_a_topic_that_is_promoted_later_is_aborted(
     source: RunningBroker, start: Start, restarts: bool
 ) -> None:
     shadow = start("b", source)
@@ -428,13 +479,13 @@ def test_what_is_open_in_a_topic_that_is_promoted_later_is_ended_by_the_coordina
     assert [producer.send("u"), other.send("t"), other.end()] == [0, 0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     shadow.client.promote(["t"])
-    assert has_status(shadow, "Ongoing")
+    assert has_status(shadow, "CompleteAbort")
+    assert is_open(shadow, "u"), "it is followed still"
     lose(source)
     if restarts:
         shadow.restart(crash=True)
     shadow.client.promote(None)
     assert has_status(shadow, "CompleteAbort")
-    assert "was open at the source, and aborted here" in said(shadow, "u")
     producer.broker = shadow
     assert producer.send("t") == ErrorCode.invalid_producer_epoch
     assert eventually(lambda: not is_open(shadow, "u"))
@@ -443,7 +494,7 @@ def test_what_is_open_in_a_topic_that_is_promoted_later_is_ended_by_the_coordina
 
 @pytest.mark.parametrize("flow", [1, 2])
 @pytest.mark.parametrize("commits", [True, False])
-def test_marker_that_came_with_a_topic_that_is_promoted_later_decides_at_the_coordinator_here(
+def test_marker_that_came_with_a_topic_that_is_promoted_later_is_not_turned(
     source: RunningBroker, start: Start, flow: int, commits: bool
 ) -> None:
     shadow = start("b", source)
@@ -451,34 +502,33 @@ def test_marker_that_came_with_a_topic_that_is_promoted_later_decides_at_the_coo
     assert producer.send("u") == 0
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     shadow.client.promote(["t"])
-    assert has_status(shadow, "Ongoing")
+    assert has_status(shadow, "CompleteAbort")
     assert producer.end(commit=commits) == 0
     assert eventually(lambda: not is_open(source, "u"))
     assert is_caught_up(shadow, source, [("u", 0)])
     lose(source)
     shadow.client.promote(None)
-    assert has_status(shadow, "CompleteCommit" if commits else "CompleteAbort")
     assert committed_in(shadow, "u") == ([0] if commits else [])
+    after = Producer(shadow, flow=flow)
+    assert [after.send("u"), after.end()] == [0, 0]
+    assert eventually(lambda: len(committed_in(shadow, "u")) == 1 + commits)
 
 
 def test_transactions_of_the_coordinator_here_go_on_over_a_later_promotion(
     source: RunningBroker, start: Start
 ) -> None:
     shadow = start("b", source)
-    moved = Producer(source)
-    assert [moved.send("t"), moved.send("u")] == [0, 0]
+    assert is_caught_up(shadow, source, BOTH)
+    Producer(source)
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     shadow.client.promote(["t"])
-    assert has_status(shadow, "Ongoing")
-    moved.broker = shadow
     own = Producer(shadow, "own")
-    assert [moved.send("t"), own.send("t")] == [0, 0]
-    shadow.client.promote(None)  # the source answers: all of `u` is known to be here
-    assert has_status(shadow, "Ongoing")
-    assert [own.send("t"), own.end(), moved.send("u"), moved.end()] == [0, 0, 0, 0]
-    assert has_status(shadow, "CompleteCommit")
-    assert len(committed_in(shadow, "t")) == 4
-    assert len(committed_in(shadow, "u")) == 2
+    assert own.send("t") == 0
+    shadow.client.promote(None)
+    assert eventually(lambda: status_of(shadow, "own") == "Ongoing")
+    assert [own.send("t"), own.send("u"), own.end()] == [0, 0, 0]
+    assert eventually(lambda: len(committed_in(shadow, "t")) == 2)
+    assert len(committed_in(shadow, "u")) == 1
 
 
 @pytest.mark.parametrize("names", [None, ["t", "u"]])

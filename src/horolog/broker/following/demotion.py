@@ -1,11 +1,15 @@
-"""Which topics of this broker another cluster leads from now on, when it is demoted."""
+"""Chooses the topics of this broker that another cluster leads once it is demoted."""
 
 from collections.abc import Callable
 
 from horolog.broker.following.source import SourceTopic, SourceTopics
+from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.partitions import Partitions
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_text
 from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.record.markers import TransactionEnd
+from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 
 def choose(
@@ -49,6 +53,30 @@ def choose(
     if any(each.name not in names for each in others):  # their transactions stay here
         chosen = [(topic, row) for topic, row in chosen if not topic.is_internal]
     return chosen
+
+
+async def drop_pending(
+    topics: TopicRegistry, partitions: Partitions, groups: GroupCoordinator
+) -> None:
+    """Abort the offsets that are pending here, which no coordinator of this broker is to end.
+
+    Raises:
+        RequestRefused: a partition is not loaded.
+        StorageFailed: a write failed.
+    """
+    await groups.tried()
+    states, offsets = (
+        {index: found for index in topic.partitions if (found := partitions.find(name, index))}
+        if (topic := topics.find(name)) is not None
+        else {}
+        for name in (TRANSACTION_STATE, CONSUMER_OFFSETS)
+    )
+    epoch = max((partition.log.leader_epoch for partition in states.values()), default=0)
+    for index, partition in offsets.items():
+        opened = (await partition.producers_here()).opened
+        for producer in opened.items():
+            ended = TransactionEnd(*producer, max(epoch, 0), is_commit=False)
+            await groups.end_transaction(index, ended)
 
 
 def _fallen(theirs: SourceTopic, latest_epoch: Callable[[str, int], int]) -> str | None:

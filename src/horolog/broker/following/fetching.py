@@ -9,7 +9,6 @@ is that partition's alone: it is asked again after a pause, the others continue.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -46,9 +45,6 @@ LONGEST_PAUSE_S: Final = 1.0
 SILENT_MS: Final = 2_000
 """A leader that has not answered for so long, beyond its own wait, may have any news."""
 
-MOST_ARRIVALS: Final = 1_000
-"""Appends of a followed log whose times are remembered."""
-
 BUSY_MS: Final = 20
 """Pause until a partition is looked at again whose log is being changed for a former leader."""
 
@@ -56,7 +52,9 @@ BUSY_MS: Final = 20
 class Followed:
     """A followed partition: the one here, and what is known of the source's."""
 
-    __slots__ = ("arrivals", "is_busy", "key", "partition", "reading_since_ms", "state", "topic_id")
+    __slots__ = (
+        *("arrived_ms", "is_busy", "key", "partition", "reading_since_ms", "state", "topic_id"),
+    )
 
     def __init__(
         self, partition: Partition, topic_id: UUID | None, state: FollowedPartition, now_ms: int
@@ -70,28 +68,8 @@ class Followed:
         """Its log is being changed: what its leader is asked depends on the outcome."""
         self.reading_since_ms = 0
         """Requests from then on ask for its records."""
-        self.arrivals = Arrivals(partition.log.log_end_offset, now_ms)
-        """When records came."""
-
-
-class Arrivals:
-    """When the records of a log came, of which the last appends are known.
-
-    Args:
-        end_offset: of the log now; what is before it came at the latest now.
-        now_ms: now.
-    """
-
-    def __init__(self, end_offset: int, now_ms: int) -> None:
-        self._ends: deque[tuple[int, int]] = deque([(end_offset, now_ms)], MOST_ARRIVALS)
-
-    def note(self, end_offset: int, now_ms: int) -> None:
-        """The log ends there now."""
-        self._ends.append((end_offset, now_ms))
-
-    def came_ms(self, offset: int) -> int | None:
-        """When a record came, at the latest; None if it has not been noted."""
-        return next((ms for end, ms in list(self._ends) if offset < end), None)
+        self.arrived_ms = now_ms
+        """When its last record came, at the latest."""
 
 
 class SourceLeader:
@@ -516,7 +494,7 @@ class LeaderFetcher:
         if taken.rolled:
             followed.partition.flush_rolled().add_done_callback(log_failure)
         if taken.size:
-            followed.arrivals.note(taken.next_offset, self._now_ms())
+            followed.arrived_ms = self._now_ms()
         self._on_records(followed, given)
         if taken.size:
             self._want(followed)

@@ -8,7 +8,7 @@ For the event loop's thread only. Nothing that fails here ends it: the source ma
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -198,7 +198,7 @@ class Follower:
             caught_up_ms = max(caught_up_ms, fetcher.answered_ms)
             if state.asks is Asks.RECORDS and fetcher.is_answering:
                 return 0
-        return max(0, int(self._loop.time() * 1000) - caught_up_ms)
+        return max(0, self._now_ms() - caught_up_ms)
 
     def _fetcher_of(self, followed: Followed) -> LeaderFetcher | None:
         leader = followed.state.leader
@@ -215,10 +215,6 @@ class Follower:
         followed = self._followed.get(key)
         return followed is not None and followed.state.caught_up_ms is not None
 
-    def now_ms(self) -> int:
-        """The time by which partitions are confirmed."""
-        return int(self._loop.time() * 1000)
-
     def confirmed_ms(self, key: TopicPartition) -> int:
         """When the source was asked the last time that it had nothing which is not here.
 
@@ -228,25 +224,15 @@ class Follower:
         fetcher = None if followed is None else self._fetcher_of(followed)
         return -1 if followed is None or fetcher is None else fetcher.confirmed_ms(followed)
 
-    def came_ms(self, key: TopicPartition) -> Callable[[int], int | None]:
-        """When records of a partition came, by offset, at the latest; None if that is not known."""
+    def arrived_ms(self, key: TopicPartition) -> int:
+        """When the last record of a partition came, at the latest."""
         followed = self._followed.get(key)
-        return (lambda _: None) if followed is None else followed.arrivals.came_ms
+        return self._now_ms() if followed is None else followed.arrived_ms
 
-    def is_behind(self, key: TopicPartition) -> bool:
-        """Whether the source had more of a partition, or does not give it now and may have.
-
-        Of what the source has not answered about since the start nothing is known.
-        """
-        followed = self._followed.get(key)
-        if followed is None or followed.state.offsets_behind is None:
-            return False
-        return self.confirmed_ms(key) < 0
-
-    async def confirm(self, topics: Collection[str], since_ms: int) -> None:
+    async def confirm(self, topics: Collection[str]) -> None:
         """Wait until the partitions of topics are confirmed, while the source answers."""
-        until_ms = since_ms + CONFIRM_MS
-        while self.now_ms() < until_ms:
+        since_ms = self._now_ms()
+        while self._now_ms() < since_ms + CONFIRM_MS:
             waits = False
             for key, followed in self._followed.items():
                 fetcher = self._fetcher_of(followed)
@@ -336,12 +322,12 @@ class Follower:
             return
         if followed is None:
             state = FollowedPartition(self._live.config.replica_fetch_backoff_ms)
-            now_ms = int(self._loop.time() * 1000)
+            now_ms = self._now_ms()
             followed = self._followed[key] = Followed(partition, topic.topic_id, state, now_ms)
             self._indexes.setdefault(topic.name, set()).add(of_source.partition)
         state = followed.state
         before, turn = self._fetcher_of(followed), state.turn
-        now_ms = int(self._loop.time() * 1000)
+        now_ms = self._now_ms()
         state.lead(of_source.leader, of_source.leader_epoch, local(partition.log), now_ms)
         if state.turn == turn:
             return
@@ -410,6 +396,9 @@ class Follower:
             follows_start=config.horolog_follow_log_start,
             look_again=self.look_again,
         )
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
     # --- what the log says ------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Leads followed topics here, and follows topics that were led here.
+"""Leads followed topics here.
 
 A promotion ends the following of a topic first, so that its log holds still. Then the offsets of
 groups are clamped to what is here, producer ids are raised above all that were copied, and only
@@ -6,22 +6,22 @@ then it is stored that the topic is led: a kill before leaves it followed, a kil
 by the next start. Producers are accepted once all of its partitions lead.
 
 Before any of them `__transaction_state` is led, once the decisions on transactions are written to
-it, and before that the offsets which groups have committed in them (carrying.py). A kill before
-that leaves it undecided, for the next promotion. After it the source's `__consumer_offsets` is of
-no more use here.
+it, and before that the offsets which groups have committed in them. A kill before that leaves it
+undecided, for the next promotion. After it the source's `__consumer_offsets` has no more use here.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from itertools import groupby
+from typing import Final, NamedTuple
 
 from horolog.broker.controller import Controller
-from horolog.broker.following.carrying import Carrying, Places
 from horolog.broker.following.follower import Follower
+from horolog.broker.following.groups import NOBODY
 from horolog.broker.following.offsets import SourceOffsets
 from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
@@ -36,7 +36,7 @@ from horolog.clock import Clock
 from horolog.errors import HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import OffsetRow
-from horolog.metadata.rows import FollowedRow, InheritedEnds
+from horolog.metadata.rows import FollowedRow
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import commits_positions
 from horolog.replication.followed import MAX_EPOCH
@@ -48,21 +48,12 @@ from horolog.storage.names import (
     TopicPartition,
     name_at_source,
 )
+from horolog.transactions.promotion import Ends, FollowedStates, PartitionHere, ends_of
 from horolog.transactions.replay import record_of
-from horolog.transactions.taking_over import (
-    FollowedStates,
-    Outcomes,
-    PartitionHere,
-    TakenOver,
-    taken_over,
-    with_places,
-)
 from horolog.transactions.values import Transaction
 from horolog.wire.questions import PromotedEntry
 
 _LOG = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _LEAST_STEP: Final = 1 << 10
 _MOST_STEP: Final = 1 << 16
@@ -79,20 +70,6 @@ class _Still(NamedTuple):
     """The highest that it has seen."""
     producer_id: int
     """The highest; -1 without one."""
-
-
-class _Fact(NamedTuple):
-    """What is known of a partition as long as it is followed; see the follower."""
-
-    confirmed_ms: int
-    is_behind: bool
-    came_ms: Callable[[int], int | None]
-
-
-def _came(of_state: _Fact | None, now_ms: int, offset: int) -> int:
-    """When a record came, at the latest."""
-    found = None if of_state is None else of_state.came_ms(offset)
-    return now_ms if found is None else found
 
 
 def epoch_after(latest: int) -> int:
@@ -152,21 +129,8 @@ class Promotions:
         self._follower = follower
         self._followed_topics = followed_topics
         self._offsets = offsets
-        self.carrying = Carrying(topics, partitions, groups, clock)
         self._transactions = transactions
         self._transactions_topic = transactions_topic
-
-    async def drop_undecided(self) -> None:
-        """Drop offsets that are pending here since a promotion that was killed before it decided.
-
-        Raises:
-            RequestRefused, StorageFailed: as of `Carrying.drop_pending`.
-        """
-        async with self._offsets.lock:
-            states = self._topics.find(TRANSACTION_STATE)
-            if states is None or not states.followed or self._placement.is_interrupted(states):
-                return
-            await self.carrying.drop_pending()
 
     async def promote_all(self, notes: Callable[[str], Iterable[str]]) -> None:
         """Lead everything, and follow nothing any more.
@@ -192,12 +156,11 @@ class Promotions:
     async def _promote_topics(
         self, given: Collection[str], notes: Callable[[str], Iterable[str]], *, of_all: bool
     ) -> None:
-        begun_ms = self._follower.now_ms()
         if self._transactions_topic.exists and self._followed(given):
-            await self._follower.confirm({*given, *FOLLOWED_INTERNAL}, begun_ms)
+            await self._follower.confirm({*given, *FOLLOWED_INTERNAL})
         try:
             async with self._offsets.lock:
-                await self._promote_confirmed(given, notes, begun_ms, of_all=of_all)
+                await self._promote_confirmed(given, notes, of_all=of_all)
         finally:
             await self._followed_topics.drop_offsets()
             self._transactions.start()
@@ -206,7 +169,6 @@ class Promotions:
         self,
         given: Collection[str],
         notes: Callable[[str], Iterable[str]],
-        begun_ms: int,
         *,
         of_all: bool,
     ) -> None:
@@ -220,34 +182,28 @@ class Promotions:
             if followed or of_all or not FOLLOWED_INTERNAL.isdisjoint(given):
                 stopped = [*followed, *self._followed(sorted(FOLLOWED_INTERNAL))]
             said = {name: [*notes(name)] for name in followed}
-            facts = self._facts(stopped)
+            confirmed = self._confirmed()
+            arrived = self._arrived()
             held.enter_context(self._placement.promoting(*stopped))
             for name in stopped:
                 self._follower.release(name)
             source = self._placement.source
             if of_all and source is not None and not source.ended:
                 await self._placement.put_source(source._replace(ended=True))
-            taken = TakenOver({}, {}, {})
+            ends = Ends({}, {}, {})
             try:
                 if stopped:
-                    taken = await self._take_over(followed, facts, begun_ms)
+                    ends = await self._end_transactions(stopped, confirmed, arrived)
             except HorologError as error:
                 failures = [(name, error) for name in stopped]
                 names = []
             committed = held.enter_context(self._groups.offsets.noting_commits())
             groups = await _GroupsByTopic.read(self._groups, names, committed)
-            notes_of, outcomes_of = _by_topic(taken.notes), _by_topic(taken.outcomes)
             for name in names:
                 try:
                     topic = self._topics.named(name)
                     if topic.followed:
-                        await self._promote(
-                            topic,
-                            said.get(name, []),
-                            notes_of.get(name, {}),
-                            outcomes_of.get(name, {}),
-                            groups,
-                        )
+                        await self._promote(topic, said.get(name, []), ends, groups)
                     else:
                         self._found_led(topic)
                 except HorologError as error:
@@ -262,103 +218,128 @@ class Promotions:
 
     # --- transactions -----------------------------------------------------------------
 
-    def _facts(self, names: Iterable[str]) -> dict[TopicPartition, _Fact]:
-        """What is known of partitions as long as they are followed."""
-        follower = self._follower
+    def _confirmed(self) -> dict[TopicPartition, int]:
+        """Followed partitions, each with the time for which all of it is known to be here."""
         return {
-            key: _Fact(follower.confirmed_ms(key), follower.is_behind(key), follower.came_ms(key))
-            for name in names
-            for index in self._topics.named(name).partitions
-            for key in [TopicPartition(name, index)]
+            key: self._follower.confirmed_ms(key)
+            for topic in self._topics
+            if topic.followed and topic.name != TRANSACTION_STATE
+            for key in (TopicPartition(topic.name, index) for index in topic.partitions)
         }
 
-    async def _take_over(
-        self, names: Collection[str], facts: Mapping[TopicPartition, _Fact], begun_ms: int
-    ) -> TakenOver:
+    def _arrived(self) -> dict[int, int]:
+        """When the last record of each partition of the source's `__transaction_state` came."""
+        indexes = range(self._transactions_topic.count)
+        return {
+            index: self._follower.arrived_ms(TopicPartition(TRANSACTION_STATE, index))
+            for index in indexes
+        }
+
+    async def _end_transactions(
+        self,
+        names: Collection[str],
+        confirmed: Mapping[TopicPartition, int],
+        arrived: Mapping[int, int],
+    ) -> Ends:
         """Decide on the source's transactions, and have them led here.
+
+        Args:
+            names: the topics that are not followed any more.
+            confirmed: as of `_confirmed`, before that.
+            arrived: as of `_arrived`, before that.
 
         Raises:
             StorageFailed: the states cannot be read, or a write failed.
         """
-        state, topic = self._transactions_topic, self._topics.find(TRANSACTION_STATE)
+        topic = self._topics.find(TRANSACTION_STATE)
         is_followed = topic is not None and topic.followed
+        is_led = topic is not None and not is_followed and topic.name in self._placement.rows
         still = {} if topic is None else await self._stop(topic, [])
         if topic is not None and len(still) < len(topic.partitions):
             raise StorageFailed(f"{TRANSACTION_STATE} is offline: see the log of this broker")
-        here: dict[TopicPartition, PartitionHere] = {}
-        turns, chosen = TimeSlice(), set(names)
-        for key in (key for key in facts if key.topic in chosen):
-            await turns.pause()
-            partition = self._partitions.find(*key)
-            if partition is not None:
-                its = await partition.producers_here()
-                here[key] = PartitionHere(its, facts[key].confirmed_ms, facts[key].is_behind)
-        is_of_source = TRANSACTION_STATE in self._placement.rows
-        is_led = topic is not None and not is_followed and is_of_source
-        if not is_led:
-            here |= await self._offsets_here(facts)
+        here = await self._here(confirmed)
         if is_led:  # no state changes until the topics are led
             await self._transactions.begin_anew()
-        is_repeated = topic is not None and self._placement.is_interrupted(topic)
-        known = FollowedStates(here, is_repeated=is_repeated)
-        now_ms, is_current = self._follower.now_ms(), is_followed or is_led
-        for index in still:
-            of_state = facts.get(TopicPartition(TRANSACTION_STATE, index))
-            known.begin(partial(_came, of_state, now_ms))
-            await state.load(index, known.take)
-            if is_followed and (of_state is None or of_state.confirmed_ms < begun_ms):
-                is_current = False
+        else:
+            await self._offsets.apply(closing=True)
+            unread = {index for topic, index in here if topic == FOLLOWED_OFFSETS}
+            for index in unread - self._offsets.read:
+                del here[TopicPartition(FOLLOWED_OFFSETS, index)]
+        known = FollowedStates(here)
+        for index in still if is_followed or is_led else ():
+            known.begin(arrived.get(index, 0))
+            await self._transactions_topic.load(index, known.take)
         if known.unreadable:
             _LOG.error(
                 "%s: %d records cannot be read and are left out; the first: %s",
                 *(TRANSACTION_STATE, known.unreadable, known.reason),
             )
-        decide = partial(taken_over, known, here, begun_ms, self._clock.now_ms())
-        taken = await asyncio.to_thread(decide, is_current=is_current, is_led=is_led)
-        self._say(taken.notes)
-        places = await self._carry(here, taken, is_followed=is_followed)
+        decide = partial(ends_of, known, here, names, self._clock.now_ms(), is_led=is_led)
+        ends = await asyncio.to_thread(decide)
+        self._say(ends.notes)
+        await self._commit_pending(here, ends)
         if topic is None or not (is_followed or is_led):
-            return taken._replace(changed={})  # all that there is began here
-        changed = taken.changed if is_led else with_places(taken.changed, known.states, places)
-        write = partial(self._write, changed)
+            return ends  # all states began here
+        write = partial(self._write, ends.changed)
         if is_led:
             await write()
-            return taken
+            return ends
         highest = await asyncio.to_thread(lambda: known.highest_id)
         if highest >= FIRST:
             await self._producer_ids.skip_to(highest + _UNSEEN)
         await self._transactions.begin_anew()
         await self._controller.promote(topic, self._row_of(topic, still), write=write)
-        return taken
+        return ends
 
-    async def _offsets_here(
-        self, facts: Mapping[TopicPartition, _Fact]
+    async def _here(
+        self, confirmed: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, PartitionHere]:
-        """What has come of the source's `__consumer_offsets`, as far as it can be read.
-
-        What groups have committed by it is committed here.
-        """
-        here = {}
-        for key in (key for key in facts if key.topic == FOLLOWED_OFFSETS):
+        """What has come of the followed partitions."""
+        here, turns = {}, TimeSlice()
+        for key, confirmed_ms in confirmed.items():
+            await turns.pause()
             partition = self._partitions.find(*key)
-            if partition is not None:
+            if partition is None:
+                continue
+            if key.topic == FOLLOWED_OFFSETS:
                 await partition.change(lambda log: log.advance_high_watermark(log.log_end_offset))
-                its = await partition.producers_here()
-                here[key] = PartitionHere(its, facts[key].confirmed_ms, facts[key].is_behind)
-        await self._offsets.apply(closing=True)
-        return {key: its for key, its in here.items() if key.partition in self._offsets.read}
+            its = await partition.producers_here()
+            here[key] = its._replace(confirmed_ms=confirmed_ms)
+        return here
 
-    async def _carry(
-        self, here: Mapping[TopicPartition, PartitionHere], taken: TakenOver, *, is_followed: bool
-    ) -> Places:
-        """Have the offsets of transactions here; where those are that continue."""
-        if is_followed:  # all that is pending here is of a promotion that was interrupted
-            await self.carrying.drop_pending()
-        known = [key.partition for key in here if key.topic == FOLLOWED_OFFSETS]
-        pending = await self._offsets.pending(known)
-        return await self.carrying.carry(pending, here, taken.outcomes, is_followed=is_followed)
+    async def _commit_pending(self, here: Iterable[TopicPartition], ends: Ends) -> None:
+        """Commit here the offsets of groups that are in committed transactions of the source.
 
-    def _say(self, notes: Mapping[TopicPartition, Sequence[str]]) -> None:
+        Raises:
+            StorageFailed: a write failed.
+        """
+        known = [index for topic, index in here if topic == FOLLOWED_OFFSETS]
+        for index, pending in (await self._offsets.pending(known)).items():
+            ids = ends.committed.get(TopicPartition(FOLLOWED_OFFSETS, index), frozenset())
+            counting = (
+                each.row for each in pending if each.producer_id in ids and not each.is_superseded
+            )
+            for group_id, rows in groupby(counting, key=lambda row: row.group_id):
+                valid = partial(self._valid, list(rows))
+                try:
+                    await self._groups.commit(group_id, NOBODY, valid)
+                except RequestRefused as error:
+                    _LOG.warning(
+                        "offsets of group %r in a transaction are not those of the source: %s",
+                        *(group_id, error),
+                    )
+
+    def _valid(self, rows: Iterable[OffsetRow]) -> list[OffsetRow]:
+        """Offsets of followed topics, with the ids that these have here."""
+        now_ms = self._clock.now_ms()
+        return [
+            row._replace(topic_id=topic.topic_id, commit_ms=now_ms)
+            for row in rows
+            if (topic := self._topics.find(row.topic)) is not None
+            if topic.followed and topic.has_partition(row.partition)
+        ]
+
+    def _say(self, notes: Mapping[TopicPartition, Iterable[str]]) -> None:
         """Say what is not as it was at the source."""
         self.done.pop(CONSUMER_OFFSETS, None)
         for (topic, index), sentences in notes.items():
@@ -387,8 +368,7 @@ class Promotions:
         self,
         topic: Topic,
         notes: list[str],
-        of_transactions: Mapping[TopicPartition, Sequence[str]],
-        outcomes: Mapping[TopicPartition, Outcomes],
+        ends: Ends,
         groups: "_GroupsByTopic",
     ) -> None:
         """Lead a topic.
@@ -396,25 +376,30 @@ class Promotions:
         Args:
             topic: it is followed.
             notes: what is to be said of it.
-            of_transactions: what is to be said of transactions in its partitions.
-            outcomes: how the transactions in its partitions end.
+            ends: how transactions end in its partitions.
             groups: says which have committed offsets in it.
         """
         still = await self._stop(topic, notes)
         highest = max((each.producer_id for each in still.values()), default=-1)
         if highest >= FIRST:
             await self._producer_ids.skip_to(highest + _UNSEEN)
-        row = self._row_of(topic, still)._replace(ends=_ends_in(outcomes))
+        committed = {
+            index: tuple(sorted(ids))
+            for index in topic.partitions
+            if (ids := ends.committed.get(TopicPartition(topic.name, index)))
+        }
+        row = self._row_of(topic, still)._replace(committed=committed)
         epoch = row.epoch
         clamped = await self._clamp(topic, epoch, still, groups)
-        await self._controller.promote(topic, row, outcomes)
+        await self._controller.promote(topic, row)
         said = [PromotedEntry(topic.name, epoch, text=note) for note in notes]
-        ends = [
-            PromotedEntry(topic.name, epoch, partition=key.partition, text=sentence)
-            for key, sentences in of_transactions.items()
-            for sentence in sentences
+        of_transactions = [
+            PromotedEntry(topic.name, epoch, partition=index, text=sentence)
+            for index in topic.partitions
+            for sentence in ends.notes.get(TopicPartition(topic.name, index), ())
         ]
-        self.done[topic.name] = [*clamped, *said, *ends] or [PromotedEntry(topic.name, epoch)]
+        entries = [*clamped, *said, *of_transactions]
+        self.done[topic.name] = entries or [PromotedEntry(topic.name, epoch)]
         _LOG.info("%s is promoted: it is led here from epoch %d on", topic.name, epoch)
         for note in notes:
             _LOG.warning("%s was promoted: %s", topic.name, note)
@@ -520,23 +505,6 @@ class _GroupsByTopic:
             self._add(group_id)
         self._noted.clear()
         return sorted(self._found[topic])
-
-
-def _by_topic(found: Mapping[TopicPartition, T]) -> dict[str, dict[TopicPartition, T]]:
-    """What is known of partitions, by their topics."""
-    by_topic: dict[str, dict[TopicPartition, T]] = {}
-    for key, value in found.items():
-        by_topic.setdefault(key.topic, {})[key] = value
-    return by_topic
-
-
-def _ends_in(outcomes: Mapping[TopicPartition, Outcomes]) -> tuple[InheritedEnds, ...]:
-    """What the next start has to know of a topic, if this broker is killed before it leads."""
-    return tuple(
-        InheritedEnds(key.partition, tuple(sorted(its.committed)), tuple(sorted(its.aborted)))
-        for key, its in sorted(outcomes.items())
-        if its.committed or its.aborted
-    )
 
 
 async def _end(partition: Partition) -> _Still:

@@ -12,7 +12,7 @@ from typing import Final
 
 from horolog.broker.controller import Controller
 from horolog.broker.following.appending import local
-from horolog.broker.following.demotion import choose
+from horolog.broker.following.demotion import choose, drop_pending
 from horolog.broker.following.follower import Follower, PartitionStatus
 from horolog.broker.following.groups import FollowedGroups, committed_at
 from horolog.broker.following.offsets import SourceOffsets
@@ -80,6 +80,7 @@ class Shadow:
         self._live = live
         self._topics = topics
         self._partitions = partitions
+        self._groups = groups
         self._placement = placement
         self._controller = controller
         self._followed_topics = followed_topics
@@ -155,9 +156,11 @@ class Shadow:
         thread, loop, said = BlockingThread("horolog-follow-groups"), asyncio.get_running_loop(), ""
         try:
             try:
-                await self._promotions.drop_undecided()
+                states = self._topics.find(TRANSACTION_STATE)
+                if states is not None and states.followed:  # a kill may have come before that
+                    await drop_pending(self._topics, self._partitions, self._groups)
             except HorologError as error:
-                _LOG.warning("offsets of an interrupted promotion are pending still: %s", error)
+                _LOG.warning("offsets of former transactions are pending still: %s", error)
             while True:
                 begun_s = loop.time()
                 why = await self._ask_groups(source, thread)
@@ -255,7 +258,7 @@ class Shadow:
                         await self._transactions.begin_anew()
                     await self._controller.demote(topic, row)
                     if topic.name == TRANSACTION_STATE:  # the new leader has decided on them
-                        await self._promotions.carrying.drop_pending()
+                        await drop_pending(self._topics, self._partitions, self._groups)
                     _LOG.warning(
                         "%s is followed from %s now: what that never had is cut off and set aside",
                         *(topic.name, given.servers),

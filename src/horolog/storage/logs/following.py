@@ -66,7 +66,6 @@ class FollowingLog(TruncatingLog):
         epoch: int,
         now_ms: int,
         *,
-        goes_on: Container[int] = (),
         committed: Container[int] = (),
     ) -> None:
         """Take the batches of producers from here on, in a leader epoch that is the largest so far.
@@ -79,7 +78,6 @@ class FollowingLog(TruncatingLog):
         Args:
             epoch: the leader epoch.
             now_ms: the clock.
-            goes_on: producer ids whose open transactions the coordinator of this broker ends.
             committed: producer ids whose open transactions are committed.
 
         Raises:
@@ -95,9 +93,7 @@ class FollowingLog(TruncatingLog):
             self._said_unended = frozenset()
             opened = self.producers.unended()
             self._unended = tuple(
-                said.get(each, Unended(*each, each[0] in committed))
-                for each in opened
-                if each[0] not in goes_on
+                said.get(each, Unended(*each, each[0] in committed)) for each in opened
             )
             self._high_watermark = None
             self._find_unstable()
@@ -111,7 +107,6 @@ class FollowingLog(TruncatingLog):
         epoch: int,
         now_ms: int,
         *,
-        goes_on: Container[int] = (),
         committed: Container[int] = (),
     ) -> None:
         """End what was open before the log was first led in an epoch, if anything still is.
@@ -127,9 +122,7 @@ class FollowingLog(TruncatingLog):
                 return
             start, opened = before.start_offset, self.producers.unended()
             self._unended = tuple(
-                Unended(*each, each[0] in committed)
-                for each in opened
-                if each[1] < start and each[0] not in goes_on
+                Unended(*each, each[0] in committed) for each in opened if each[1] < start
             )
             self._find_unstable()
             self._end_unended(now_ms)

@@ -43,6 +43,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public class Client {
     static final ObjectMapper JSON = new ObjectMapper();
     static final int PATIENCE_MS = 600_000; // on a busy machine; only what hangs ever meets it
+    static final Map<String, KafkaProducer<byte[], byte[]>> held = new HashMap<>();
     static String bootstrap;
 
     public static void main(String[] arguments) throws Exception {
@@ -72,6 +73,7 @@ public class Client {
             case "group" -> group(asked, told);
             case "administer" -> administer(asked, told);
             case "transact" -> transact(asked, told);
+            case "succeed" -> succeed(asked, told);
             default -> throw new IllegalArgumentException(what);
         }
     }
@@ -167,6 +169,10 @@ public class Client {
             switch (transaction.get("end").asText()) {
                 case "commit" -> producer.commitTransaction();
                 case "abort" -> producer.abortTransaction();
+                case "hold" -> {
+                    held.put(asked.get("id").asText(), producer);
+                    return;
+                }
                 default -> {
                     System.out.println(JSON.writeValueAsString(told.put("leaves", true)));
                     System.out.flush();
@@ -175,6 +181,21 @@ public class Client {
             }
         }
         producer.close();
+    }
+
+    /** A producer that holds a transaction open goes on with it, and then another one of its id. */
+    static void succeed(JsonNode asked, ObjectNode told) throws Exception {
+        var former = held.remove(asked.get("id").asText());
+        try {
+            former.send(new ProducerRecord<>(asked.get("topic").asText(), 0, null, bytes(asked.get("late")))).get();
+            former.commitTransaction();
+        } catch (ExecutionException failed) {
+            refused(told, failed.getCause());
+        } catch (RuntimeException failed) {
+            refused(told, failed);
+        }
+        former.close(Duration.ZERO);
+        transact(asked, told);
     }
 
     static void lookup(JsonNode asked, ObjectNode told) {

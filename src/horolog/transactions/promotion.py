@@ -1,0 +1,394 @@
+"""How the transactions of a source end at a promotion: decisions only.
+
+What is decided is completed, and all else that is open is aborted. A marker in any partition is a
+decision, and so is a state in `__transaction_state`, as for a coordinator that loads.
+
+In the second flow (KIP-890) each transaction has an epoch of its own, and its marker and the states
+after it have the next one. In the first flow a producer keeps its epoch, and the times of states
+and markers tell its transactions apart.
+
+The producer of an aborted transaction is fenced. An epoch here continues above all that came of its
+producer, because `__transaction_state` may have come later than the partitions.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from horolog.schemas.transactions import SECOND_FLOW, Status
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
+from horolog.storage.producers.states import NEVER_GIVEN, NO_END, LastEnd
+from horolog.transactions import decisions
+from horolog.transactions.replay import Replay
+from horolog.transactions.values import LAST_EPOCH, NONE, Producer, Transaction
+
+MOST_NOTES: Final = 1_000
+"""Transactions that are named for each partition; the others are counted."""
+
+_LONGEST_ID: Final = 100
+
+_COMPLETE: Final = (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
+_COMMITS: Final = (Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT)
+
+
+class PartitionHere(NamedTuple):
+    """What has come of a followed partition."""
+
+    end_offset: int
+    opened: Mapping[int, int]
+    """Producer ids with an open transaction, each with the epoch of its records."""
+    ends: Mapping[int, LastEnd]
+    """The last marker by producer id, or `NO_END`, as far as it is known."""
+    confirmed_ms: int = -1
+    """When its leader was asked the last time that it had nothing more; -1 if never."""
+
+
+class Ends(NamedTuple):
+    """What a promotion has to do."""
+
+    changed: dict[str, Transaction]
+    """States to be written before a partition leads."""
+    committed: dict[TopicPartition, frozenset[int]]
+    """Producer ids whose open transactions are committed; the others are aborted."""
+    notes: dict[TopicPartition, list[str]]
+    """Sentences about transactions that are not what they were at the source."""
+
+
+class FollowedStates(Replay):
+    """The states of the source's transactional ids, and what they decide in the partitions."""
+
+    def __init__(self, partitions: Mapping[TopicPartition, PartitionHere]) -> None:
+        """Read no states yet.
+
+        Args:
+            partitions: the followed ones, with the source's `__consumer_offsets` by its name here.
+        """
+        super().__init__()
+        self.decided: dict[tuple[TopicPartition, int], bool] = {}
+        """Whether the open transaction of a producer id in a partition is committed."""
+        self.lacking: dict[str, set[TopicPartition]] = {}
+        """Partitions that may lack records of a committed transaction, by transactional id."""
+        self._partitions = partitions
+        self._opened: dict[Producer, list[TopicPartition]] = {}
+        for key, here in partitions.items():
+            for opened in here.opened.items():
+                self._opened.setdefault(Producer(*opened), []).append(key)
+        self._arrived_ms = 0
+
+    def begin(self, arrived_ms: int) -> None:
+        """Expect the batches of another partition, the last of which arrived then."""
+        self._arrived_ms = arrived_ms
+
+    @property
+    def highest_id(self) -> int:
+        """The highest producer id that a broker can have given; -1 if there is none."""
+        ids = (id_ for each in self.states.values() for id_ in (each.producer.id, each.next_id))
+        return max((id_ for id_ in ids if id_ < NEVER_GIVEN), default=-1)
+
+    def note(
+        self, transactional_id: str, after: Transaction | None, written_ms: int = NONE
+    ) -> None:
+        """See `Replay.note`."""
+        before = self.states.get(transactional_id)
+        if after is not None and not after.is_open:
+            # Kafka takes this time before it writes the markers, and writes the record after them.
+            after = after._replace(updated_ms=max(after.updated_ms, written_ms))
+        super().note(transactional_id, after, written_ms)
+        if after is None:
+            self.lacking.pop(transactional_id, None)
+        elif after.is_preparing:
+            self._note_prepared(transactional_id, after, _epoch_of_records(before, after))
+        elif after.status in _COMPLETE and after.client_version >= SECOND_FLOW:
+            # Known by the epoch alone, where compaction has removed the decision.
+            writer = _writer_of(after)
+            for key in self._opened.get(writer, ()):
+                self._decide(transactional_id, key, writer.id, after)
+
+    def _note_prepared(self, id_: str, after: Transaction, epoch: int) -> None:
+        producer, is_second = after.producer, after.client_version >= SECOND_FLOW
+        for key in partitions_of(after, self._partitions):
+            here = self._partitions[key]
+            end = here.ends.get(producer.id, NO_END)
+            if end.epoch > epoch or (
+                end.epoch == epoch and not is_second and end.timestamp >= after.updated_ms
+            ):
+                continue  # its marker came
+            # Where the last marker is not known, the epoch has to tell it from those before.
+            is_certain = is_second or epoch < producer.epoch or producer.id in here.ends
+            if here.opened.get(producer.id) == epoch and is_certain:
+                self._decide(id_, key, producer.id, after)
+            elif after.status in _COMMITS and here.confirmed_ms <= self._arrived_ms:
+                self.lacking.setdefault(id_, set()).add(key)
+
+    def _decide(self, id_: str, key: TopicPartition, producer_id: int, state: Transaction) -> None:
+        """Let a state decide what is open in a partition, unless an earlier one has."""
+        is_commit = state.status in _COMMITS
+        self.decided.setdefault((key, producer_id), is_commit)
+        if is_commit and self._partitions[key].confirmed_ms <= self._arrived_ms:
+            self.lacking.setdefault(id_, set()).add(key)
+
+
+def ends_of(
+    known: FollowedStates,
+    partitions: Mapping[TopicPartition, PartitionHere],
+    promoted: Collection[str],
+    now_ms: int,
+    *,
+    is_led: bool = False,
+) -> Ends:
+    """Decide on all transactions.
+
+    Args:
+        known: the states, in the order of their log.
+        partitions: the followed ones.
+        promoted: the topics among them that are promoted.
+        now_ms: wall-clock time, for what is written.
+        is_led: whether the coordinator here has written the last of `known`. What it has open in
+            topics that are led already goes on.
+    """
+    return _Ending(known, partitions, promoted, now_ms, is_led).run()
+
+
+@dataclass(slots=True)
+class _Ending:
+    _known: FollowedStates
+    _partitions: Mapping[TopicPartition, PartitionHere]
+    _promoted: Container[str]
+    _now_ms: int
+    _is_led: bool
+    _keys: dict[int, list[TopicPartition]] = field(default_factory=dict)
+    """The partitions that have something of a producer id."""
+    _notes: dict[TopicPartition, list[str]] = field(default_factory=dict)
+    _unnamed: Counter[TopicPartition] = field(default_factory=Counter)
+
+    def run(self) -> Ends:
+        for key, here in self._partitions.items():
+            for producer_id in here.opened.keys() | here.ends.keys():
+                self._keys.setdefault(producer_id, []).append(key)
+        owners = {state.producer.id: id_ for id_, state in self._known.states.items()}
+        markers = {
+            id_: self._marker_of(state)
+            for id_, state in self._known.states.items()
+            if state.status is Status.ONGOING
+        }
+        self._decide_by_markers(owners, markers)
+        changed: dict[str, Transaction] = {}
+        for id_, state in self._known.states.items():
+            for key in sorted(self._known.lacking.get(id_, ())):
+                self._note(key, id_, "committed at the source", "may not have arrived")
+            self._note_late(id_, state)
+            after = self._above(self._after(id_, state, markers.get(id_)))
+            if after is not state:
+                changed[id_] = after
+        self._note_undecided(owners)
+        for key, count in self._unnamed.items():
+            self._notes[key].append(f"and {count} other transactions are not as at the source")
+        committed: dict[TopicPartition, set[int]] = {}
+        for (key, producer_id), is_commit in self._known.decided.items():
+            if is_commit:
+                committed.setdefault(key, set()).add(producer_id)
+        frozen = {key: frozenset(ids) for key, ids in committed.items()}
+        return Ends(changed, frozen, self._notes)
+
+    # --- what is decided by markers ---------------------------------------------------
+
+    def _marker_of(self, state: Transaction) -> LastEnd | None:
+        """The marker of a transaction that is open by its last state here, in any partition."""
+        producer, is_second = state.producer, state.client_version >= SECOND_FLOW
+        found = []
+        for key in self._keys.get(producer.id, ()):
+            here = self._partitions[key]
+            end = here.ends.get(producer.id, NO_END)
+            if end.epoch == producer.epoch + 1:
+                if is_second or not end.is_commit:  # or it was fenced in the first flow
+                    found.append(end)
+            elif (
+                not is_second
+                and end.epoch == producer.epoch
+                and end.timestamp > state.started_ms
+                and producer.id not in here.opened
+            ):
+                found.append(end)
+        return min(found, key=lambda end: (not end.is_commit, end.timestamp), default=None)
+
+    def _decide_by_markers(
+        self, owners: Mapping[int, str], markers: Mapping[str, LastEnd | None]
+    ) -> None:
+        """Decide what is open in one partition by the marker that another one has."""
+        decided = self._known.decided
+        for key, here in self._partitions.items():
+            for producer_id, epoch in here.opened.items():
+                id_ = owners.get(producer_id)
+                state = None if id_ is None else self._known.states[id_]
+                is_its = (
+                    state is not None
+                    and state.status is Status.ONGOING
+                    and epoch == state.producer.epoch
+                    and key in partitions_of(state, self._partitions)
+                )
+                if id_ is not None and is_its:
+                    marker = markers[id_]
+                    outcome = None if marker is None else marker.is_commit
+                elif (key, producer_id) in decided:
+                    continue
+                else:
+                    outcome = self._by_markers(key, producer_id, epoch, state)
+                if outcome is None:
+                    continue
+                decided[key, producer_id] = outcome
+                if outcome:
+                    name = _name(id_, producer_id)
+                    self._note(key, name, "committed at the source", "may not have arrived")
+
+    def _by_markers(
+        self, key: TopicPartition, producer_id: int, epoch: int, state: Transaction | None
+    ) -> bool | None:
+        """Whether markers commit what is open in a partition, and no state knows; None: unknown."""
+        keys = self._keys[producer_id]
+        ends = [self._partitions[each].ends.get(producer_id, NO_END) for each in keys]
+        outcomes = {end.is_commit for end in ends if end.epoch == epoch + 1}
+        # The flow of a producer is known from its first transaction on.
+        is_first = state is not None and state.client_version < SECOND_FLOW
+        if outcomes and (not is_first or (state is not None and state.status is Status.EMPTY)):
+            return outcomes == {True}
+        if state is None or not is_first or state.is_open or epoch < state.producer.epoch:
+            return None
+        if state.status is Status.EMPTY and epoch > state.producer.epoch:
+            return None  # it may be of the second flow
+        since_ms = state.updated_ms if epoch == state.producer.epoch else NONE
+        own = self._partitions[key].ends.get(producer_id, NO_END)
+        if own.epoch > epoch or (own.epoch == epoch and own.timestamp > since_ms):
+            return None  # the marker of another partition may be of the same transaction as its own
+        later = [end for end in ends if end.epoch == epoch and end.timestamp > since_ms]
+        return all(end.is_commit for end in later) if later else None
+
+    # --- states -----------------------------------------------------------------------
+
+    def _after(self, id_: str, state: Transaction, marker: LastEnd | None) -> Transaction:
+        """The state of an id, once what it has open is decided."""
+        keys = [*partitions_of(state, self._partitions)]
+        id_of_producer, epoch = state.producer
+        if state.status is Status.PREPARE_COMMIT:
+            for key in keys:
+                here = self._partitions[key]
+                is_known = id_of_producer in here.ends  # then it is decided by that marker
+                if here.opened.get(id_of_producer) == epoch and not is_known:
+                    self._known.decided.setdefault((key, id_of_producer), True)
+        if state.status is not Status.ONGOING:
+            return state
+        if self._is_led and not any(key.topic in self._promoted for key in keys):
+            return state
+        version = state.client_version
+        if marker is not None:
+            after = decisions.prepared(state, version, self._now_ms, commit=marker.is_commit)
+            return after._replace(updated_ms=marker.timestamp)
+        for key in keys:
+            self._known.decided.setdefault((key, id_of_producer), False)
+            self._note(key, id_, "open at the source, and aborted here", "may be missing")
+        return decisions.prepared(state, version, self._now_ms, commit=False, fences=True)
+
+    def _above(self, after: Transaction) -> Transaction:
+        """A state whose epoch is above all that partitions have of its producer.
+
+        With a lower one its markers, and what its next producer writes, would be fenced. It is two
+        above, so that an EndTxn of the source's producer is not taken for a retry.
+        """
+        id_, epoch = after.producer
+        highest = NONE
+        for key in self._keys.get(id_, ()):
+            here = self._partitions[key]
+            end, opened = here.ends.get(id_, NO_END), here.opened.get(id_, NONE)
+            if end.epoch > epoch:
+                highest = max(highest, end.epoch)
+            if opened >= epoch and (key, id_) not in self._known.decided:
+                highest = max(highest, opened)
+        if highest == NONE:
+            return after
+        producer = Producer(id_, min(highest + 2, LAST_EPOCH))
+        return after._replace(producer=producer, last_epoch=NONE)
+
+    # --- what is to be said -----------------------------------------------------------
+
+    def _note_late(self, id_: str, state: Transaction) -> None:
+        """Name a transaction that has ended after its last state here.
+
+        Which partitions it had is not known, so any of them may lack records of it.
+        """
+        for key in self._keys.get(state.producer.id, ()):
+            end = self._partitions[key].ends.get(state.producer.id, NO_END)
+            if _is_after(end, state, key):
+                what = "ended at the source after its last state that came"
+                self._note(key, id_, what, "and in other partitions may not have arrived")
+
+    def _note_undecided(self, owners: Mapping[int, str]) -> None:
+        for key, here in self._partitions.items():
+            for producer_id in here.opened:
+                if (key, producer_id) not in self._known.decided:
+                    name = _name(owners.get(producer_id), producer_id)
+                    what = (
+                        "aborted, as no end and no state of it came, and may be committed at the "
+                        "source"
+                    )
+                    self._note(key, name, what, "and in other partitions may not have arrived")
+
+    def _note(self, key: TopicPartition, name: str, what: str, records: str) -> None:
+        if key.topic not in self._promoted:
+            return
+        notes = self._notes.setdefault(key, [])
+        if len(notes) >= MOST_NOTES:
+            self._unnamed[key] += 1
+            return
+        end_offset = self._partitions[key].end_offset
+        notes.append(
+            f"a transaction of {name[:_LONGEST_ID]!r} was {what}: records of it from offset "
+            f"{end_offset} on {records}"
+        )
+
+
+def partitions_of(
+    state: Transaction, partitions: Container[TopicPartition]
+) -> Iterator[TopicPartition]:
+    """The partitions of a transaction that are among some, by their names here."""
+    for topic, index in sorted(state.partitions):
+        key = TopicPartition(FOLLOWED_OFFSETS if topic == CONSUMER_OFFSETS else topic, index)
+        if key in partitions:
+            yield key
+
+
+def _name(transactional_id: str | None, producer_id: int) -> str:
+    return f"producer id {producer_id}" if transactional_id is None else transactional_id
+
+
+def _epoch_of_records(before: Transaction | None, decided: Transaction) -> int:
+    """The epoch of the records of a transaction that is decided.
+
+    The decision raises it in the second flow, and so does a fence, or a promotion (`_above`): then
+    it is known from the state before.
+    """
+    if before is not None and before.status is Status.ONGOING:
+        of_before = before.producer.id, before.started_ms
+        if of_before == (decided.producer.id, decided.started_ms):
+            return before.producer.epoch
+    return decided.producer.epoch - (decided.client_version >= SECOND_FLOW)
+
+
+def _writer_of(completed: Transaction) -> Producer:
+    """The producer with the epoch of the records of a completed transaction of the second flow.
+
+    Its markers had the next epoch. After the last epoch the id has changed, too.
+    """
+    producer = completed.producer
+    if producer.epoch == 0:
+        return Producer(completed.previous_id, LAST_EPOCH - 1)
+    return Producer(producer.id, producer.epoch - 1)
+
+
+def _is_after(end: LastEnd, state: Transaction, key: TopicPartition) -> bool:
+    """Whether a marker was written after a state that does not tell of it."""
+    if end.epoch != state.producer.epoch or state.client_version >= SECOND_FLOW:
+        return end.epoch > state.producer.epoch
+    if state.is_preparing and key in partitions_of(state, (key,)):
+        return False  # it is its own, as far as can be known
+    since_ms = state.started_ms if state.status is Status.ONGOING else state.updated_ms
+    return end.timestamp > since_ms
