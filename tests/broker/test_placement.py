@@ -11,7 +11,7 @@ from raw_connection import produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stored import lose_metadata, opened_store, spoil_state
 
-from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.shadow.source import SourcePartition, SourceTopic, SourceTopics
 from horolog.client.config import Address
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata import state

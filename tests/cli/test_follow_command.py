@@ -11,7 +11,7 @@ from command_runner import run_command as run
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.broker.following import follower, shadow
+from horolog.broker.shadow import follower, shadow
 from horolog.cli.serve import follow_settings
 from horolog.client import Client, NoAnswer
 from horolog.client.groups import CommittedOffset

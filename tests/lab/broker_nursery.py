@@ -278,8 +278,8 @@ def _die() -> None:
 
 
 def _count_steps(files: Any, last: int, since: str) -> None:
-    from horolog.broker.following.promotion import Promotions
     from horolog.broker.service import Service
+    from horolog.broker.shadow.promotion import Promotions
 
     left, counts_now = [last], [since == "step"]
 

@@ -1,6 +1,6 @@
 """Short pauses of followers, which do not grow with what a look takes on a busy machine."""
 
-from horolog.broker.following import follower, shadow
+from horolog.broker.shadow import follower, shadow
 
 SHORT_PAUSES = (
     (follower, "LOOK_S", 0.1),

@@ -5,7 +5,8 @@
     handlers     one module per API
     control      horolog's own questions and actions (docs/wire.md)
     metrics      numbers for Prometheus (docs/metrics.md)
-    following    another cluster followed, and led in its place (docs/following.md)
+    shadow       another cluster followed, and led in its place (docs/following.md)
+    following    partitions fetched from the broker that leads them, and appended
     scheduling   what runs on the event loop and what in threads, in which order
 
     opening      the log directory and the metadata store, reconciled; before there is a broker

@@ -21,9 +21,6 @@ from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
 from horolog.broker.fetch_sessions import FetchSessions
-from horolog.broker.following.follower import Follower
-from horolog.broker.following.shadow import Shadow
-from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import GroupLags
 from horolog.broker.kept_memory import KeptMemory
@@ -43,6 +40,9 @@ from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
+from horolog.broker.shadow.follower import Follower
+from horolog.broker.shadow.shadow import Shadow
+from horolog.broker.shadow.topics import FollowedTopics
 from horolog.broker.state_topics import STATE_TOPICS, StateTopic
 from horolog.broker.transaction_coordinator import TransactionCoordinator, TransactionLimits
 from horolog.broker.transaction_file_log import FileStateLog

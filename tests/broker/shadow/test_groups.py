@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.following.groups import FollowedGroups, committed_at
-from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.shadow.groups import FollowedGroups, committed_at
+from horolog.broker.shadow.source import SourcePartition, SourceTopic, SourceTopics
 from horolog.client.groups import CommittedOffset
 from horolog.wire.api import ApiKey
 

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
-from horolog.broker.following.follower import Follower
-from horolog.broker.following.groups import FollowedGroups, GroupChanges
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
+from horolog.broker.shadow.follower import Follower
+from horolog.broker.shadow.groups import FollowedGroups, GroupChanges
 from horolog.client.groups import CommittedOffset
 from horolog.errors import CorruptBatch, ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.replay import RECORD_BYTES, Replay, held_bytes

@@ -8,7 +8,7 @@ import pytest
 from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
-from horolog.broker.following.source import (
+from horolog.broker.shadow.source import (
     CONFIRMATIONS,
     LEAST_SETTINGS,
     LOOKS_FOR_SETTINGS,

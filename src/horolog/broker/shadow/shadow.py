@@ -12,13 +12,6 @@ from typing import Final
 
 from horolog.broker.controller import Controller
 from horolog.broker.following.appending import local
-from horolog.broker.following.demotion import choose, drop_pending
-from horolog.broker.following.follower import Follower, PartitionStatus
-from horolog.broker.following.groups import FollowedGroups, committed_at
-from horolog.broker.following.offsets import SourceOffsets
-from horolog.broker.following.promotion import Promotions
-from horolog.broker.following.source import Source, SourceTopics
-from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partitions import Partitions
@@ -33,6 +26,13 @@ from horolog.broker.placement import (
 from horolog.broker.producer_ids import ProducerIds
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.shadow.demotion import choose, drop_pending
+from horolog.broker.shadow.follower import Follower, PartitionStatus
+from horolog.broker.shadow.groups import FollowedGroups, committed_at
+from horolog.broker.shadow.offsets import SourceOffsets
+from horolog.broker.shadow.promotion import Promotions
+from horolog.broker.shadow.source import Source, SourceTopics
+from horolog.broker.shadow.topics import FollowedTopics
 from horolog.broker.state_topics import StateTopic
 from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.client.client import Client

@@ -20,9 +20,9 @@ from running_broker import RunningBroker
 from transactional import Producer, init
 
 from horolog.broker.controller import Controller
-from horolog.broker.following.promotion import Promotions
-from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
 from horolog.broker.partitions import Partitions
+from horolog.broker.shadow.promotion import Promotions
+from horolog.broker.shadow.source import SourcePartition, SourceTopic, SourceTopics
 from horolog.broker.state_topics import StateTopic
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from horolog.broker.following.appending import local
 from horolog.broker.following.fetching import Followed, LeaderFetcher, SourceLeader
-from horolog.broker.following.source import Source, SourcePartition, SourceTopic, SourceTopics
-from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement, connection_to
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.shadow.source import Source, SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.shadow.topics import FollowedTopics
 from horolog.client.config import Address, ClientConfig
 from horolog.client.fetch_session import FetchLimits
 from horolog.clock import Clock

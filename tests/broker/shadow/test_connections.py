@@ -14,7 +14,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker
 from scripted_broker import Silence
 from scripted_source import ScriptedSource
 
-from horolog.broker.following import follower as follower_module
+from horolog.broker.shadow import follower as follower_module
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey

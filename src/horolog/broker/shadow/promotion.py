@@ -20,16 +20,16 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from horolog.broker.controller import Controller
-from horolog.broker.following.follower import Follower
-from horolog.broker.following.groups import NOBODY
-from horolog.broker.following.offsets import SourceOffsets
-from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.producer_ids import FIRST, ProducerIds
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.shadow.follower import Follower
+from horolog.broker.shadow.groups import NOBODY
+from horolog.broker.shadow.offsets import SourceOffsets
+from horolog.broker.shadow.topics import FollowedTopics
 from horolog.broker.state_topics import StateTopic
 from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.clock import Clock

@@ -17,12 +17,12 @@ from patience import eventually
 from running_broker import RunningBroker
 from transactional import Producer
 
-from horolog.broker.following import follower, offsets
-from horolog.broker.following import shadow as shadow_module
 from horolog.broker.following.fetching import Followed, LeaderFetcher
-from horolog.broker.following.promotion import Promotions
-from horolog.broker.following.source import Source
-from horolog.broker.following.topics import FollowedTopics
+from horolog.broker.shadow import follower, offsets
+from horolog.broker.shadow import shadow as shadow_module
+from horolog.broker.shadow.promotion import Promotions
+from horolog.broker.shadow.source import Source
+from horolog.broker.shadow.topics import FollowedTopics
 from horolog.client.groups import CommittedOffset
 from horolog.client.metadata import TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
@@ -626,7 +626,7 @@ def test_a_shadow_of_what_is_a_shadow_by_now_asks_groups(
     source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source's transactions are another cluster's by then, and its groups' offsets are not."""
-    monkeypatch.setattr("horolog.broker.following.source.LOOKS_FOR_SETTINGS", 2)
+    monkeypatch.setattr("horolog.broker.shadow.source.LOOKS_FOR_SETTINGS", 2)
     shadow, leader = start("b", source), start("c", source)
     assert comes(shadow, 5)
     assert comes(leader, 5)
