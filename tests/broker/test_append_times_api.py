@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from batches import batch
+from overrides import override
 from raw_connection import fetch_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.broker.handlers import api_versions
 from horolog.client import Client, RecordClock
 from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
@@ -189,7 +189,7 @@ def test_a_broker_that_announces_no_seen_times_is_asked_for_none(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = {name: level for name, level in FEATURES.items() if name != SEEN_TIME}
-    monkeypatch.setattr(api_versions, "FEATURES", older)
+    override(monkeypatch, "horolog.broker", FEATURES=older)
     client = followed_log(broker)
     fetched = client.fetch("t", 0, 0, with_append_times=True, with_seen_times=True)
     assert [each.is_seen for each in fetched.append_times] == [False] * 3

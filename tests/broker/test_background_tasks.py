@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from overrides import override
 from partition_files import PartitionFiles
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
@@ -196,7 +197,7 @@ def test_unsealed_indexes_are_checked_after_a_lookup_used_them(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker's time index says that nothing before its only entry is later."""
-    monkeypatch.setattr("horolog.storage.lookup.index_checks.CHECKED_INLINE_BYTES", 0)
+    override(monkeypatch, "horolog.storage", CHECKED_INLINE_BYTES=0)
     files = PartitionFiles(tmp_path / "foreign", "t", 0, base_offset=0)
     for time_ms in (500, 900, 300):
         files.add([time_ms])

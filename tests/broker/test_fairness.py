@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from examples import some_of, stride
+from overrides import override
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker, a_broker
@@ -545,7 +546,7 @@ def test_the_work_stops_when_its_client_has_gone(
     broker: RunningBroker, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, version, _, fields = REQUESTS[what]
-    monkeypatch.setattr(turns, "SLICE_SECONDS", 0.0)
+    override(monkeypatch, "horolog.broker", SLICE_SECONDS=0.0)
     taken: list[None] = []
     take_turn = turns.next_turn
 
@@ -587,7 +588,7 @@ def test_one_request_creates_only_so_many_partitions(
 ) -> None:
     """In all, whatever they are created for; ten thousand, as in Kafka."""
     assert topics.MAX_NEW_PARTITIONS == 10_000
-    monkeypatch.setattr(topics, "MAX_NEW_PARTITIONS", 10)
+    override(monkeypatch, "horolog.metadata", MAX_NEW_PARTITIONS=10)
     broker = make_broker(num_partitions="4")
     too_many = ErrorCode.policy_violation
     with broker.connect() as connection:

@@ -8,11 +8,11 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from patience import eventually
 from raw_connection import fetch_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker import fetch_sessions
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode
 from horolog.record.batch import iter_headers
@@ -240,7 +240,7 @@ def test_of_two_fetches_at_once_the_earlier_is_refused(
             case "forgets all":
                 assert session.ask(None, [0]).session_id == 0
             case "is too large":
-                monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 1)
+                override(monkeypatch, "horolog.broker", MOST_PARTITIONS=1)
                 refused = session.ask({1: 0})
                 assert refused.error_code == ErrorCode.fetch_session_id_not_found
             case "ends it":
@@ -336,8 +336,7 @@ def test_no_slots_are_no_sessions(make_broker: MakeBroker) -> None:
 def test_memory_for_sessions_is_bounded(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 10)
-    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS_OF_ALL", 25)
+    override(monkeypatch, "horolog.broker", MOST_PARTITIONS=10, MOST_PARTITIONS_OF_ALL=25)
     assert begun(broker, *range(11)) == 0
     kept = [begun(broker, *range(10)), begun(broker, *range(10))]
     assert all(kept)

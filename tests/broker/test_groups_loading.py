@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from overrides import override
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker import state_topics
 from horolog.broker.state_topics import StateTopic
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, StorageFailed
@@ -164,7 +164,7 @@ def test_commits_that_are_superseded_are_passed_where_the_history_is_long(
     settled(broker)
     assert len(taken) > 300
     taken.clear()
-    monkeypatch.setattr(state_topics, "REPLAY_WORTH_KERNELS", 0)
+    override(monkeypatch, "horolog.broker", REPLAY_WORTH_KERNELS=0)
     broker.restart(crash=True)
     settled(broker)
     assert fetched(broker, "h") == (0, 299)

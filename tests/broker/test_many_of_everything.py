@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from overrides import override
 from running_broker import RunningBroker, a_broker
 
 from horolog.broker.scheduling import turns
@@ -27,7 +28,7 @@ class CountedTurns:
             self.count += 1
             await real()
 
-        monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)
+        override(monkeypatch, "horolog.broker", SLICE_SECONDS=-1.0)
         monkeypatch.setattr(turns, "next_turn", counted)
 
 

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import pytest
 from metrics_page import records_converted
 from old_messages import build_messages
+from overrides import override
 from raw_connection import fetch_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker import down_conversion
 from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
@@ -209,7 +209,7 @@ def test_a_topic_in_zstd_is_refused_before_version_10(broker: RunningBroker) -> 
 def test_a_large_log_is_read_to_its_end_in_limited_responses(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(down_conversion, "SOURCE_BYTES", 4_000)
+    override(monkeypatch, "horolog.broker", SOURCE_BYTES=4_000)
     for _ in range(40):
         sent = [Record(NOW_MS, None, os.urandom(300)) for _ in range(5)]
         broker.produce("t", build_batch(sent, codec=Codec.GZIP))

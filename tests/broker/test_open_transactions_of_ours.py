@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from batches import batch
 from examples import some_of
+from overrides import override
 from raw_connection import fetch_fields, lookup_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.handlers import describe_producers
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import HEADER_SIZE, parse_header, with_records
@@ -361,7 +361,7 @@ def write_marker(broker: RunningBroker, index: int = 0, *, version: int = 2, **m
 def test_the_producers_of_a_partition_are_repeated_so_often(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describe_producers, "MOST_AGAIN", 3)
+    override(monkeypatch, "horolog.broker.handlers.describe_producers", MOST_AGAIN=3)
     send(broker, transactional(0))
     asked = [{"name": "t", "partition_indexes": [0, 1, *[0] * 5]}]
     (topic,) = broker.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=asked).topics

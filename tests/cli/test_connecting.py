@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from certificates import PASSWORD, Certificates
 from command_runner import Ran, run_command
+from overrides import override
 from running_broker import RunningBroker
 from tls_proxy import TlsProxy
-
-from horolog.client import retrying
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +70,7 @@ def test_every_command_that_asks_a_broker_takes_client_properties(
 def test_without_them_the_reason_is_one_sentence(
     secured: TlsProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "FIRST_CONTACT_MS", 200)
+    override(monkeypatch, "horolog.client", FIRST_CONTACT_MS=200)
     refused = run_command("topics", "list", "-b", secured.address)
     assert refused.code == 1
     assert "security.protocol" in refused.err

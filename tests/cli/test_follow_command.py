@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from batches import batch
 from command_runner import run_command as run
+from overrides import override
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.broker.shadow import follower, shadow
 from horolog.cli.serve import follow_settings
 from horolog.client import Client, NoAnswer
 from horolog.client.groups import CommittedOffset
@@ -27,8 +27,7 @@ def broker(
     source: RunningBroker, make_broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> RunningBroker:
     """One that follows `source`, in topics of one letter."""
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
-    monkeypatch.setattr(shadow, "GROUPS_S", 0.05)
+    override(monkeypatch, "horolog.broker", LOOK_S=0.1, GROUPS_S=0.05)
     source.append("t", batch(NOW_MS))
     source.alter("t", min_insync_replicas="2")
     source.client.offset_commit("g", {("t", 1): CommittedOffset(9)})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
+from overrides import override
 from running_broker import NOW_MS, RunningBroker, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 from transactional import abort, end, init, write
@@ -30,9 +31,7 @@ LATER_MS = NOW_MS + 16 * MINUTE_MS
 
 @pytest.fixture(autouse=True)
 def _answers_as_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "horolog.client.kafka_lag.GROUP_LAG", replace(GROUP_LAG, name="not.announced")
-    )
+    override(monkeypatch, "horolog.client", GROUP_LAG=replace(GROUP_LAG, name="not.announced"))
 
 
 def shown(

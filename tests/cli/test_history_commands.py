@@ -10,10 +10,11 @@ from unittest.mock import Mock
 import pytest
 from command_runner import Ran, run_command
 from examples import stride
+from overrides import override
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from golden import GOLDEN
-from horolog.broker.control import history, rows
+from horolog.broker.control import history
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.history import AskGroupHistory, AskTopicHistory
@@ -129,7 +130,7 @@ def test_a_topic_that_never_was_is_said_to_be_unknown(broker: RunningBroker) -> 
 def test_many_changes_come_in_pages(
     broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MOST_LIST_BYTES", 1_500)
+    override(monkeypatch, "horolog.broker", MOST_LIST_BYTES=1_500)
     broker.create_topic("t")
     for number in range(40):
         clock.advance(1)
@@ -205,7 +206,7 @@ def page(broker: RunningBroker, ask: AskGroupHistory) -> str | None:
 def test_further_pages_about_a_group_are_of_what_was_read_for_the_first(
     broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MOST_LIST_BYTES", 1_500)
+    override(monkeypatch, "horolog.broker", MOST_LIST_BYTES=1_500)
     reads = Mock(side_effect=history.read_group_history)
     monkeypatch.setattr(history, "read_group_history", reads)
     broker.create_topic("t")
@@ -226,7 +227,7 @@ def test_further_pages_about_a_group_are_of_what_was_read_for_the_first(
 def test_any_page_is_the_same_whether_the_answer_is_kept_or_read(
     broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MOST_LIST_BYTES", 1_500)
+    override(monkeypatch, "horolog.broker", MOST_LIST_BYTES=1_500)
     broker.create_topic("t")
     for number in range(40):
         clock.advance(1)
@@ -243,7 +244,7 @@ def test_any_page_is_the_same_whether_the_answer_is_kept_or_read(
 def test_answers_whose_pages_nobody_asks_for_are_few(
     broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MOST_LIST_BYTES", 1_000)
+    override(monkeypatch, "horolog.broker", MOST_LIST_BYTES=1_000)
     broker.create_topic("t")
     for number in range(20):
         commit(broker, "g", "t", number)
@@ -308,9 +309,7 @@ def test_a_question_may_begin_and_end_anywhere(
 def test_kafkas_brokers_cannot_be_asked(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "horolog.cli.history.HISTORY_TOPIC", replace(HISTORY_TOPIC, name="horolog.none")
-    )
+    override(monkeypatch, "horolog.cli", HISTORY_TOPIC=replace(HISTORY_TOPIC, name="horolog.none"))
     refused = ask(broker, "topics", "history", "t")
     assert refused.code == 2
     assert "--log-dir" in refused.err

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from command_runner import Ran, run_command
+from overrides import override
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.client import CommittedOffset
@@ -117,9 +118,7 @@ def test_the_screen_names_what_retention_takes_from_a_group(broker: RunningBroke
 def test_of_a_broker_that_does_not_say_it_offsets_are_known(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "horolog.client.kafka_lag.GROUP_LAG", replace(GROUP_LAG, name="not.announced")
-    )
+    override(monkeypatch, "horolog.client", GROUP_LAG=replace(GROUP_LAG, name="not.announced"))
     send(broker, NOW_MS, NOW_MS)
     commit(broker, 1)
     (found,) = lags(broker, "g")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from overrides import override
 from patience import PATIENCE_S, eventually
 
-from horolog.cli import working as working_module
 from horolog.cli.working import Work, working
 from horolog.client import NoAnswer
 
@@ -73,7 +73,7 @@ def test_counts_of_tasks_go_back_nowhere_and_not_beyond_the_total() -> None:
 def test_a_log_gets_a_line_now_and_then_whether_the_work_gets_on_or_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working_module, "LOG_EVERY_S", 0.01)
+    override(monkeypatch, "horolog.cli", LOG_EVERY_S=0.01)
     said = ""
 
     def is_said() -> bool:

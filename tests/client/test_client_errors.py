@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from memory import measured_peak
+from overrides import override
 from patience import PATIENCE_S
 from scripted_broker import HangUp, Raw, ScriptedBroker, Silence
 
-from horolog.client import LATEST, Client, FoundOffset, NoAnswer, retrying
+from horolog.client import LATEST, Client, FoundOffset, NoAnswer
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.wire.api import ApiKey, Versions
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
@@ -22,10 +23,14 @@ CLICKS = ("clicks", 5)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "FIRST_CONTACT_MS", 200)
-    monkeypatch.setattr(retrying, "UNKNOWN_TOPIC_MS", 200)
-    monkeypatch.setattr(retrying, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(retrying, "LONGEST_PAUSE_S", 0.02)
+    override(
+        monkeypatch,
+        "horolog.client",
+        FIRST_CONTACT_MS=200,
+        UNKNOWN_TOPIC_MS=200,
+        FIRST_PAUSE_S=0.001,
+        LONGEST_PAUSE_S=0.02,
+    )
 
 
 @pytest.fixture

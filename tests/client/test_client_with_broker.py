@@ -4,6 +4,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from overrides import override
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.client import (
@@ -15,7 +16,6 @@ from horolog.client import (
     FoundOffset,
     NoAnswer,
     ResourceType,
-    retrying,
 )
 from horolog.client.link import LOWEST, Link
 from horolog.clock import ManualClock
@@ -36,7 +36,7 @@ broker = a_broker(scope="module")
 def client(
     broker: RunningBroker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Client:
-    monkeypatch.setattr(retrying, "UNKNOWN_TOPIC_MS", 100)
+    override(monkeypatch, "horolog.client", UNKNOWN_TOPIC_MS=100)
     if request.param == "oldest":
         newest_version = Link.version
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from overrides import override
 from record_reading import offsets_at
 from running_broker import NOW_MS, RunningBroker, a_broker
 
@@ -50,6 +51,6 @@ def test_commands_show_and_read_such_a_topic(
     found = partition_facts(client, "old", served_partitions(client, "old").leaders)
     assert [(each.end, each.latest_ms) for each in found] == [(4, None)]
     # As Apache Kafka answers.
-    monkeypatch.setattr("horolog.client.offsets.TIME_RANGES", NOT_ANNOUNCED)
+    override(monkeypatch, "horolog.client", TIME_RANGES=NOT_ANNOUNCED)
     for topic in ("new", "old"):
         assert offsets_at(client, topic, TimeRange.between(NOW_MS + 2, None)) == [2, 3]

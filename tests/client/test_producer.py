@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from overrides import override
 from patience import PATIENCE_S
 from running_broker import NOW_MS, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 
-from horolog.client import Client, NoAnswer, ResourceType, arrow_rows, producer, retrying
+from horolog.client import Client, NoAnswer, ResourceType, producer
 from horolog.client.producer import Producer, RejectedBatch, Repair, Written
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.batch import iter_headers, parse_header
@@ -55,7 +56,7 @@ def test_every_row_is_found_at_the_offset_in_its_metadata(
     apart_bytes: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(arrow_rows, "APART_BYTES", apart_bytes)
+    override(monkeypatch, "horolog.client.arrow_rows", APART_BYTES=apart_bytes)
     table = pa.table(
         {
             "key": [None if row % 5 == 0 else f"key {row % 17}" for row in range(3_000)],
@@ -190,7 +191,7 @@ def test_a_refused_batch_names_the_rows_of_the_table(client: Client, topic: str)
 def test_a_larger_table_than_a_chunk_is_sent_whole(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.client.producer.CHUNK_BYTES", 10_000)
+    override(monkeypatch, "horolog.client", CHUNK_BYTES=10_000)
     table = pa.table({"value": [str(row).encode() * 10 for row in range(5_000)]})
     with producer_of(client, batch_bytes=1_000) as producer:
         written = producer.send(topic, table, metadata=True)
@@ -394,7 +395,7 @@ class Log:
 def test_every_row_is_appended_once_and_in_order_whatever_becomes_of_the_answers(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "FIRST_PAUSE_S", 0.001)
+    override(monkeypatch, "horolog.client", FIRST_PAUSE_S=0.001)
     chance = random.Random(seed)
     faults = [
         chance.choice([None, None, "before", "after", ErrorCode.not_leader_or_follower])
@@ -498,7 +499,7 @@ def test_a_batch_with_bad_records_is_repaired_in_its_place(
 def test_repaired_batches_are_appended_once_whatever_becomes_of_the_answers(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "FIRST_PAUSE_S", 0.001)
+    override(monkeypatch, "horolog.client", FIRST_PAUSE_S=0.001)
     chance = random.Random(seed)
     bad = {b"%d" % row for row in range(40) if chance.random() < 0.2}
     faults = [None, None] + [
@@ -554,7 +555,7 @@ def test_rows_that_fail_while_a_batch_is_repaired_leave_the_repair_its_producer_
         assert repairing.wait(PATIENCE_S)
         raise RuntimeError("no more rows")
 
-    monkeypatch.setattr(producer, "MOST_CHUNK_BYTES", VALUE.nbytes)
+    override(monkeypatch, "horolog.client", MOST_CHUNK_BYTES=VALUE.nbytes)
     monkeypatch.setattr(producer, "wait", wait_for_the_sender)
     written = Written()
     with (

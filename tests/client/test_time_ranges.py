@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from log_reading import Read, moment
+from overrides import override
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from record_reading import offsets_at
 from running_broker import RunningBroker, a_broker
@@ -114,7 +115,7 @@ def test_an_answer_of_many_ranges_comes_in_parts(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = ranges_of(client, "orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END)
-    monkeypatch.setattr("horolog.broker.control.partitions.MOST_RANGES", 1)
+    override(monkeypatch, "horolog.broker", MOST_RANGES=1)
     assert ranges_of(client, "orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END) == whole
     assert whole is not None
     assert len(whole) > 1
@@ -190,7 +191,7 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
         assert rows() == list(range(100, 110))
         assert SIZE <= sum(fetched) <= 16 * SIZE
         with monkeypatch.context() as stock:  # as Apache Kafka answers
-            stock.setattr("horolog.client.offsets.TIME_RANGES", NOT_ANNOUNCED)
+            override(stock, "horolog.client", TIME_RANGES=NOT_ANNOUNCED)
             fetched.clear()
             assert rows() == list(range(100, 110))
             assert sum(fetched) >= 25 * SIZE
@@ -235,14 +236,14 @@ def test_many_partitions_are_asked_about_in_one_request(
     assert list(found["orders", 0]) == ranges_of(
         client, "orders", 0, NINE_MS + 2, NINE_MS + 3, start=0, end=END
     )
-    monkeypatch.setattr("horolog.client.asking.MOST_QUESTIONS", 2)
-    monkeypatch.setattr("horolog.broker.control.partitions.MOST_RANGES", 1)
+    override(monkeypatch, "horolog.client", MOST_QUESTIONS=2)
+    override(monkeypatch, "horolog.broker", MOST_RANGES=1)
     assert client.offsets.time_ranges(where, TimeRange(NINE_MS + 2, NINE_MS + 3)) == found
     with pytest.raises(RequestRefused, match="partition 9 of topic more"):
         client.offsets.time_ranges({**where, ("more", 9): (0, 3)}, TimeRange())
     read = Read(**{"kafka.bootstrap.servers": broker.address, "subscribe": "more"})
     with monkeypatch.context() as patch:
-        patch.setattr("horolog.client.asking.MOST_QUESTIONS", 500)
+        override(patch, "horolog.client", MOST_QUESTIONS=500)
         sent.clear()
         rows = read.rows(GreaterThanOrEqual(("timestamp",), moment(NINE_MS + 3)))
         assert len(rows) == 6

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from committed import values_seen
+from overrides import override
 from releases import running
 from tools.peers.kafka import LAST_OF_2, NEWEST
 
@@ -13,7 +14,6 @@ from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.sources import scan
 from horolog.spark.errors import RowsRefused
-from horolog.spark.write import task as write_task
 from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.rows import SinkColumns
 from horolog.spark.write.task import TaskCommitMessage, abort_batch, commit_batch, write_rows
@@ -106,7 +106,7 @@ class Writes:
 
 @pytest.fixture
 def writes(bootstrap: str, peer: str, monkeypatch: pytest.MonkeyPatch) -> Writes:
-    monkeypatch.setattr(write_task, "HELD_OF_BYTES", 40_000)
+    override(monkeypatch, "horolog.spark", HELD_OF_BYTES=40_000)
     return Writes(bootstrap, peer)
 
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
 from log_reading import Read
+from overrides import override
 from partition_files import PartitionFiles, Row, flip, odd_records
 from running_broker import MakeBroker, RunningBroker
 
@@ -26,7 +27,7 @@ from horolog.buffers import Buffer
 from horolog.client import Client
 from horolog.errors import CorruptFile, Misconfigured, StorageFailed
 from horolog.jobs import archive
-from horolog.jobs.archives import archiving, planning
+from horolog.jobs.archives import archiving
 from horolog.jobs.archives.hours import END_MS, FIRST_MS, Hours, directory_of, name_of
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.store import ArchiveStore
@@ -233,8 +234,8 @@ def test_aborted_transactions_are_left_out_and_open_ones_wait(tmp_path: Path) ->
 def test_transactions_are_told_apart_wherever_a_log_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_ms: int | None
 ) -> None:
-    monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 50)  # fewer than a batch has
-    monkeypatch.setattr(planning, "UNIT_BYTES", 50)
+    override(monkeypatch, "horolog.jobs.archives", LEAST_UNIT_BYTES=50)  # fewer than a batch has
+    override(monkeypatch, "horolog.jobs.archives", UNIT_BYTES=50)
     files = PartitionFiles(tmp_path / "log")
     kept = []
     for turn in range(12):
@@ -311,7 +312,7 @@ def test_a_relative_start_is_fixed_by_the_first_run(broker: RunningBroker, tmp_p
 def test_a_run_that_fails_within_a_unit_leaves_no_gap_and_no_double(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 1_000)
+    override(monkeypatch, "horolog.jobs.archives", LEAST_UNIT_BYTES=1_000)
     files = PartitionFiles(tmp_path / "log")
     for start in range(0, 200, 10):
         files.add([NINE_MS + start * 100_000 + each for each in range(10)])
@@ -546,7 +547,7 @@ def test_files_of_an_hour_end_where_they_are_large_enough(tmp_path: Path) -> Non
         files.add([NINE_MS] * 4, value_bytes=50_000)
     files.write_indexes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("horolog.jobs.archives.parts.ROW_GROUP_BYTES", 1 << 20)
+        override(patch, "horolog.jobs", ROW_GROUP_BYTES=1 << 20)
         run(files.log_dir, tmp_path, target_bytes=1 << 20)
     (state,) = manifest_of(tmp_path / "archive").partitions().values()
     assert len(state.records) > 1
@@ -556,8 +557,7 @@ def test_files_of_an_hour_end_where_they_are_large_enough(tmp_path: Path) -> Non
 def test_thousands_of_hours_in_one_unit_take_few_open_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.jobs.archives.parts.MOST_OPEN", 5)
-    monkeypatch.setattr("horolog.jobs.archives.parts.WAITING_BYTES", 4_000)
+    override(monkeypatch, "horolog.jobs", MOST_OPEN=5, WAITING_BYTES=4_000)
     files = PartitionFiles(tmp_path / "log")
     for start in range(0, 300, 10):
         files.add([NINE_MS + (start * 7 + each) % 40 * HOUR_MS for each in range(10)])

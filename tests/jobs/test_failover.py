@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from command_runner import Ran, run_command
 from kafka_clients import kafka, subscribe_knowing
+from overrides import override
 from patience import eventually
 from running_broker import MakeBroker
 
@@ -369,7 +370,7 @@ def test_what_the_broker_says_counts_for_partitions_of_which_no_record_tells_it(
 def test_a_broker_that_counts_no_latencies_is_said_to_be_one(
     in_process_spark: Any, east: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.broker.handlers.api_versions.FEATURES", {})
+    override(monkeypatch, "horolog.broker", FEATURES={})
     east.broker.create_topic("t", **ANY)
     east.append(NOW_MS, NOW_MS - 45_000, b"v")
     east.commit("g", {0: 1})

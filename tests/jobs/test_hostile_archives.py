@@ -13,11 +13,12 @@ from archive_reading import manifest_of
 from crc32c import crc32c
 from in_process_spark import InProcessSpark
 from memory import measured_peak
+from overrides import override
 from partition_files import PartitionFiles
 
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs import archive, merge_archive, restore
-from horolog.jobs.archives import facts, manifest
+from horolog.jobs.archives import facts
 from horolog.jobs.archives.restoring import Restored
 from horolog.record.builder import Record, build_batch
 
@@ -208,7 +209,7 @@ def test_a_manifest_that_readers_would_refuse_is_not_written(
 ) -> None:
     append(base)
     size = max((base / "archive/manifest").iterdir()).stat().st_size
-    monkeypatch.setattr(manifest, "MOST_BYTES", size)
+    override(monkeypatch, "horolog.jobs", MOST_BYTES=size)
     with pytest.raises(Misconfigured, match="merge"):
         archive_more(base)
     assert manifest_of(base / "archive").partitions()

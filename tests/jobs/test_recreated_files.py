@@ -10,6 +10,7 @@ from batches import fill
 from in_process_spark import InProcessSpark
 from log_reading import Read
 from mirror_lab import MirrorLab
+from overrides import override
 from running_broker import RunningBroker, a_broker
 from streaming_query import EARLIEST, Query
 
@@ -17,7 +18,6 @@ from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive
 from horolog.sources.bounds import DataLost
-from horolog.spark.read import stream, stream_looks
 
 NOW = 1_700_000_000_000
 
@@ -98,8 +98,7 @@ def test_a_mirror_from_before_ids_were_noted_goes_on(
 def test_a_stream_ends_unless_data_may_be_lost(
     broker: RunningBroker, again: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
-    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
+    override(monkeypatch, "horolog.spark", IDLE_WAIT_MS=1, DISCOVERY_S=0)
     strict = Query(broker.log_dir, subscribe="clicks", **EARLIEST)
     lenient = Query(broker.log_dir, subscribe="clicks", failOnDataLoss="false", **EARLIEST)
     for query in (strict, lenient):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import run_command
+from overrides import override
 from running_broker import RunningBroker, a_broker
 
 import horolog.spark
@@ -63,7 +64,7 @@ def test_a_topic_that_is_not_there(
 
 def assert_unanswered(words: str, dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job ends with a sentence that names the broker, before Spark starts."""
-    monkeypatch.setattr("horolog.client.retrying.FIRST_CONTACT_MS", 100)
+    override(monkeypatch, "horolog.client", FIRST_CONTACT_MS=100)
     refused = run_command("spark", *words.split())
     assert refused.code == 1
     assert f"no broker answered at {dead}" in refused.err

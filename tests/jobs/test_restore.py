@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
 from log_reading import Read, schema_of
+from overrides import override
 from partition_files import PartitionFiles, odd_records
 from running_broker import MakeBroker, RunningBroker
 
@@ -20,7 +21,7 @@ from golden import GOLDEN
 from horolog.client import EARLIEST, LATEST, Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
-from horolog.jobs.archives import archiving, planning, ranges, restoring, segment_plan
+from horolog.jobs.archives import archiving, restoring
 from horolog.record.batch import BatchHeader, iter_headers, with_records
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
@@ -190,9 +191,8 @@ def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
     broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fetch from within a batch says only when the records from there on were appended."""
-    monkeypatch.setattr(planning, "FEW_OFFSETS", 0)
-    monkeypatch.setattr(ranges, "JOINED_BYTES", 0)
-    monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 100)
+    override(monkeypatch, "horolog.jobs", FEW_OFFSETS=0, JOINED_BYTES=0)
+    override(monkeypatch, "horolog.jobs.archives", LEAST_UNIT_BYTES=100)
     broker.create_topic("clicks", retention_ms="-1")
     for start in range(6):
         broker.client.produce("clicks", 0, numbered_batch(50, NINE_MS + start))
@@ -517,8 +517,8 @@ def test_a_run_that_was_killed_anywhere_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before each change of the target and of the state, one after another."""
-    monkeypatch.setattr(segment_plan, "SEGMENT_BYTES", 1_000)
-    monkeypatch.setattr(ranges, "JOINED_BYTES", 0)
+    override(monkeypatch, "horolog.jobs.archives", SEGMENT_BYTES=1_000)
+    override(monkeypatch, "horolog.jobs", JOINED_BYTES=0)
     for partition in (0, 1):
         files = PartitionFiles(tmp_path / "log", partition=partition)
         for start in range(6):
@@ -526,7 +526,7 @@ def test_a_run_that_was_killed_anywhere_is_run_again(
             files.roll()
         files.add([NINE_MS])
         files.write_indexes()
-    monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 100)
+    override(monkeypatch, "horolog.jobs.archives", LEAST_UNIT_BYTES=100)
     archived(tmp_path / "log", tmp_path)
 
     class KilledError(Exception):

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from in_process_spark import InProcessSpark
+from overrides import override
 from partition_files import PartitionFiles
 
 from horolog.jobs import archive, restore
-from horolog.jobs.archives import rebuilding, segments
 from horolog.jobs.archives.restoring import Restored
 from horolog.storage import names
 from horolog.storage.file_errors import SyncFailed
@@ -27,8 +27,7 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files.write_indexes()
     log, to, state = files.log_dir, tmp_path / "archive", tmp_path / "archiving"
     archive(InProcessSpark(), source=log, archive=to, state=state)
-    monkeypatch.setattr(rebuilding, "CHUNK_RECORDS", 1)
-    monkeypatch.setattr(segments, "SYNC_BYTES", 1)
+    override(monkeypatch, "horolog.jobs", CHUNK_RECORDS=1, SYNC_BYTES=1)
     return tmp_path
 
 

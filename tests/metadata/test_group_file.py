@@ -9,6 +9,7 @@ import pytest
 from faultyfiles import FaultyFiles
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 
 from horolog.errors import RequestRefused, StorageFailed
 from horolog.groups.offsets import CommittedOffsets
@@ -173,7 +174,7 @@ def test_a_full_disk_refuses_changes_and_leaves_what_was_there(tmp_path: Path) -
 def test_the_file_stays_small_and_keeps_what_it_does_not_know(
     tmp_path: Path, is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_file, "REPLAY_WORTH_KERNELS", 0 if is_large else 1 << 30)
+    override(monkeypatch, "horolog.metadata", REPLAY_WORTH_KERNELS=0 if is_large else 1 << 30)
     lab = Lab(tmp_path, least_bytes=4096)
     unknown = Record(1, b"\0\x09later", b"state")
     RecordFile(Files(), str(lab.path)).append(build_batch([unknown]))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import uvloop
+from overrides import override
 
-from horolog.network import accepting
 from horolog.network.accepting import Acceptor
 
 PATIENCE_S = 60
@@ -97,7 +97,7 @@ def test_many_clients_at_once_are_all_served(listening: Listening) -> None:
 def test_clients_for_whom_there_is_no_file_wait_and_the_others_are_served(
     listening: Listening, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepting, "RETRY_SECONDS", 0.1)
+    override(monkeypatch, "horolog.network", RETRY_SECONDS=0.1)
     with listening.connect() as present:
         assert is_answered(present)
         asked = listening.socket.asked

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from overrides import override
 
-from horolog.network import busy_polling
 from horolog.network.busy_polling import BEGIN_AFTER, REST, BusyPolling, worth_polling_s
 
 POLL_S = 100e-6
@@ -147,7 +147,7 @@ def test_less_than_two_processors_are_left_to_others(
     expected: float,
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)), raising=False)
-    monkeypatch.setattr(busy_polling, "QUOTA", tmp_path / "cpu.max")
+    override(monkeypatch, "horolog.network", QUOTA=tmp_path / "cpu.max")
     if quota is not None:
         (tmp_path / "cpu.max").write_text(quota)
     assert worth_polling_s(100) == expected

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from overrides import override
 
 from horolog.buffers import Buffer
 from horolog.config import Endpoint, Settings
-from horolog.network import mappings, turns
+from horolog.network import mappings
 from horolog.network.budget import ByteBudget
 from horolog.network.busy_polling import BusyPolling
 from horolog.network.connection import (
@@ -227,7 +228,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     """Slices last as long as a test takes, however slow the machine, unless it sets them."""
     loop = asyncio.new_event_loop()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns, "SLICE_SECONDS", 3600.0)
+        override(patch, "horolog.network", SLICE_SECONDS=3600.0)
         yield loop
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
@@ -391,7 +392,7 @@ def test_large_requests_are_received_in_slices_and_connections_take_turns(
     sent = request(b"large", size=2 << 20)
     for each in (stage, *others):
         each.feed_in_turns(sent[: 1 << 20])
-    monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
+    override(monkeypatch, "horolog.network", SLICE_SECONDS=-1.0)  # over at once
     first = stage.feed(sent[1 << 20 :])
     assert first <= PIECE_BYTES
     for other in others:  # the slice is over: a little, and then none
@@ -413,8 +414,8 @@ def test_requests_of_many_bytes_start_in_slices_on_any_connection(
 ) -> None:
     """Each may take milliseconds: forty connections with one each, and others waited for all."""
     stage = Stage(loop).connect()
-    monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
-    monkeypatch.setattr(turns, "QUICK_SECONDS", 60.0)
+    override(monkeypatch, "horolog.network", SLICE_SECONDS=-1.0)  # over at once
+    override(monkeypatch, "horolog.network", QUICK_SECONDS=60.0)
     clients = [stage, *(stage.join() for _ in range(5))]
     for n, client in enumerate(clients):
         client.feed(request(b"many%d" % n, size=QUICK_BYTES + 1))
@@ -433,8 +434,8 @@ def test_quick_requests_of_many_connections_start_in_slices_too(
 ) -> None:
     """Each may be answered with a megabyte: hundreds at once held up the event loop."""
     stage = Stage(loop).connect()
-    monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
-    monkeypatch.setattr(turns, "QUICK_SECONDS", 0.0)
+    override(monkeypatch, "horolog.network", SLICE_SECONDS=-1.0)  # over at once
+    override(monkeypatch, "horolog.network", QUICK_SECONDS=0.0)
     clients = [stage, *(stage.join() for _ in range(5))]
     for n, client in enumerate(clients):
         client.feed(request(b"quick%d" % n))
@@ -475,8 +476,8 @@ def test_requests_that_came_together_are_begun_in_slices_and_connections_take_tu
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Stage(loop).connect()
-    monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
-    monkeypatch.setattr(turns, "QUICK_SECONDS", 60.0)
+    override(monkeypatch, "horolog.network", SLICE_SECONDS=-1.0)  # over at once
+    override(monkeypatch, "horolog.network", QUICK_SECONDS=60.0)
     stage.feed(b"".join(request(b"<%03d>" % n) for n in range(6)))
     assert stage.transport.sent == b"<000>"
     assert not stage.transport.is_reading

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from overrides import override
 
 COMMIT_TIMES = Path(__file__).parents[3] / "shared/data/commit-times.csv.gz"
 
@@ -30,10 +31,7 @@ def eager_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Streaming queries look for records and partitions at once, and are stopped after the test."""
     from streaming_query import Query  # noqa: PLC0415 - most tests here have no stream
 
-    from horolog.spark.read import stream, stream_looks  # noqa: PLC0415 - as well
-
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
-    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
+    override(monkeypatch, "horolog.spark", IDLE_WAIT_MS=1, DISCOVERY_S=0)
     yield
     while Query.opened:
         Query.opened.pop().stop()

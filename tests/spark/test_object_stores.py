@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from log_reading import Read, schema_of
+from overrides import override
 from partition_files import PartitionFiles
 from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 from storelogs import NOW
@@ -12,13 +13,11 @@ from streaming_query import Query, rows
 from swapped import EVENTS, states
 
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
-from horolog.sources import growing_files
 from horolog.sources.arrow_files import system_of
 from horolog.sources.file_systems import Root
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.uris import LogPath, shown
-from horolog.spark.read import stream, stream_looks
 from horolog.storage.names import REPLACED
 from horolog.storage.verify import Finding, Severity, Verification, VerifyTarget
 
@@ -96,9 +95,8 @@ def test_no_secret_is_in_an_error_or_a_repr(s3: S3Server, orders: PartitionFiles
 def test_a_log_in_s3_is_streamed_as_segments_arrive(
     s3: S3Server, orders: PartitionFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
-    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
-    monkeypatch.setattr(growing_files, "REMOTE_LOOK_S", 0)
+    override(monkeypatch, "horolog.spark", IDLE_WAIT_MS=1, DISCOVERY_S=0)
+    override(monkeypatch, "horolog.sources", REMOTE_LOOK_S=0)
     segments = orders.logs
     whole = {path: path.read_bytes() for path in segments}
     for path in segments[:2]:

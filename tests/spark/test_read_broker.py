@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from log_reading import Read, moment
+from overrides import override
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, LessThan
 from running_broker import RunningBroker
 
-from horolog.client import Client, NoAnswer, retrying
+from horolog.client import Client, NoAnswer
 from horolog.client.fetching import PartitionFetch
 from horolog.client.offsets import Offsets
 from horolog.errors import Misconfigured
@@ -309,7 +310,7 @@ def test_a_log_that_ends_before_the_offset_that_is_asked_for_is_lost_data(
 def test_a_topic_deleted_after_planning_is_lost_data(
     orders: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "UNKNOWN_TOPIC_MS", 100)
+    override(monkeypatch, "horolog.client", UNKNOWN_TOPIC_MS=100)
     strict = load(orders, subscribe="orders").plan()
     lenient = load(orders, subscribe="orders", failOnDataLoss="false").plan()
     client.delete_topics(["orders"])

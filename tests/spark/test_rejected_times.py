@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from examples import some_of
+from overrides import override
 from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
 from horolog.errors import ErrorCode
 from horolog.sources import scan
 from horolog.spark.errors import RowsRefused
-from horolog.spark.write import task
 from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.rows import SinkColumns
 from horolog.spark.write.task import TaskCommitMessage, abort_batch, commit_batch, write_rows
@@ -159,7 +159,7 @@ class OnceWrites:
 def test_dead_letters_are_written_exactly_once_over_attempts(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, killed_at: int | None
 ) -> None:
-    monkeypatch.setattr(task, "HELD_OF_BYTES", 40_000)
+    override(monkeypatch, "horolog.spark", HELD_OF_BYTES=40_000)
     writes = OnceWrites(broker, [row % 7 == 3 or 900 < row < 1800 for row in range(3000)])
     if killed_at is not None:
         with pytest.raises(KilledError):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from overrides import override
 
 from horolog.errors import Misconfigured
 from horolog.spark.errors import RowsRefused
@@ -104,7 +105,7 @@ def test_strings_with_a_collation_are_strings() -> None:
 def test_rows_of_mixed_topics_keep_their_order_within_each(
     gathered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_rows, "GATHERED_BYTES", gathered)
+    override(monkeypatch, "horolog.spark", GATHERED_BYTES=gathered)
     columns = SinkColumns.of([VALUE, ("topic", "string")], None)
     topics = ["a", "b", "a", "c", "a", "b", "a"]
     batches = [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from patience import PATIENCE_S
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from running_broker import RunningBroker
@@ -19,7 +20,7 @@ from horolog.client.offsets import Offsets
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.sources.bounds import DataLost
 from horolog.sources.stream_offsets import StreamOffset, limited
-from horolog.spark.read import stream, stream_looks
+from horolog.spark.read import stream_looks
 from horolog.storage.names import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
@@ -299,7 +300,7 @@ def test_a_stream_goes_on_over_a_restart_of_the_broker(orders: RunningBroker) ->
 def test_an_idle_stream_hears_of_records_at_once(
     orders: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", int(PATIENCE_S * 1000))
+    override(monkeypatch, "horolog.spark", IDLE_WAIT_MS=int(PATIENCE_S * 1000))
     query = Query(orders, startingOffsets="earliest")
     query.next()
     assert query.next() is None  # from now on it waits
@@ -314,8 +315,7 @@ def test_an_idle_stream_hears_of_records_at_once(
 def test_an_idle_stream_asks_five_times_a_second(
     orders: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 200)
-    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 60)
+    override(monkeypatch, "horolog.spark", IDLE_WAIT_MS=200, DISCOVERY_S=60)
     query = Query(orders, startingOffsets="earliest")
     query.next()
     asked = []

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from memory import measured_peak
+from overrides import override
 from wire_messages import messages
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.wire import writer
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.careful_reader import FIELDS_AT_A_TIME, MAX_FIELDS, read_carefully
 from horolog.wire.codec import (
@@ -345,7 +345,7 @@ def test_a_large_message_is_read_and_written_with_checkpoints_which_may_end_it()
 
 
 def test_an_answer_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MOST_ANSWER_BYTES", 1_000)
+    override(monkeypatch, "horolog.wire", MOST_ANSWER_BYTES=1_000)
     answer = {"groups": [{"group_id": "g" * 100, "protocol_type": ""}] * 1_000}
     with pytest.raises(RequestRefused, match="more than 1000 bytes: ask for less"):
         encode_response(ApiKey.LIST_GROUPS, 0, answer, lambda: None)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from overrides import override
 from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
@@ -140,6 +141,6 @@ def test_a_log_directory_that_is_gone_is_named(broker: RunningBroker, tmp_path: 
 def test_another_broker_does_not_say(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.broker.handlers.api_versions.FEATURES", {})
+    override(monkeypatch, "horolog.broker", FEATURES={})
     with Client(broker.address) as client:
         assert list(client.ask.each_broker(HEALTH).values()) == [None]

@@ -1,6 +1,7 @@
 """Producers by the client ids of their requests."""
 
 import pytest
+from overrides import override
 from running_broker import NOW_MS, RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
@@ -59,7 +60,7 @@ def test_names_of_any_length_come_in_pages(broker: RunningBroker) -> None:
 def test_the_producers_that_were_heard_first_are_forgotten(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.broker.producer_clients.MOST_PRODUCERS", 2)
+    override(monkeypatch, "horolog.broker", MOST_PRODUCERS=2)
     for producer in (5, 6, 7):
         produce(broker, "c", producer)
     assert known_clients(broker.client, [5, 6, 7]).keys() == {6, 7}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from metrics_page import Metrics, scrape
+from overrides import override
 from patience import eventually
 from raw_connection import fetch_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
@@ -238,7 +239,7 @@ def test_others_have_their_turn_at_each_partition_once_a_slice_is_over(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("many", 300)
-    monkeypatch.setattr("horolog.broker.scheduling.turns.SLICE_SECONDS", -1.0)
+    override(monkeypatch, "horolog.broker", SLICE_SECONDS=-1.0)
     turns = 0
     is_over = threading.Event()
 
@@ -346,7 +347,7 @@ def test_a_page_has_a_bound_and_says_how_much_it_lacks(
     whole = scrape(broker)
     assert whole.value("horolog_metrics_left_out") == 0
     with_labels = [key for key in whole.samples if key[1]]
-    monkeypatch.setattr("horolog.broker.metrics.scrape.MOST_SAMPLES", 20)
+    override(monkeypatch, "horolog.broker", MOST_SAMPLES=20)
     cut = scrape(broker)
     assert len([key for key in cut.samples if key[1]]) == 20
     assert cut.value("horolog_metrics_left_out") == len(with_labels) - 20

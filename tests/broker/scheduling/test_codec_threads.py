@@ -6,9 +6,9 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from overrides import override
 from patience import PATIENCE_S
 
-from horolog.broker.scheduling import codec_threads
 from horolog.broker.scheduling.codec_threads import Checkpoint, CodecThreads
 from horolog.broker.scheduling.turns import ClientGone
 from horolog.config import Endpoint
@@ -19,7 +19,7 @@ LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 0)
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[CodecThreads]:
-    monkeypatch.setattr(codec_threads, "SLICE_SECONDS", 0.0)
+    override(monkeypatch, "horolog.broker", SLICE_SECONDS=0.0)
     threads = CodecThreads("test", 8)
     yield threads
     threads.close()

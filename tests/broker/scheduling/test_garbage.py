@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from overrides import override
 
 from horolog.broker.scheduling.garbage import DUE_AFTER, MOST_DELAYS, FullCollections
 
@@ -84,7 +85,7 @@ def test_what_has_survived_is_looked_at_again_once_there_is_several_times_as_muc
         gc.collect(1)
     collections.look()
     assert garbage() is not None
-    monkeypatch.setattr("horolog.broker.scheduling.garbage.LEAST_BLOCKS", 0)
+    override(monkeypatch, "horolog.broker", LEAST_BLOCKS=0)
     for _ in range(DUE_AFTER):
         gc.collect(1)
     collections.look()

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from overrides import override
 
-from horolog.broker.scheduling import turns
 from horolog.broker.scheduling.turns import ClientGone, TimeSlice
 from horolog.config import Endpoint
 from horolog.network.peer import Peer
@@ -13,7 +13,7 @@ from horolog.network.peer import Peer
 
 @pytest.fixture(autouse=True)
 def slices_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "SLICE_SECONDS", 0.0)
+    override(monkeypatch, "horolog.broker", SLICE_SECONDS=0.0)
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -49,7 +49,7 @@ def test_all_long_work_together_gets_one_slice_in_an_iteration() -> None:
 
 
 def test_work_within_its_slice_goes_on_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "SLICE_SECONDS", 1000.0)
+    override(monkeypatch, "horolog.broker", SLICE_SECONDS=1000.0)
 
     async def work() -> None:
         slice_ = TimeSlice()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from examples import some_of
+from overrides import override
 from patience import PATIENCE_S
 from storelogs import NOW, new_log
 
@@ -152,7 +153,7 @@ def test_what_decompresses_quickly_and_to_not_much_more_is_checked_at_once(
 
 
 def test_what_is_large_inside_begins_again_among_the_large_ones(run, gate, monkeypatch) -> None:
-    monkeypatch.setattr(write_queue, "QUICK_BYTES", 300_000)
+    override(monkeypatch, "horolog.broker", QUICK_BYTES=300_000)
 
     async def test(partition: Partition) -> None:
         await append(partition, packed(LARGE_BYTES), "a")
@@ -226,7 +227,7 @@ def test_whatever_comes_in_between_each_client_is_served_in_its_order(
     """Small and large, sound and refused, with rolls and other work on the log; settings change."""
     load_kernels()
     rng = random.Random(seed)
-    monkeypatch.setattr(write_queue, "QUICK_BYTES", 300_000)
+    override(monkeypatch, "horolog.broker", QUICK_BYTES=300_000)
 
     async def test(partition: Partition) -> None:
         asked: dict[str, list[asyncio.Future[Appended]]] = {"a": [], "b": [], "c": []}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from certificates import Certificates
 from following import status_of
+from overrides import override
 from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 from scripted_broker import Silence
@@ -165,7 +166,7 @@ def test_the_log_says_now_and_then_how_far_it_is_behind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(follower_module, "PROGRESS_S", 0.0)
+    override(monkeypatch, "horolog.broker", PROGRESS_S=0.0)
     behind = {"high_watermark": follower_module.FAR_BEHIND + 1}
     source.tamper[ApiKey.FETCH] = lambda topic, answer: answer | behind
     shadow = follower(make_broker, source)

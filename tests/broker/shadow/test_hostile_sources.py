@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from following import status_of
+from overrides import override
 from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 from scripted_source import Answer, ScriptedSource, Tamper
@@ -13,7 +14,6 @@ from scripted_source import Answer, ScriptedSource, Tamper
 from horolog.clock import ManualClock
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
-from horolog.replication import followed
 from horolog.wire.api import ApiKey, Versions
 from horolog.wire.questions import FOLLOWING
 
@@ -227,7 +227,7 @@ def test_a_source_whose_epochs_fall_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As one that was restored from an old copy; names and ids are the same."""
-    monkeypatch.setattr(followed, "FALLEN_MS", 100)
+    override(monkeypatch, "horolog.replication", FALLEN_MS=100)
     shadow = follow()
     assert eventually(lambda: end_of(shadow, "bad") == 6)
     source.topics["bad"].epoch = 1

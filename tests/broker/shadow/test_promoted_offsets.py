@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from examples import some_pairs
 from following import is_caught_up
+from overrides import override
 from patience import eventually
 from running_broker import RunningBroker
 from transactional import Producer
 
 from horolog.broker.following.fetching import Followed, LeaderFetcher
-from horolog.broker.shadow import follower, offsets
 from horolog.broker.shadow import shadow as shadow_module
 from horolog.broker.shadow.promotion import Promotions
 from horolog.broker.shadow.source import Source
@@ -418,7 +418,7 @@ def test_offsets_that_take_too_much_memory_are_asked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "horolog")
-    monkeypatch.setattr(offsets, "MOST_BYTES", 300)
+    override(monkeypatch, "horolog.broker", MOST_BYTES=300)
     shadow = start("b", source)
     assert comes(shadow, 5)
     why = "of the source is not read: the offsets of all groups take more than"
@@ -457,7 +457,7 @@ def test_groups_are_asked_where_the_source_does_not_let_their_topic_be_read(
     assert eventually(lambda: denied() == [("following", text)] * THEIRS)
     assert is_caught_up(shadow, source, [("in", 0), ("out", 0)])
     # A promotion does not wait for it to be confirmed.
-    monkeypatch.setattr(follower, "CONFIRM_MS", 3_600_000)
+    override(monkeypatch, "horolog.broker", CONFIRM_MS=3_600_000)
     shadow.client.promote(None)
     assert committed(shadow) == 5
 
@@ -614,7 +614,7 @@ def test_a_batch_that_claims_more_records_than_memory_has_room_for_is_not_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Few bytes that are compressed may be millions of records, though of one key."""
-    monkeypatch.setattr(offsets, "MOST_BYTES", 100 * 300)
+    override(monkeypatch, "horolog.broker", MOST_BYTES=100 * 300)
     batch = build_batch([Record(0, b"k", None)] * 200, codec=Codec.GZIP)
     source.call(partial(source.broker.offsets_topic.append, 0, batch))
     shadow = start("b", source)
@@ -626,7 +626,7 @@ def test_a_shadow_of_what_is_a_shadow_by_now_asks_groups(
     source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source's transactions are another cluster's by then, and its groups' offsets are not."""
-    monkeypatch.setattr("horolog.broker.shadow.source.LOOKS_FOR_SETTINGS", 2)
+    override(monkeypatch, "horolog.broker", LOOKS_FOR_SETTINGS=2)
     shadow, leader = start("b", source), start("c", source)
     assert comes(shadow, 5)
     assert comes(leader, 5)

@@ -14,10 +14,10 @@ import pytest
 from batches import batch
 from command_runner import run_command
 from confluent_kafka import Producer
+from overrides import override
 from patience import PATIENCE_S, eventually
 from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 
-from horolog import patterns
 from horolog.client import LATEST
 from horolog.client.groups import CommittedOffset
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
@@ -533,7 +533,7 @@ def test_a_pattern_that_takes_long_for_all_names_changes_nothing(
     source.create_topic("a" * 249)
     shadow = attach(source)
     assert caught_up(shadow, "t")
-    monkeypatch.setattr(patterns, "MOST_STEPS", 100_000)
+    override(monkeypatch, "horolog.patterns", MOST_STEPS=100_000)
     promote(shadow)
     with pytest.raises(RequestRefused, match="takes too long to match"):
         source.demote(shadow, "(?:(?:a*){30}){30}|t")

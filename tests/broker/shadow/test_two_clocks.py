@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from batches import batch
 from following import is_caught_up
+from overrides import override
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.handlers import api_versions
 from horolog.client import RecordClock
 from horolog.clock import DAY_MS, ManualClock
 from horolog.record.timestamps import AppendTimeStretch
@@ -79,7 +79,7 @@ def test_of_a_source_without_append_times_it_is_kept_when_they_were_seen(
     """As of Apache Kafka. Who follows this follower is given what it saw, as such."""
     others = {n: each for n, each in FEATURES.items() if n not in (APPEND_TIME, SEEN_TIME)}
     with monkeypatch.context() as patched:
-        patched.setattr(api_versions, "FEATURES", others)
+        override(patched, "horolog.broker", FEATURES=others)
         shadow = attach()
         source.append("t", batch(NOW_MS))
         assert is_caught_up(shadow, source, T)

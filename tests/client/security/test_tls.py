@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from certificates import PASSWORD, Certificates, make_certificates
 from examples import some_of
+from overrides import override
 from scripted_broker import ScriptedBroker
 
-from horolog.client import AuthenticationFailed, Client, NoAnswer, retrying
+from horolog.client import AuthenticationFailed, Client, NoAnswer
 from horolog.client.config import Address
 from horolog.client.connection import Connection
 from horolog.client.deadline import Deadline
@@ -26,7 +27,7 @@ STORES = Path(__file__).parent / "stores"
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "FIRST_CONTACT_MS", 200)
+    override(monkeypatch, "horolog.client", FIRST_CONTACT_MS=200)
 
 
 def broker_of(certificates: Certificates, *, mutual: bool = False) -> ScriptedBroker:

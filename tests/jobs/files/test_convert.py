@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from command_runner import run_command
 from old_messages import build_messages
+from overrides import override
 from partition_files import formats_in, records_by_partition
 
 from horolog import jobs
 from horolog.errors import Misconfigured
-from horolog.jobs.files import parts
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage.directory.lock import lock_directory
@@ -24,7 +24,7 @@ NOW = 1_763_000_000_000
 @pytest.fixture
 def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A large partition of v1 and v2, whose segments are parts; small ones; one to be refused."""
-    monkeypatch.setattr(parts, "UNIT_BYTES", 3_000)
+    override(monkeypatch, "horolog.jobs.files", UNIT_BYTES=3_000)
     for topic, segments in ("large-0", 9), ("small-0", 1), ("small-1", 2):
         directory = tmp_path / "log" / topic
         directory.mkdir(parents=True)

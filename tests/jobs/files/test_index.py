@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
+from overrides import override
 from partition_files import PartitionFiles, files_of
 from s3_server import SECRET_KEY, S3Server
 
 from golden import copy_directory
 from horolog import jobs
 from horolog.errors import Misconfigured
-from horolog.jobs.files import parts, work
+from horolog.jobs.files import work
 from horolog.metadata.verify import check_store
 from horolog.storage.directory.lock import lock_directory
 from horolog.storage.verify import Checked, Finding, Severity, Verification
@@ -29,7 +30,7 @@ INDEXES = (".index", ".timeindex", ".companion")
 @pytest.fixture
 def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two partitions of a large topic, whose segments are parts, and small ones."""
-    monkeypatch.setattr(parts, "UNIT_BYTES", 2_000)
+    override(monkeypatch, "horolog.jobs.files", UNIT_BYTES=2_000)
     for topic, batches in ("large", 12), ("small", 3):
         for partition in range(2):
             files = PartitionFiles(tmp_path / "log", topic, partition)

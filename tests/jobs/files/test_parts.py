@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from overrides import override
 from partition_files import PartitionFiles
 
 from horolog.errors import Misconfigured
@@ -73,7 +74,7 @@ def test_a_partition_beyond_a_unit_is_a_part_for_each_segment(
         for _ in range(4 if topic == "large" else 1):
             files.add([1, 2, 3])
             files.roll()
-    monkeypatch.setattr(parts, "UNIT_BYTES", 400)
+    override(monkeypatch, "horolog.jobs.files", UNIT_BYTES=400)
     found = find_parts(request(tmp_path))
     segments = [str(part.target.segment) for part in found.parts if part.target.segment]
     assert segments == [str(log) for log in sorted((tmp_path / "large-0").glob("*.log"))]
@@ -95,7 +96,7 @@ def test_a_partition_whose_segments_are_being_replaced_is_one_part(
         files.roll()
     first = min(files.directory.glob("*.log"))
     first.rename(f"{first}.swap")
-    monkeypatch.setattr(parts, "UNIT_BYTES", 400)
+    override(monkeypatch, "horolog.jobs.files", UNIT_BYTES=400)
     (found,) = find_parts(request(tmp_path)).parts
     assert found.target.segment is None
     checked = [step for step in Verification(found.target).steps() if isinstance(step, Checked)]
@@ -109,7 +110,7 @@ def test_a_fingerprint_changes_with_the_files_of_its_part_alone(
     for _ in range(3):
         files.add([1, 2, 3])
         files.roll()
-    monkeypatch.setattr(parts, "UNIT_BYTES", 100)
+    override(monkeypatch, "horolog.jobs.files", UNIT_BYTES=100)
     before = {part.key: part.fingerprint for part in find_parts(request(tmp_path)).parts}
     wrong = min(files.directory.glob("*.timeindex"))
     wrong.unlink()

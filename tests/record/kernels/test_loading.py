@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 from batches import BASE_OFFSET, generated_batch
+from overrides import override
 from patience import PATIENCE_S
 from plain_kernels import without_numba
 
-from horolog.record import row_buffers, scan
+from horolog.record import scan
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import decode
@@ -193,7 +194,7 @@ def test_much_decoding_brings_the_kernels_and_a_little_does_not(monkeypatch):
     started = []
     lazy = Kernels(column_kernels.__name__)
     monkeypatch.setattr(lazy, "load_in_background", lambda: started.append(1))
-    monkeypatch.setattr(row_buffers, "COLUMN_KERNELS", lazy)
+    override(monkeypatch, "horolog.record", COLUMN_KERNELS=lazy)
     small = build_batch([Record(1, None, b"v")])
     assert sum(table.num_rows for table in decode(small)) == 1
     assert started == []

@@ -3,6 +3,7 @@
 import tracemalloc
 
 import pytest
+from overrides import override
 
 from golden import partitions
 from horolog.record.batch import iter_headers, parse_header, verify_crc
@@ -10,7 +11,6 @@ from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.codecs import lz4_frame
 from horolog.record.compression import Codec
 from horolog.record.conversion import open_batch
-from horolog.record.old_format import reading
 from horolog.record.old_format.reading import MessageTooLong, messages_in, open_message
 from horolog.record.old_format.writing import write_messages
 from horolog.record.timestamps import TimestampType
@@ -84,7 +84,7 @@ def test_a_message_that_is_far_too_long_is_neither_written_nor_read_whole(magic,
     batch = build_batch([Record(-1, b"k", bytes(9 << 20))], codec=Codec.GZIP)
     opened = open_batch(batch, parse_header(batch))
     message = write_messages(magic, opened.header, opened.pieces, codec=Codec.GZIP).messages
-    monkeypatch.setattr(reading, "MOST_MESSAGE_BYTES", 2 << 20)
+    override(monkeypatch, "horolog.record", MOST_MESSAGE_BYTES=2 << 20)
 
     def write():
         opened = open_batch(batch, parse_header(batch))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from overrides import override
 
 from horolog.storage import page_cache
 from horolog.storage.batches.slices import Slice
@@ -41,7 +42,7 @@ def test_what_the_page_cache_has_is_read_without_waiting(found: Slice) -> None:
 def test_without_page_cache_support_every_read_may_block(
     found: Slice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_cache, "CAN_TELL", False)
+    override(monkeypatch, "horolog.storage", CAN_TELL=False)
     assert found.read_cached() is None
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from storelogs import placed
 
 from horolog.errors import CorruptBatch
-from horolog.storage.batches import reader, whole
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import is_torn_tail, whole_batches
 from horolog.storage.files import Files
@@ -40,7 +40,7 @@ def test_all_whole_batches_are_found_among_anything(
     tmp_path_factory: pytest.TempPathFactory, parts: list[int | bytes], piece_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "PIECE_BYTES", piece_bytes)
+        override(patch, "horolog.storage", PIECE_BYTES=piece_bytes)
         content = b"".join(placed(part) if isinstance(part, int) else part for part in parts)
         found = offsets_in(tmp_path_factory.mktemp("f") / "f", content)
     assert found == [part for part in parts if isinstance(part, int)]
@@ -54,7 +54,7 @@ def test_a_batch_within_the_value_of_a_damaged_one_is_skipped(tmp_path: Path) ->
 
 
 def test_a_search_among_look_alikes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "BUDGET_BYTES", 1 << 16)
+    override(monkeypatch, "horolog.storage", BUDGET_BYTES=1 << 16)
     header = bytearray(placed(0)[:61])
     header[8:12] = (1 << 15).to_bytes(4, "big")
     content = bytes(header) * 2000

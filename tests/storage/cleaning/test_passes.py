@@ -14,6 +14,7 @@ from batches import marker
 from compacting import COMPACT, check_lookups, clean, faults, put
 from examples import some_of
 from old_messages import build_messages
+from overrides import override
 from storelogs import NOW, new_follower, new_log, pull, records_in, reopened
 
 from horolog.config import LONG_MAX
@@ -440,7 +441,7 @@ def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
 
     found = []
     for most in (layout.SMALL_BYTES, 0):
-        monkeypatch.setattr(layout, "SMALL_BYTES", most)
+        override(monkeypatch, "horolog.record", SMALL_BYTES=most)
         config = replace(COMPACT, segment_bytes=4000)
         with new_follower(tmp_path / str(most), config) as log:
             fill(log)

@@ -14,6 +14,7 @@ from compacting import COMPACT, clean
 from hypothesis import example, given
 from hypothesis import strategies as st
 from old_messages import build_messages
+from overrides import override
 from storelogs import NOW, new_follower, pull, records_in
 
 from horolog.record import cleaning
@@ -187,7 +188,7 @@ def test_a_history_is_cleaned_alike_many_at_a_time_and_one_by_one(
     found = []
     for most in (layout.SMALL_BYTES, 75, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layout, "SMALL_BYTES", most)
+            override(patch, "horolog.record", SMALL_BYTES=most)
             config = replace(COMPACT, segment_bytes=2500, index_interval_bytes=interval_bytes)
             with new_follower(tmp_path_factory.mktemp("log"), config) as log:
                 history = History(log)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from overrides import override
 
 from horolog.storage.companion import block_cache as module
 from horolog.storage.companion.block_cache import LONGEST_UNUSED_S, BlockCache
@@ -90,7 +91,7 @@ def test_what_was_not_used_for_long_is_removed(directory: Path, logs: list[Path]
 def test_beyond_a_size_what_was_used_least_recently_is_removed(
     directory: Path, logs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 20_000)
+    override(monkeypatch, "horolog.storage.companion", MOST_BYTES=20_000)
     for path in logs[:2]:
         write(directory, path, bytes(9_000))
         age(directory, DAY_S)
@@ -104,8 +105,8 @@ def test_beyond_a_size_what_was_used_least_recently_is_removed(
 def test_one_process_that_writes_much_prunes_as_it_goes(
     directory: Path, logs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 40_000)
-    monkeypatch.setattr(module, "PRUNED_AFTER", 20_000)
+    override(monkeypatch, "horolog.storage.companion", MOST_BYTES=40_000)
+    override(monkeypatch, "horolog.storage", PRUNED_AFTER=20_000)
     cache = BlockCache(directory)
     for number in range(40):
         log = logs[0].with_name(f"{number + 10:020d}.log")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from batches import batch
 from crc32c import crc32c
+from overrides import override
 from storelogs import (
     ANY_TIME,
     NOW,
@@ -31,7 +32,7 @@ from horolog.record.compression import Codec
 from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME
 from horolog.record.timestamps import TimeRange, TimestampType
 from horolog.storage import Log
-from horolog.storage.companion import block_map, block_writer
+from horolog.storage.companion import block_map
 from horolog.storage.companion.block_cache import BlockCache, block_cache
 from horolog.storage.companion.blocks import (
     ENTRY_SIZE,
@@ -54,8 +55,7 @@ FIRST = "00000000000000000000"
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_writer, "BLOCK_BYTES", BLOCK)
-    monkeypatch.setattr(block_map, "BLOCK_BYTES", BLOCK)
+    override(monkeypatch, "horolog.storage", BLOCK_BYTES=BLOCK)
 
 
 def blocks_of(segment: SegmentReader) -> list[Block]:
@@ -123,7 +123,7 @@ def test_blocks_that_are_not_written_yet_are_as_narrow_as_others(
 def test_large_batches_are_not_kept_back_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_writer, "FOLDED_BYTES", 3 * BLOCK)
+    override(monkeypatch, "horolog.storage", FOLDED_BYTES=3 * BLOCK)
     with new_log(tmp_path, CONFIG) as log:
         for number in range(7):
             append(log, NOW + number, value=bytes(BLOCK), now=NOW)
@@ -154,7 +154,7 @@ def test_times_before_1970_are_found_and_missing_times_are_no_times(tmp_path: Pa
 def test_a_block_counts_what_is_odd_about_its_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_writer, "BLOCK_BYTES", 1 << 20)
+    override(monkeypatch, "horolog.storage", BLOCK_BYTES=1 << 20)
     path = closed(
         tmp_path,
         [NOW + 5, NOW - 5, -1, NOW - 50],  # appended at NOW: one ahead, two earlier than before
@@ -317,7 +317,7 @@ def test_a_gap_may_hold_anything(tmp_path: Path) -> None:
 def test_other_processes_see_all_but_the_last_batches_of_a_live_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_writer, "FOLDED_AT_ONCE", 4)
+    override(monkeypatch, "horolog.storage.companion.block_writer", FOLDED_AT_ONCE=4)
     with new_log(tmp_path, CONFIG) as log:
         for times in STEADY:
             append(log, *times)
@@ -364,7 +364,7 @@ def test_a_start_goes_on_behind_the_blocks_that_are_there(
 def test_a_full_disk_costs_no_append_and_no_record_of_a_window(
     tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_writer, "MOST_UNWRITTEN", 3 * ENTRY_SIZE)
+    override(monkeypatch, "horolog.storage", MOST_UNWRITTEN=3 * ENTRY_SIZE)
 
     class FullForMaps(Files):
         is_full = False
@@ -396,7 +396,7 @@ def expect_every_window(log: Log, last: int = len(STEADY) - 1) -> None:
 
 
 def test_a_removed_map_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_writer, "FOLDED_AT_ONCE", 4)
+    override(monkeypatch, "horolog.storage.companion.block_writer", FOLDED_AT_ONCE=4)
     files = UnsyncedFiles()
     with new_log(tmp_path, CONFIG, files=files) as log:
         for number, times in enumerate(STEADY):

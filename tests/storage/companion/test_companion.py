@@ -12,6 +12,7 @@ import pytest
 from examples import examples, some_of
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from storelogs import (
     ANY_TIME,
     NOW,
@@ -36,7 +37,6 @@ from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.timestamps import TimeRange
 from horolog.storage import Log, TopicPartition
 from horolog.storage.batches.log_file import SegmentEnd
-from horolog.storage.companion import block_map, block_writer
 from horolog.storage.companion.append_times import AppendTimeEntry, FirstAppended
 from horolog.storage.companion.file import TIMES_AT
 from horolog.storage.files import Files
@@ -51,9 +51,8 @@ APPENDED = {offset: NOW + 7 * (offset // 2) for offset in range(RECORDS)}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_writer, "BLOCK_BYTES", 300)
-    monkeypatch.setattr(block_map, "BLOCK_BYTES", 300)
-    monkeypatch.setattr(block_writer, "FOLDED_AT_ONCE", 3)
+    override(monkeypatch, "horolog.storage", BLOCK_BYTES=300)
+    override(monkeypatch, "horolog.storage.companion.block_writer", FOLDED_AT_ONCE=3)
 
 
 def fill(log: Log) -> None:

@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from overrides import override
 from storelogs import (
     EVERY_BATCH,
     NOW,
@@ -123,7 +124,7 @@ def test_missing_indexes_change_no_answer_and_are_rebuilt(path: Path, suffix: st
 def test_without_seals_a_lookup_in_a_large_log_reads_little_and_retention_walks_and_seals(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.storage.lookup.index_checks.CHECKED_INLINE_BYTES", 0)
+    override(monkeypatch, "horolog.storage", CHECKED_INLINE_BYTES=0)
     lose_seals(path)
     reads: dict[str, int] = {}
 

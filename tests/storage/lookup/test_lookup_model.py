@@ -18,6 +18,7 @@ import pytest
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from overrides import override
 from storelogs import (
     ANY_TIME,
     DAY,
@@ -41,7 +42,6 @@ from horolog.sources.options import ReadOptions
 from horolog.sources.records import RecordLog
 from horolog.sources.uris import LogPath
 from horolog.storage import Log, LogDir, TopicPartition
-from horolog.storage.companion import block_map, block_writer
 
 CLOSE = st.integers(NOW - 20, NOW + 20)
 WILD = st.sampled_from([-1, -1, 0, 1, -5000, -2, -(1 << 63), (1 << 63) - 1, NOW * 1000])
@@ -396,8 +396,7 @@ def test_every_moment_is_answered_as_the_generator_would(
         no_complaints() as heard,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(block_writer, "BLOCK_BYTES", 256)
-        patch.setattr(block_map, "BLOCK_BYTES", 256)
+        override(patch, "horolog.storage", BLOCK_BYTES=256)
         story = Story(Path(directory) / "log", config, heard)
         for step in steps:
             story.perform(step)

@@ -12,6 +12,7 @@ import pytest
 from examples import some_of
 from faultyfiles import FaultyFiles
 from old_messages import build_messages
+from overrides import override
 from plain_kernels import without_numba
 from storelogs import (
     NOW,
@@ -42,7 +43,6 @@ from horolog.record.old_format.reading import messages_in
 from horolog.record.timestamps import TimeRange, TimestampType
 from horolog.storage import Appended, Log, prepare
 from horolog.storage.offline.reindex import Reindexing
-from horolog.storage.validation import message_sets
 from horolog.storage.verify import Finding, Severity, Verification, find_target
 
 OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -306,7 +306,7 @@ def test_what_an_append_has_to_compress_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets in v0 are absolute: what is compressed is made while the log waits for it."""
-    monkeypatch.setattr(message_sets, "MAX_SET_BYTES", 50_000)
+    override(monkeypatch, "horolog.storage", MAX_SET_BYTES=50_000)
     few = [Record(NOW, None, bytes(30_000))]
     with new_log(tmp_path, config(0)) as log:
         for source in (0, 1, 2):

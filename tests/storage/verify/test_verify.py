@@ -14,6 +14,7 @@ from compacting import COMPACT, clean, put
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
+from overrides import override
 from partition_files import PartitionFiles, snapshot
 from storelogs import NOW, TOPIC_ID, append, new_log, open_dir, partition_dir
 
@@ -432,7 +433,7 @@ def test_a_copy_begins_with_the_whole_batch_that_holds_its_start(
 
 
 def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horolog.storage.scan.segment.MAX_UNCOMPRESSED_BYTES", 1 << 20)
+    override(monkeypatch, "horolog.storage.scan", MAX_UNCOMPRESSED_BYTES=1 << 20)
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     made.add_records([Record(NOW, None, bytes(4 << 20))], codec=Codec.ZSTD)
     made.write_indexes()
@@ -442,8 +443,9 @@ def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.M
 def test_a_batch_longer_than_what_is_held_is_checked_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.storage.scan.segment.MAX_HELD_BYTES", 5000)
-    monkeypatch.setattr("horolog.storage.scan.segment.EVERYTHING", ReadAhead(1000, 1000, 1000))
+    override(
+        monkeypatch, "horolog.storage", MAX_HELD_BYTES=5000, EVERYTHING=ReadAhead(1000, 1000, 1000)
+    )
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     made.add([NOW], value_bytes=3000)
     made.add([NOW], value_bytes=9000)
