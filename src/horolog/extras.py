@@ -36,8 +36,6 @@ def missing_extra(error: ImportError, what: str, extra: str | None = None) -> Mi
     """The sentence for a failed import; None if no extra installs what is missing.
 
     Args:
-        error: of the import.
-        what: needs the package.
         extra: is named where it has the package; otherwise the first that has it.
     """
     package = (error.name or "").partition(".")[0]
@@ -55,7 +53,6 @@ def lazy_names(
     """Make `__getattr__` and `__dir__` for a package whose names are imported on use.
 
     Args:
-        package: its name.
         modules: the names of each module in the package, separated by spaces. A name may be that
             of a module in a room of the package.
         extras: the extra that a module needs, of those that need one.

@@ -30,7 +30,6 @@ def parse_time(
     """Milliseconds since 1970.
 
     Args:
-        text: The user's input.
         now_ms: The base of relative times.
         zone: The zone of times without one; if `None`, such times are refused.
         rounds_up: To the next whole millisecond, as of bounds (`clock.moment_ms`).

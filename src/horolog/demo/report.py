@@ -179,7 +179,7 @@ def _bar_width(hours: Sequence[Hour]) -> tuple[str, int]:
     starts = [hour.start_ms for hour in hours]
     span_ms = max(starts, default=0) - min(starts, default=0)
     widths = (("hour", HOUR_MS), ("day", DAY_MS), ("week", 7 * DAY_MS), ("month", 30 * DAY_MS))
-    return next((each for each in widths if span_ms <= 400 * each[1]), widths[-1])
+    return next((width for width in widths if span_ms <= 400 * width[1]), widths[-1])
 
 
 def _colors() -> Iterable[str]:

@@ -75,5 +75,5 @@ class RequestTimes:
             if counts:
                 latest = sorted(self._latest[api])
                 shares = QUANTILES if latest else ()
-                quantiles = (1000 * latest[int(each * (len(latest) - 1))] for each in shares)
+                quantiles = (1000 * latest[int(share * (len(latest) - 1))] for share in shares)
                 yield Answered(api, counts, tuple(quantiles))

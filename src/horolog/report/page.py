@@ -50,7 +50,7 @@ def page(title: str, source: str, now_ms: int, topics: Sequence[TopicPart]) -> s
         "title": title,
         "source": source,
         "now_ms": now_ms,
-        "topics": [_topic(each) for each in topics],
+        "topics": [_topic(topic) for topic in topics],
     }
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for unsafe in "<>&\u2028\u2029":  # text of records and groups ends no script
@@ -77,12 +77,12 @@ def _topic(part: TopicPart) -> dict[str, Any]:
         "latency": {**quantiles, "classes": classes},
         "partitions": [
             {
-                "name": each.name,
-                "note": each.note,
-                "horizon": None if each.horizon is None else each.horizon._asdict(),
-                "segments": each.segments,
+                "name": partition.name,
+                "note": partition.note,
+                "horizon": None if partition.horizon is None else partition.horizon._asdict(),
+                "segments": partition.segments,
             }
-            for each in part.partitions
+            for partition in part.partitions
         ],
         "groups": part.groups,
         "refused": part.refused,

@@ -67,7 +67,7 @@ def remember_options(kind: type[Any]) -> None:
     plain_option, plain_options = kind.option, kind.options
 
     def remember(self: Any, names: Iterable[str]) -> None:
-        self._as_written = getattr(self, "_as_written", {}) | {each.lower(): each for each in names}
+        self._as_written = getattr(self, "_as_written", {}) | {name.lower(): name for name in names}
 
     @wraps(plain_option)
     def option(self: Any, key: str, value: Any) -> Any:

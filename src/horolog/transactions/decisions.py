@@ -59,11 +59,7 @@ def initialised(
     """The state after InitProducerId; without an open transaction, after `check_initialisable`.
 
     Args:
-        transaction: the present state.
         expected: the producer that the client has, from version 3 on.
-        timeout_ms: of the client's transactions.
-        now_ms: the time.
-        new_id: given if it `rotates`.
     """
     producer, previous_id = transaction.producer, transaction.producer.id
     if new_id is not None:

@@ -83,7 +83,7 @@ class FollowedStates(Replay):
     @property
     def highest_id(self) -> int:
         """The highest producer id that a broker can have given; -1 if there is none."""
-        ids = (id_ for each in self.states.values() for id_ in (each.producer.id, each.next_id))
+        ids = (id_ for state in self.states.values() for id_ in (state.producer.id, state.next_id))
         return max((id_ for id_ in ids if id_ < NEVER_GIVEN), default=-1)
 
     def note(
@@ -141,7 +141,6 @@ def ends_of(
 
     Args:
         known: the states, in the order of their log.
-        partitions: the followed ones.
         promoted: the topics among them that are promoted.
         now_ms: wall-clock time, for what is written.
         is_led: whether the coordinator here has written the last of `known`. What it has open in

@@ -79,8 +79,6 @@ class Replay:
         """Let a state count; None removes the id.
 
         Args:
-            transactional_id: whose it is.
-            after: the state.
             written_ms: the time of its record, in milliseconds.
         """
         self.uncertain.discard(transactional_id)

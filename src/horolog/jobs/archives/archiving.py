@@ -277,9 +277,9 @@ class _ArchiveRun:
             files=progress.files,
             file_bytes=progress.file_bytes,
             ends={
-                str(each): state.end
-                for each in plan.partitions
-                if (state := manifest.partition(each)) is not None
+                str(partition): state.end
+                for partition in plan.partitions
+                if (state := manifest.partition(partition)) is not None
             },
             refused={str(each): why for each, why in sorted(progress.refused.items())},
         )

@@ -92,7 +92,7 @@ def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
 
 
 def _records(files: Iterable[ArchivedFile]) -> int:
-    return sum(each.rows for each in files if each.hour is not None)
+    return sum(file.rows for file in files if file.hour is not None)
 
 
 def _is_manifest(path: str) -> bool:
@@ -105,10 +105,10 @@ def _of_partition(partition: TopicPartition, state: ArchivedPartition) -> Iterat
         if before.end != after.start:
             yield str(partition), f"offsets {before.end} to {after.start - 1} are in no range"
     for what, files, counted in (
-        ("records", state.records, sum(each.records for each in state.ranges)),
-        ("batches", state.batches, sum(each.batches for each in state.ranges)),
+        ("records", state.records, sum(range_.records for range_ in state.ranges)),
+        ("batches", state.batches, sum(range_.batches for range_ in state.ranges)),
     ):
-        rows = sum(each.rows for each in files)
+        rows = sum(file.rows for file in files)
         if rows != counted:
             yield str(partition), f"its files hold {rows} {what}, and its ranges {counted}"
 

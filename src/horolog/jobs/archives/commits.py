@@ -93,7 +93,9 @@ class PlanProgress:
             if not self._follow(changes, partition, done.ranges[0].start):
                 unused += [file.path for file in done.files]
                 continue
-            changes.ranges[partition] += [each for each in done.ranges if each.start < each.end]
+            changes.ranges[partition] += [
+                range_ for range_ in done.ranges if range_.start < range_.end
+            ]
             changes.files[partition] += done.files
             self._positions[partition] = done.ranges[-1].end
             self._count(partition, done)
@@ -139,7 +141,7 @@ class PlanProgress:
 
     def _count(self, partition: TopicPartition, done: UnitDone) -> None:
         self.grown.add(partition)
-        self.records += sum(each.records for each in done.ranges)
-        self.bytes += sum(each.bytes for each in done.ranges)
-        self.files += sum(1 for each in done.files if each.hour is not None)
-        self.file_bytes += sum(each.size for each in done.files)
+        self.records += sum(range_.records for range_ in done.ranges)
+        self.bytes += sum(range_.bytes for range_ in done.ranges)
+        self.files += sum(1 for file in done.files if file.hour is not None)
+        self.file_bytes += sum(file.size for file in done.files)

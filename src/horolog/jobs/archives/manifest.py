@@ -90,13 +90,13 @@ class ArchivedPartition:
         """
         ranges, files = tuple(ranges), tuple(files)
         position = self.ranges[-1].end if self.ranges else None
-        for each in ranges:
-            if position not in (None, each.start):
+        for range_ in ranges:
+            if position not in (None, range_.start):
                 raise Misconfigured(
-                    f"offsets {each.start} to {each.end - 1} do not follow the archive, which ends "
-                    f"at {position}: another run has written to it. Run this one again"
+                    f"offsets {range_.start} to {range_.end - 1} do not follow the archive, which "
+                    f"ends at {position}: another run has written to it. Run this one again"
                 )
-            position = each.end
+            position = range_.end
         return replace(
             self,
             ranges=_joined(self.ranges, ranges),
@@ -229,10 +229,10 @@ def _check_topic(name: str, topic: ArchivedTopic) -> None:
     for index, state in topic.partitions.items():
         if partition_of(f"{name}-{index}") != TopicPartition(name, index):
             raise ValueError(f"{name!r} has no partition {index!r}")
-        for each in state.ranges:
-            if each.start > each.end:
-                raise ValueError(f"a range cannot be from {each.start} to {each.end}")
-            if not is_record_digest(each.digest) or not is_batch_digest(each.batch_digest):
+        for range_ in state.ranges:
+            if range_.start > range_.end:
+                raise ValueError(f"a range cannot be from {range_.start} to {range_.end}")
+            if not is_record_digest(range_.digest) or not is_batch_digest(range_.batch_digest):
                 raise ValueError("a range has a digest that is none")
         if index >= topic.partition_count:
             raise ValueError(f"{name!r} cannot have {topic.partition_count} partitions and {index}")
@@ -316,7 +316,6 @@ def commit(store: ArchiveStore, manifest: Manifest) -> Manifest | None:
     """Make a manifest the newest one; None if another run has written one since.
 
     Args:
-        store: the archive.
         manifest: what is to be in it, with the number of the one that it was made of.
 
     Raises:
@@ -346,7 +345,6 @@ def commit_changes(
     """Commit changes, repeated on the manifest of another run that committed in between.
 
     Args:
-        store: the archive.
         manifest: its newest one, as far as is known.
         changed: makes the one to be committed; equal to it if there is nothing to do.
 

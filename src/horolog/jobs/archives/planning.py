@@ -116,9 +116,9 @@ class Planner:
             stretches = self._with_sizes(stretches, plan)
         plan.bytes = sum(map(_weight, stretches))
         most = min(UNIT_BYTES, max(LEAST_UNIT_BYTES, plan.bytes // _UNITS))
-        for each in stretches:
-            floor = plan.starts[each.partition]
-            plan.units += [ArchiveUnit(part, floor) for part in _cut(each, most)]
+        for stretch in stretches:
+            floor = plan.starts[stretch.partition]
+            plan.units += [ArchiveUnit(part, floor) for part in _cut(stretch, most)]
         return plan
 
     def _topic(
@@ -177,15 +177,15 @@ class Planner:
         found: list[Stretch] = []
         knows = False
         with self.selection.client() as client:
-            for each in stretches:
-                assert isinstance(each, BrokerStretch)
+            for stretch in stretches:
+                assert isinstance(stretch, BrokerStretch)
                 try:
                     if not knows:
-                        plan.with_append_times = _keeps_append_times(client, each)
+                        plan.with_append_times = _keeps_append_times(client, stretch)
                         knows = True
-                    found.append(_with_size(client, each))
+                    found.append(_with_size(client, stretch))
                 except HorologError:  # the task that reads it says why
-                    found.append(each)
+                    found.append(stretch)
         return found
 
 

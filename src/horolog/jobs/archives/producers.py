@@ -28,7 +28,6 @@ class ArchivedProducers:
         """Read nothing yet.
 
         Args:
-            store: the archive.
             batches: the files of headers that may have batches of the file.
             file: of records of one partition.
         """
@@ -67,10 +66,10 @@ def _facts(
     store: ArchiveStore, batches: Sequence[ArchivedFile], first: int, last: int
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
     """The last offsets and the facts of batches from that of the first offset on, in order."""
-    for each in sorted(batches, key=lambda each: each.first_offset):
-        if each.last_offset < first or each.first_offset > last:
+    for batch in sorted(batches, key=lambda each: each.first_offset):
+        if batch.last_offset < first or batch.first_offset > last:
             continue
         end = (1 << 63) - 1
-        for rows in read_rows(store, each, first, end, column=_LAST, columns=_FACTS):
+        for rows in read_rows(store, batch, first, end, column=_LAST, columns=_FACTS):
             columns = [rows.column(name).to_numpy() for name in _FACTS]
             yield rows.column(_LAST).to_numpy(), np.stack(columns, axis=1)

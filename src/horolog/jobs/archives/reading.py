@@ -337,7 +337,7 @@ class RangeReader:
         counts[changed] = counted[changed]
         numbers = numbers[kept]
         payloads = [payloads[place] for place in np.flatnonzero(kept).tolist()]
-        self._batch_digest.add(numbers, [each for each in payloads if each is not None])
+        self._batch_digest.add(numbers, [payload for payload in payloads if payload is not None])
         self.facts.append(of_batches.table_of(numbers, payloads))
 
     def _finish(self, end: int) -> None:
@@ -381,11 +381,11 @@ def _append_times(headers: HeaderTable, piece: Batches) -> tuple[Int64Array, npt
     if piece.append_times is not None:
         first = int(headers.columns["base_offset"][0])
         stretches = piece.append_times(first, int(last_offsets[-1]) + 1)
-        starts = np.array([each.offset for each in stretches], np.int64)
-        known = [NO_APPEND_TIME if each.ms is None else each.ms for each in stretches]
+        starts = np.array([stretch.offset for stretch in stretches], np.int64)
+        known = [NO_APPEND_TIME if stretch.ms is None else stretch.ms for stretch in stretches]
         place = np.searchsorted(starts, last_offsets, side="right")
         found = np.array([NO_APPEND_TIME, *known], np.int64)[place]
-        is_seen = np.array([False, *(each.is_seen for each in stretches)], np.bool_)[place]
+        is_seen = np.array([False, *(stretch.is_seen for stretch in stretches)], np.bool_)[place]
     stamped = headers.numbers("attributes") & LOG_APPEND_TIME_BIT != 0
     stamps = headers.numbers("max_timestamp")
     is_stamp = (is_seen | (found == NO_APPEND_TIME)) & stamped & (stamps != NO_TIMESTAMP)

@@ -83,7 +83,7 @@ class Rebuilder:
         if rows is not None:
             rows, deltas, place = self._placed(rows, numbers)
         counts = np.bincount(place, minlength=len(numbers))
-        is_control = np.array([each is not None for each in payloads], np.bool_)
+        is_control = np.array([payload is not None for payload in payloads], np.bool_)
         expected = np.where(is_control, 0, numbers[:, of_batches.RECORDS])
         if (counts != expected).any():
             if not self._is_selective or (counts > expected).any():
@@ -102,7 +102,7 @@ class Rebuilder:
         if self._is_selective:
             if rows is not None and rows.num_rows:
                 self.digest.add(rows)
-            self.batch_digest.add(numbers, [each for each in payloads if each is not None])
+            self.batch_digest.add(numbers, [payload for payload in payloads if payload is not None])
         return self._made(numbers, payloads, rows, deltas, counts)
 
     def _placed(

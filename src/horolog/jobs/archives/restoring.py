@@ -133,15 +133,15 @@ class _RestoreRun:
             for each, parts in plan.items()
             if each in refused or not self._has_its_place(each, done, staging)
         }
-        ranges = [each for parts in left.values() for each in parts.state.ranges]
-        size, free = sum(each.bytes for each in ranges), _free_bytes(self.target)
+        ranges = [range_ for parts in left.values() for range_ in parts.state.ranges]
+        size, free = sum(range_.bytes for range_ in ranges), _free_bytes(self.target)
         lacks_room = size * _SPARE > free
         why = f"about {size} bytes are needed and {free} free at {self.target}"
         return Restored(
             target=str(self.target),
             partitions=_bounds(left),
             segments=sum(len(parts.units) for parts in left.values()),
-            records=sum(each.records for each in ranges),
+            records=sum(range_.records for range_ in ranges),
             bytes=size,
             refused={str(each): its for each, its in refused.items()}
             | ({"disk": why} if lacks_room else {}),
@@ -230,7 +230,7 @@ class _RestoreRun:
             )
             if ranges:
                 plans[partition] = planned_segments(partition, replace(state, ranges=ranges))
-        missing = sorted(set(pinned["ranges"]) - {str(each) for each in plans})
+        missing = sorted(set(pinned["ranges"]) - {str(plan) for plan in plans})
         if missing:
             raise Misconfigured(f"{missing[0]} is no longer in the archive {self.store.name}")
         return plans

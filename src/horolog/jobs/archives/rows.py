@@ -32,10 +32,7 @@ def read_rows(
     """The rows of a file whose offset is in `[start, end)`, in a few megabytes each.
 
     Args:
-        store: the archive.
         file: as the manifest names it.
-        start: offset.
-        end: offset.
         column: that has it; its values ascend.
         columns: those to be read; all by default.
 
@@ -112,7 +109,7 @@ class OrderedRows:
         self._store = store
         self._start, self._end = start, end
         overlapping = (
-            each for each in files if each.last_offset >= start and each.first_offset < end
+            file for file in files if file.last_offset >= start and file.first_offset < end
         )
         self._waiting = sorted(overlapping, key=lambda each: each.first_offset, reverse=True)
         self._open: list[_RowCursor] = []

@@ -37,7 +37,7 @@ def chosen_partitions(
         Misconfigured: a topic that is named is not in the archive, or none is chosen.
     """
     partitions = manifest.partitions()
-    topics = {each.topic for each in partitions}
+    topics = {partition.topic for partition in partitions}
     missing = [name for name in chosen.topics if name not in topics]
     if missing:
         raise Misconfigured(f"The topic {missing[0]} is not in the archive {archive}")
@@ -87,24 +87,24 @@ def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> Seg
     size = 0
     last_ms: int | None = None
     base = _first_base(state)
-    for each in state.ranges:
-        is_empty = not each.records and not each.batches
-        first_ms = each.first_append_ms
+    for range_ in state.ranges:
+        is_empty = not range_.records and not range_.batches
+        first_ms = range_.first_append_ms
         goes_back = False
         if last_ms is not None and first_ms is not None and first_ms < last_ms:
             goes_back = True
-            resets.append(AppendTimeReset(each.start, last_ms, first_ms, first_ms))
-        is_full = size + each.bytes > SEGMENT_BYTES or each.end - 1 - base > _MOST_OFFSETS
+            resets.append(AppendTimeReset(range_.start, last_ms, first_ms, first_ms))
+        is_full = size + range_.bytes > SEGMENT_BYTES or range_.end - 1 - base > _MOST_OFFSETS
         if groups[-1] and not is_empty and (goes_back or is_full):
             groups.append([])
             size = 0
         if is_empty and not groups[-1]:
             continue
         if not groups[-1]:
-            base = each.start if len(groups) > 1 else min(each.start, base)
-        groups[-1].append(each)
-        size += each.bytes
-        last_ms = each.last_append_ms if each.last_append_ms is not None else last_ms
+            base = range_.start if len(groups) > 1 else min(range_.start, base)
+        groups[-1].append(range_)
+        size += range_.bytes
+        last_ms = range_.last_append_ms if range_.last_append_ms is not None else last_ms
     units = [
         SegmentUnit(
             partition=partition,
@@ -121,7 +121,7 @@ def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> Seg
 
 def _first_base(state: ArchivedPartition) -> int:
     """Where the first batch begins: before the first offset if that is within it."""
-    first = min((each.first_offset for each in state.batches), default=state.start)
+    first = min((batch.first_offset for batch in state.batches), default=state.start)
     return min(first, state.start)
 
 
@@ -129,7 +129,7 @@ def _overlapping(
     files: Iterable[ArchivedFile], group: list[ArchivedRange]
 ) -> tuple[ArchivedFile, ...]:
     start, end = group[0].start, group[-1].end
-    return tuple(each for each in files if each.last_offset >= start and each.first_offset < end)
+    return tuple(file for file in files if file.last_offset >= start and file.first_offset < end)
 
 
 def _with_end(

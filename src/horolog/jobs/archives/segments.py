@@ -65,7 +65,7 @@ class SegmentUnit:
     @property
     def archived_records(self) -> int:
         """How many records there are in its ranges."""
-        return sum(each.records for each in self.ranges)
+        return sum(range_.records for range_ in self.ranges)
 
     @property
     def key(self) -> str:
@@ -155,9 +155,9 @@ class BuildSegment:
             )
             _compare(unit.partition, written, _read(reader, unit.start, end))
             return
-        for each in unit.ranges:
-            if each.records or each.batches:
-                _compare(unit.partition, each, _read(reader, each.start, min(each.end, end)))
+        for range_ in unit.ranges:
+            if range_.records or range_.batches:
+                _compare(unit.partition, range_, _read(reader, range_.start, min(range_.end, end)))
 
 
 class _Log:
@@ -217,8 +217,8 @@ class _Log:
         self._syncs.append(self._thread.submit(self._files.sync, self._active.segment.log.open()))
 
     def wait_until_synced(self) -> None:
-        for each in self._syncs:  # each: the kernel reports a failure once
-            each.result()
+        for sync in self._syncs:  # each: the kernel reports a failure once
+            sync.result()
         self.writer.sync()
 
 

@@ -272,9 +272,9 @@ def _file_tasks(
             state = manifest.partition(partition)
             assert state is not None
             batches[partition] = tuple(
-                each
-                for each in state.batches
-                if each.last_offset >= first and each.first_offset <= last
+                batch
+                for batch in state.batches
+                if batch.last_offset >= first and batch.first_offset <= last
             )
         yield _FileTask(files, batches)
 
@@ -366,7 +366,7 @@ def _refuse_unknown(
 ) -> None:
     """Refuse a topic that is named and is nowhere."""
     if isinstance(options.subscription, Topics):
-        there = {each.topic for each in partitions} | set(manifest.topics)
+        there = {partition.topic for partition in partitions} | set(manifest.topics)
         for name in options.subscription.names:
             if name not in there:
                 raise Misconfigured(f"The topic {name} is neither in the archive nor in the log")

@@ -28,9 +28,9 @@ class Applied:
 def unproven(plan: FailoverPlan, groups: Collection[str]) -> list[Applied]:
     """Those of the groups of which records could be missing, refused, and why."""
     notes: dict[str, str] = {}
-    for each in plan.starts:
-        if each.notes and each.group in groups:
-            notes.setdefault(each.group, f"{each.topic}: {each.notes[0]}")
+    for start in plan.starts:
+        if start.notes and start.group in groups:
+            notes.setdefault(start.group, f"{start.topic}: {start.notes[0]}")
     return [
         Applied(group, 0, 0, f"records could be missing, {note} (--accept-unproven commits)")
         for group, note in notes.items()

@@ -122,7 +122,7 @@ def apply(step: ApplyStep) -> list[Applied]:
             raise Misconfigured(f"{state.path} holds no plan: run failover plan first")
         found = FailoverPlan.from_json(document)
         offsets = found.offsets()
-        chosen = _chosen({each.group for each in found.starts}, step, "is not in the plan")
+        chosen = _chosen({start.group for start in found.starts}, step, "is not in the plan")
         done = {each for each in chosen if not step.overwrite and _key(found, each) in state.done}
         refused = [] if step.accept_unproven else unproven(found, chosen - done)
         left = chosen - done - {each.group for each in refused}
@@ -183,9 +183,9 @@ def _chosen(known: Iterable[str], step: Step, not_: str) -> set[str]:
         if not found:
             raise Misconfigured(f"no group that matches {pattern} {not_}")
         return found
-    for each in groups:
-        if each not in known:
-            raise Misconfigured(f"group {each} {not_}")
+    for group in groups:
+        if group not in known:
+            raise Misconfigured(f"group {group} {not_}")
     return set(groups) or known
 
 

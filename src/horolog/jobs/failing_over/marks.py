@@ -73,7 +73,7 @@ class PartitionMarks:
 
 def known(values: Iterable[int | None]) -> Iterator[int]:
     """Those that are not None."""
-    return (each for each in values if each is not None)
+    return (value for value in values if value is not None)
 
 
 Marks = Mapping[tuple[str, int], Sequence[int]]

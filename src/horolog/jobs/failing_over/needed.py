@@ -67,8 +67,8 @@ def needed(recorded: Recorded, looked: Looked) -> dict[Key, Needed]:
         }
         step = max(LEAST_RECORDS, -(-(ends.end - before.end) // _CUTS))
         marks = {before.end, ends.end, *range(before.end, ends.end, step)}
-        ranges = [(before.end, ends.end), *((each.since, each.until) for each in lags.values())]
-        marks.update(*((each.since, each.until) for each in lags.values()))
+        ranges = [(before.end, ends.end), *((lag.since, lag.until) for lag in lags.values())]
+        marks.update(*((lag.since, lag.until) for lag in lags.values()))
         found[key] = Needed(before, lags, sorted(marks), _joined(ranges))
     return found
 
@@ -82,7 +82,7 @@ def _lag_of(
         then, since = None, looked.offset(group, key)
     else:
         since = then.end
-    starts = [each.start for each in before.stretches if each.start >= since]
+    starts = [stretch.start for stretch in before.stretches if stretch.start >= since]
     return NeededLag(since, min(starts, default=max(since, before.end)), then)
 
 

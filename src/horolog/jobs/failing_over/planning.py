@@ -61,14 +61,14 @@ class FailoverPlan:
     @property
     def is_proven(self) -> bool:
         """Whether no record can be missing, if none takes longer than its bound."""
-        return not any(each.notes for each in self.starts)
+        return not any(start.notes for start in self.starts)
 
     def offsets(self) -> dict[str, dict[tuple[str, int], int]]:
         """The offsets of each group, by topic and partition."""
         found: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
-        for each in self.starts:
-            for number, offset in each.offsets.items():
-                found[each.group][each.topic, number] = offset
+        for start in self.starts:
+            for number, offset in start.offsets.items():
+                found[start.group][start.topic, number] = offset
         return dict(found)
 
     def to_json(self) -> dict[str, Any]:
@@ -106,9 +106,6 @@ def start_times(
 
     Args:
         recorded: what is known of the source.
-        group: its name.
-        topic: that it reads.
-        partitions: of the survivor.
         cautions: what the user asked for.
     """
     progress = recorded.groups[group][topic]
@@ -177,8 +174,8 @@ def plan(
         survivor = _Survivor(target, settings, _ends(client, present, EARLIEST), ends)
         stamped = _stamped(client, present)
         found = [
-            _looked_up(client, each, survivor) if each.topic not in stamped else each
-            for each in starts
+            _looked_up(client, start, survivor) if start.topic not in stamped else start
+            for start in starts
         ]
     if stamped:
         found = _scanned(spark, found, stamped, survivor)
@@ -272,7 +269,7 @@ def _looked_up(client: Client, start: Start, survivor: _Survivor) -> Start:
         for from_ms, partitions in by_time.items():
             if from_ms < 0 and client.offsets.has_append_times():
                 records = client.find_records(
-                    {(each.topic, each.partition): from_ms for each in partitions},
+                    {(partition.topic, partition.partition): from_ms for partition in partitions},
                     RecordClock.CREATE,
                 )
                 found = {TopicPartition(*key): each.offset for key, each in records.items() if each}
@@ -294,9 +291,9 @@ def _scanned(
     times = sorted(
         {
             from_ms
-            for each in starts
-            if each.topic in topics
-            for from_ms in each.from_ms.values()
+            for start in starts
+            if start.topic in topics
+            for from_ms in start.from_ms.values()
             if from_ms is not None
         }
     )
@@ -332,10 +329,10 @@ def _counted(
 ) -> list[Start]:
     """With what each start has to read, and how much of it at most the group had read."""
     marks: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for each in starts:
-        for number, offset in each.offsets.items():
-            if offset not in marks[each.topic, number]:
-                marks[each.topic, number].append(offset)
+    for start in starts:
+        for number, offset in start.offsets.items():
+            if offset not in marks[start.topic, number]:
+                marks[start.topic, number].append(offset)
     if not marks:
         return list(starts)
     for places in marks.values():
@@ -351,13 +348,13 @@ def _counted(
     selection = survivor.selection(first, startingOffsets=json.dumps(first), failOnDataLoss="false")
     found = marked(spark, Scan.plan(spark, selection, with_producers=False), marks, limits)
     counted = []
-    for each in starts:
+    for start in starts:
         to_read = again = 0
-        for number, offset in each.offsets.items():
-            key = (each.topic, number)
+        for number, offset in start.offsets.items():
+            key = (start.topic, number)
             rest = found[key].from_mark(marks[key].index(offset))
             to_read += rest.records
             again += rest.up_to
-        unread = recorded.groups[each.group][each.topic].unread
-        counted.append(replace(each, to_read=to_read, duplicates=max(0, again - unread)))
+        unread = recorded.groups[start.group][start.topic].unread
+        counted.append(replace(start, to_read=to_read, duplicates=max(0, again - unread)))
     return counted

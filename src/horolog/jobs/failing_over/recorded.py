@@ -81,12 +81,12 @@ class TopicProgress:
     @property
     def unread(self) -> int:
         """Records that it had not read."""
-        return sum(each.unread for each in self.partitions.values())
+        return sum(partition.unread for partition in self.partitions.values())
 
     @property
     def unread_odd(self) -> int:
         """Number of unread records without a usable time."""
-        return sum(each.unread_odd for each in self.partitions.values())
+        return sum(partition.unread_odd for partition in self.partitions.values())
 
     def read_before_ms(self, bound_ms: int, only: int | None = None) -> int:
         """The time before which the group has read all that was created (see the package).

@@ -91,8 +91,8 @@ def record_once(
     to_read = needed(recorded, looked)
     marks = {key: each.marks for key, each in to_read.items()}
     scans = [
-        Scan.plan(spark, each, with_producers=False)
-        for each in _selections(source, settings, layers(to_read))
+        Scan.plan(spark, selection, with_producers=False)
+        for selection in _selections(source, settings, layers(to_read))
     ]
     found = marked(spark, Scan.joined(scans), marks) if scans else between([], marks)
     topics = sorted(looked.topic_ids)
@@ -177,12 +177,12 @@ def _added(its: Needed, now: PartitionEnds, found: PartitionMarks) -> PartitionR
 
 
 def _bound(at_ms: int, partitions: Sequence[PartitionRead]) -> Bound:
-    latencies = list(known(each.latency_ms for each in partitions))
+    latencies = list(known(partition.latency_ms for partition in partitions))
     return Bound(
         at_ms=at_ms,
-        records=sum(each.records for each in partitions),
-        odd=sum(each.odd for each in partitions),
-        lateness_ms=max((each.lateness_ms for each in partitions), default=0),
+        records=sum(partition.records for partition in partitions),
+        odd=sum(partition.odd for partition in partitions),
+        lateness_ms=max((partition.lateness_ms for partition in partitions), default=0),
         latency_ms=max(0, *latencies) if latencies else None,
         latency_by=BY_APPEND_TIME if latencies else None,
     )
@@ -195,16 +195,16 @@ def _place(
     since, until, then = its.lags[group]
     parts: list[Between | ReadSums] = [
         found.from_mark(its.place(since), its.place(until)),
-        *(each for each in its.before.stretches if each.start >= until),
+        *(stretch for stretch in its.before.stretches if stretch.start >= until),
         found.from_mark(its.place(max(since, its.before.end))),
     ]
-    smallest = [then.unread_min_ms if then else None, *(each.min_ms for each in parts)]
+    smallest = [then.unread_min_ms if then else None, *(part.min_ms for part in parts)]
     return GroupProgress(
         offset=looked.offset(group, key),
         committed=looked.committed(group, key),
         end=looked.partitions[key].end,
-        unread=sum(each.records for each in parts) + (then.unread if then else 0),
-        unread_odd=sum(each.odd for each in parts) + (then.unread_odd if then else 0),
+        unread=sum(part.records for part in parts) + (then.unread if then else 0),
+        unread_odd=sum(part.odd for part in parts) + (then.unread_odd if then else 0),
         unread_min_ms=min(known(smallest), default=None),
     )
 
@@ -236,7 +236,7 @@ def _counted_by_brokers(
         before = found.get(topic, bounds[topic])
         counts = times.latencies, times.appended_latencies
         latency_ms = max(known(map(latency_up_to, counts)), default=None)
-        odd = max(before.odd, *(each[-1] for each in counts))
+        odd = max(before.odd, *(count[-1] for count in counts))
         if latency_ms is not None and latency_ms > (before.latency_ms or -1):
             before = replace(before, latency_ms=latency_ms, latency_by=BY_BROKER)
         found[topic] = replace(before, odd=odd)

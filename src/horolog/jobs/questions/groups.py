@@ -85,7 +85,7 @@ def _one_after_the_other(groups: Sequence[Groups]) -> Groups:
     return Groups(
         *(
             {
-                name: np.concatenate([getattr(each, part)[name] for each in groups])
+                name: np.concatenate([getattr(group, part)[name] for group in groups])
                 for name in getattr(groups[0], part)
             }
             for part in ("keys", "sums", "smallest", "largest")

@@ -120,4 +120,4 @@ class HopSummary(LatencySummary):
     def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
         """The rows of a task, a topic after the other."""
         with StretchReader(self._hop.target) as reader:
-            yield from super().__call__(place, (self._hop.times(reader, each) for each in times))
+            yield from super().__call__(place, (self._hop.times(reader, time) for time in times))

@@ -79,12 +79,7 @@ def counted_in(times: Times) -> Flags:
 
 
 def with_late_across(parts: DataFrame, scan: Scan) -> DataFrame:
-    """Add to `out_of_order` and `late_max_ms` what is late after earlier runs of its partition.
-
-    Args:
-        parts: rows of `audit.PARTS`.
-        scan: which made them.
-    """
+    """Add to `out_of_order` and `late_max_ms` what is late after earlier runs of its partition."""
     known = parts.sparkSession.sql(_WITH_LATE, parts=parts)
     resolved = known.mapInArrow(Resolve(scan), known.schema)
     return parts.sparkSession.sql(_ADDED, resolved=resolved)

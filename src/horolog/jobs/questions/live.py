@@ -49,7 +49,8 @@ class LiveScan:
         count = min(cores, len(ends))
         partitions = sorted(ends)
         shares = [
-            {each: ends[each] for each in partitions[number::count]} for number in range(count)
+            {partition: ends[partition] for partition in partitions[number::count]}
+            for number in range(count)
         ]
         return cls(tuple(shares), options, for_ms)
 

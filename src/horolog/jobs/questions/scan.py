@@ -154,7 +154,7 @@ class Scan:
     def joined(cls, scans: "Sequence[Scan]") -> "Scan":
         """Scans of different offsets of one source as one."""
         first, *_ = scans
-        return cls(tuple(task for each in scans for task in each.tasks), first.options, first.names)
+        return cls(tuple(task for scan in scans for task in scan.tasks), first.options, first.names)
 
     @property
     def offsets(self) -> int:
@@ -207,9 +207,9 @@ def knows_append_times(selection: Selection) -> bool:
 def runs(times: Iterator[Times]) -> Iterator[tuple[Times, bool]]:
     """The tables, and whether each begins a stretch of another partition."""
     before: tuple[str, int] | None = None
-    for each in times:
-        partition = (each.topic, each.partition)
-        yield each, partition != before
+    for time in times:
+        partition = (time.topic, time.partition)
+        yield time, partition != before
         before = partition
 
 

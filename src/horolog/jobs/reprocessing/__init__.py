@@ -230,7 +230,7 @@ def _run(query: StreamingQuery, control: Control) -> tuple[int, int]:
         _add_progress(query, rows)
         if query.isActive:
             query.stop()
-    return sum(rows.values()), sum(1 for each in rows.values() if each)
+    return sum(rows.values()), sum(1 for row in rows.values() if row)
 
 
 def _add_progress(query: StreamingQuery, rows: dict[int, int]) -> None:

@@ -33,8 +33,6 @@ def table_refusals(
 
     Args:
         table: a path, or any URI of Spark's.
-        output_mode: of the stream.
-        state: the state directory.
         is_begun: whether an earlier run with this state has begun to fill it.
     """
     if output_mode != "append":

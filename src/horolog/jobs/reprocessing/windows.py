@@ -26,7 +26,6 @@ def windowed(
         width: of a window, as of Spark's `window`: "1 hour".
         late: how long a window waits for late records: "7 days". `late_max_ms` of an audit is how
             long that has to be, so that none is dropped.
-        aggregates: columns as `count("*").alias("records")`.
         time: the column of the event time.
 
     Returns:

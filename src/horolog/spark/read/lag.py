@@ -67,13 +67,15 @@ class QueryLag(NamedTuple):
     @property
     def time_ms(self) -> int | None:
         """The largest lag in time of a partition; None where none is known."""
-        known = [each.time_ms for each in self.partitions if each.time_ms is not None]
+        known = [
+            partition.time_ms for partition in self.partitions if partition.time_ms is not None
+        ]
         return max(known, default=None)
 
     @property
     def metrics(self) -> dict[str, str]:
         """Return the `metrics` that Spark's Kafka source reports, by the same names."""
-        behind = [each.records for each in self.partitions]
+        behind = [partition.records for partition in self.partitions]
         if not behind:
             return {}
         return {

@@ -60,7 +60,6 @@ def session(
 
     Args:
         app_name: what Spark calls the application.
-        master: another cluster.
         conf: Spark's settings, given as `**{"spark.driver.memory": "2g"}`; they win over
             what is set here.
 

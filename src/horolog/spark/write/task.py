@@ -200,10 +200,10 @@ def _piece(
 def _digested(
     topic: str, rows: Iterator[pa.RecordBatch], digest: RowsDigest
 ) -> Iterator[pa.RecordBatch]:
-    for each in rows:
+    for row in rows:
         with _refusing(topic):
-            digest.add(topic, each)
-        yield each
+            digest.add(topic, row)
+        yield row
 
 
 def _query_of(options: WriteOptions, attempt: TaskAttempt) -> str:
@@ -268,8 +268,8 @@ def abort_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOp
 
 
 def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[TransactionAttempt]:
-    attempts = (each.attempt for each in messages if isinstance(each, TaskCommitMessage))
-    return [each for each in attempts if each is not None]
+    attempts = (message.attempt for message in messages if isinstance(message, TaskCommitMessage))
+    return [attempt for attempt in attempts if attempt is not None]
 
 
 def _refuse_rows_among_letters(topic: str, letters: str | None) -> None:

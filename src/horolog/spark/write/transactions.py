@@ -189,10 +189,10 @@ def commit(client: Client, attempts: Sequence[TransactionAttempt], options: Writ
     query, batch = attempts[0].query, attempts[0].batch
     tasks = sorted(attempts, key=lambda attempt: attempt.task)
     digest = hashlib.blake2b(digest_size=16)
-    for each in tasks:
-        digest.update(f"{each.task} {each.rows} {each.digest}\n".encode())
+    for task in tasks:
+        digest.update(f"{task.task} {task.rows} {task.digest}\n".encode())
     group = _group_of_batches(query)
-    topic = min((each.topic for each in tasks if each.topic), default=None)
+    topic = min((task.topic for task in tasks if task.topic), default=None)
     if topic is None:
         topic = _existing(client, options.topic)
     with TransactionalProducer(client, group) as producer:  # from here on no other driver
@@ -205,7 +205,7 @@ def commit(client: Client, attempts: Sequence[TransactionAttempt], options: Writ
             if (
                 record is None
                 and batch > options.exactly_once_from
-                and any(each.rows for each in tasks)
+                and any(task.rows for task in tasks)
             ):
                 raise RowsRefused(
                     f"The broker has no record of a batch of query {query}: it is not known "
@@ -217,18 +217,18 @@ def commit(client: Client, attempts: Sequence[TransactionAttempt], options: Writ
             if topic is not None:
                 _keep(producer, client, topic, group, batch, len(tasks), digest.hexdigest())
                 producer.commit()
-    for each in tasks:
-        if each.transaction is not None:
-            _commit_task(client, each.transaction, f"task {each.task} of batch {batch}")
+    for task in tasks:
+        if task.transaction is not None:
+            _commit_task(client, task.transaction, f"task {task.task} of batch {batch}")
 
 
 def abort(client: Client, attempts: Sequence[TransactionAttempt]) -> None:
     """Abort what tasks of a batch that failed have left open, as far as the brokers answer."""
-    for each in attempts:
-        if each.transaction is None:
+    for attempt in attempts:
+        if attempt.transaction is None:
             continue
         try:
-            client.end_transaction(each.transaction, commit=False)
+            client.end_transaction(attempt.transaction, commit=False)
         except RequestRefused as error:
             if error.code not in _ENDED:  # else another attempt, or a commit, came first
                 _logger.warning("%s", error)
@@ -262,7 +262,7 @@ def _is_void(client: Client, record: _Record, attempts: Sequence[TransactionAtte
 
     The attempts at hand have fenced those of their tasks; here go the tasks that they lack.
     """
-    if any(each.is_committed for each in attempts):
+    if any(attempt.is_committed for attempt in attempts):
         return False
     query = attempts[0].query
     for task in range(len(attempts), record.count_of_tasks()):

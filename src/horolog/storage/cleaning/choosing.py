@@ -59,12 +59,10 @@ def cleanable(
 
     Args:
         segments: all of the log, in order; the last one is the active one.
-        config: its settings.
         cleaner_point: up to which it was cleaned, None if it never was. One that is not within the
             log does not count.
         log_start_offset: nothing before it can be read any more.
         stable_end: nothing from there on is cleaned: the last stable offset.
-        now_ms: the clock.
         resets: where append times were lowered, in order of offsets.
 
     Raises:
@@ -110,7 +108,6 @@ def choose(
         config: the settings of the log.
         first_dirty: where its dirty part begins.
         stable_end: nothing from there on is cleaned.
-        now_ms: the clock.
         latest_ms: gives the time of the latest record of a segment, by `horolog.retention.by`.
         first_ms: gives that of its first one.
     """

@@ -68,7 +68,7 @@ class Cleaned(NamedTuple):
     @property
     def kept_bytes(self) -> int:
         """Bytes of the batches."""
-        return sum(each.size for each in self.batches)
+        return sum(batch.size for batch in self.batches)
 
 
 class _CleanedSource:
@@ -159,7 +159,10 @@ class CleaningGroup(NamedTuple):
 
 
 class CleaningPass:
-    """One pass of the cleaner over a log."""
+    """One pass of the cleaner over a log.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     def __init__(self, segments: Sequence[SegmentReader], key_map: KeyMap, rules: Rules) -> None:
         """Prepare a pass over a log.
@@ -168,15 +171,14 @@ class CleaningPass:
             segments: all finished ones from the first of the log up to `rules.end_offset`, in
                 order.
             key_map: an empty one.
-            rules: of the pass.
         """
-        self._segments = [each for each in segments if each.base_offset < rules.end_offset]
-        following = [each.base_offset for each in self._segments[1:]]
+        self._segments = [segment for segment in segments if segment.base_offset < rules.end_offset]
+        following = [segment.base_offset for segment in self._segments[1:]]
         self._end_offsets = [*following, rules.end_offset]
         self._map = key_map
         self._rules = rules
         self._transactions = CleanedTransactions(rules.aborted)
-        lasts = (each.last_data_offset for each in rules.producers.values())
+        lasts = (producer.last_data_offset for producer in rules.producers.values())
         ends = [each + 1 for each in lasts if each is not None]
         # Of batches that may stay empty; or whose markers may, of producers without other batches.
         self._ends = np.array([*ends, rules.end_offset], np.int64)
@@ -202,7 +204,6 @@ class CleaningPass:
 
         Raises:
             CorruptBatch: a segment is damaged.
-            StorageFailed: the disk refused.
         """
         # Markers before that are not read, so nothing would end what they have ended: a later
         # transaction of the same producer, committed, would count as aborted.
@@ -255,9 +256,6 @@ class CleaningPass:
 
         As in Kafka by `segment.bytes`, the sizes of indexes, and 2^31 offsets; and by append times,
         which do not go back within a segment.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         found: list[_CleanedSource] = []
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
@@ -277,7 +275,6 @@ class CleaningPass:
         Raises:
             CorruptBatch: a segment is damaged.
             RequestRefused: a batch decompresses to too much, or becomes too large.
-            StorageFailed: the disk refused.
         """
         for segment, end_offset in zip(group.segments, group.end_offsets, strict=True):
             source, least = _CleanedSource(segment, end_offset), segment.base_offset

@@ -79,9 +79,6 @@ def fate_of(header: BatchHeader, rules: Rules, may_go: bool, modified_ms: int) -
     """Decide what a pass does with a batch.
 
     Args:
-        header: of the batch.
-        rules: of the pass.
-        may_go: as `Transactions.meet` says.
         modified_ms: when its segment was last changed.
     """
     if header.magic != MAGIC:

@@ -155,7 +155,6 @@ class LogStarts:
         Beyond the log's end where a broker would set aside all that is there.
 
         Args:
-            partition: whose log it is.
             topic_id: in its `partition.metadata`, None if there is none.
             first: the base offset of its first segment.
             end: the offset after its last record.

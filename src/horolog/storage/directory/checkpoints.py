@@ -88,7 +88,6 @@ def read_offsets(
 
     Args:
         files: the way to the disk.
-        path: the file.
         damage: if given, what is wrong with the file is appended to it as sentences, and the
             lines that can be read count.
 
@@ -213,7 +212,6 @@ def read_meta_properties(
 
     Args:
         files: the way to the disk.
-        path: the file.
         damage: if given, what is wrong with the file is appended to it as sentences, and what
             can be read counts.
 

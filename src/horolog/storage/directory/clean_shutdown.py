@@ -16,6 +16,8 @@ class CleanShutdownMarker:
     Kafka's marker names the epoch in which its broker stopped cleanly (KIP-966). Its controller
     takes from it that the logs are as they were then. So its content is written back only if they
     are; otherwise the marker names no epoch.
+
+    Methods raise StorageFailed where the disk refuses.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -27,9 +29,6 @@ class CleanShutdownMarker:
         """Read and remove the marker; return whether it was there.
 
         A crash after this counts as unclean.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         was_clean = self._files.exists(self._path)
         if was_clean and self._files.size(self._path) <= _MAX_BYTES:
@@ -42,8 +41,5 @@ class CleanShutdownMarker:
 
         Args:
             has_changed: whether records were appended or truncated since `take`.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         self._files.replace(self._path, _OURS if has_changed else self._content)

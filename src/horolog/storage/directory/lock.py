@@ -97,7 +97,6 @@ def lock_offline(log_dir: Path, why: str, *, is_shared: bool = False) -> Iterato
     """Keep brokers away from a log directory, if it is one, while a tool changes it.
 
     Args:
-        log_dir: the directory.
         why: a broker must not run, for the refusal.
         is_shared: let processes of the tool share the lock by `share_offline`.
 

@@ -26,8 +26,6 @@ def sync_all(files: Files, paths: Iterable[str], fd: int) -> dict[str, StorageFa
     Many are synced with one `syncfs` if they are on one file system.
 
     Args:
-        files: the I/O layer.
-        paths: the files and directories.
         fd: any file on the same file system that was opened before they were written: `syncfs`
             reports only write errors that happened after its descriptor was opened.
     """

@@ -67,8 +67,6 @@ def append_times(
     """When the records of these offsets of a segment were appended, in order.
 
     Args:
-        segment: that has the offsets.
-        from_offset: of the first record.
         to_offset: after the last; at most the segment's end.
         size: bytes of the segment up to that end.
         stamps: of all batches that hold these offsets; else they are read where they count.
@@ -156,7 +154,6 @@ def find_by_append_time(
 
     Args:
         segments: consecutive, the last one with its end.
-        ms: since the epoch.
         from_offset: of the first record that counts.
         resets: offsets at which append times go back.
 
@@ -170,7 +167,7 @@ def find_by_append_time(
         if found is not None and found.ms is None and following is not None:
             # No later than the first that is known of the next one that holds anything.
             next_ms = following[0].append_times.earliest_ms
-            are_reset = any(end_offset <= each < following[1] for each in resets)
+            are_reset = any(end_offset <= reset < following[1] for reset in resets)
             if next_ms is not None and next_ms < ms and not are_reset:
                 continue
         if found is not None:

@@ -233,11 +233,8 @@ def offsets_before(
 
     Args:
         segments: of the log, in order.
-        ms: the moment.
         count: how many offsets at most.
-        start: log start offset.
         end: log end offset, which counts as changed now, unless the last segment is empty.
-        now_ms: the clock.
 
     Returns:
         the largest offset first.

@@ -17,7 +17,10 @@ _logger = logging.getLogger(__name__)
 
 
 class IndexChecks:
-    """For the finished segments of one log, those before the active one. Any thread may call it."""
+    """For the finished segments of one log, those before the active one. Any thread may call it.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     __slots__ = ("_largest_times", "_wants_maps", "are_due")
 
@@ -28,11 +31,7 @@ class IndexChecks:
         self._largest_times = LargestTimes(())  # only of segments with a valid seal
 
     def largest_times_of(self, finished: tuple[Segment, ...]) -> LargestTimes:
-        """The largest timestamps of finished segments.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The largest timestamps of finished segments."""
         times = self._largest_times
         if len(times.segments) != len(finished) or times.segments != finished:
             are_final = self.need_no_check(finished)  # asked first: it may change them
@@ -60,11 +59,7 @@ class IndexChecks:
         self._wants_maps = self.are_due = True
 
     def check_next(self, finished: Sequence[Segment]) -> bool:
-        """Check the next unsealed indexes against their log; return whether more remain.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Check the next unsealed indexes against their log; return whether more remain."""
         for segment in finished:
             if not segment.indexes.need_no_check(segment.size):
                 _check(segment)

@@ -29,8 +29,6 @@ def time_ranges(
 
     Args:
         segments: the one that holds `from_offset`, and all that follow.
-        window: the times.
-        from_offset: where to begin.
         end_offset: of the log, taken before the segments.
         limit: on how many ranges are returned.
 

@@ -39,8 +39,6 @@ def replay(
 
     Args:
         files: the way to the disk.
-        directory: of the partition.
-        segments: of the log.
         producers: what they are now does not count.
         snapshots: the offsets of those that are there. Those beyond the log end are of
             batches that are gone, and go too.
@@ -116,7 +114,7 @@ def _start(
     """Read the newest snapshot that helps, and say from where on batches must be replayed."""
     producers.clear()
     usable, first = (
-        sorted(each for each in snapshots if each <= end_offset),
+        sorted(snapshot for snapshot in snapshots if snapshot <= end_offset),
         segments[0].base_offset,
     )
     for offset in reversed(usable):
@@ -201,7 +199,7 @@ def read_producers(files: Files, directory: str, segments: Sequence[SegmentReade
         StorageFailed: the disk refused.
     """
     producers, end_offset = Producers(), segments[-1].end.next_offset
-    found = (names.base_offset_of(each, names.SNAPSHOT) for each in files.names_in(directory))
+    found = (names.base_offset_of(name, names.SNAPSHOT) for name in files.names_in(directory))
     snapshots = [offset for offset in found if offset is not None]
     start = _start(files, directory, segments, producers, snapshots, end_offset, now_ms=0)
     following = [segment.base_offset for segment in segments[1:]] + [end_offset]

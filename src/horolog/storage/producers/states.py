@@ -206,7 +206,6 @@ class Producers:
         """The batch that was written before with exactly these sequences.
 
         Args:
-            header: of a producer's batch.
             admission: of a transactional batch to its transaction.
 
         Raises:
@@ -374,7 +373,7 @@ class Producers:
         if not (self._ended or unended):
             return next(iter(self._open.values()), None)
         stable = {(each.producer_id, each.first_offset) for each in unended}
-        begun = (each[1] for each in self._open.items() if each not in stable)
+        begun = (item[1] for item in self._open.items() if item not in stable)
         firsts = [each.first_offset for each in islice(self._ended, 1)]
         return min([*firsts, *islice(begun, 1)], default=None)
 
@@ -516,7 +515,6 @@ class Producers:
 
         Args:
             files: the way to the disk.
-            directory: of the partition.
             offset: up to which the batches count.
             now_ms: when all of them count as heard of.
             alone: leave out what was written beside the snapshot.
@@ -535,7 +533,7 @@ class Producers:
             )
             opened[producer_id] = first
         self._states = states
-        begun = (each for each in opened.items() if 0 <= each[1] < offset)
+        begun = (item for item in opened.items() if 0 <= item[1] < offset)
         self._open = OrderedDict(sorted(begun, key=itemgetter(1)))
         # From the newest on; a Kafka that was here since has rewritten the snapshot and
         # knows nothing of the companion, so that only what leads up to the newest is true.

@@ -53,7 +53,6 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
 
     Args:
         files: the way to the disk.
-        directory: of one partition.
         keep: leave what does no harm.
         now_ms: the clock, in milliseconds.
 

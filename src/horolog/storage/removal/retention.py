@@ -101,7 +101,6 @@ def verdicts(
         config: its settings. Without `delete` in `cleanup.policy` only the first pass counts.
         log_start_offset: what is before it is gone for readers already.
         high_watermark: what is not below it stays.
-        now_ms: the clock.
         resets: where append times were lowered, in order of offsets.
     """
     by_base = {segment.base_offset: segment for segment in segments}
@@ -167,7 +166,6 @@ def times_that_count(
     """The times of a segment of which the later counts; none if nothing is known that could count.
 
     Args:
-        config: the topic's settings.
         largest_ms: gives the largest timestamp, never on the word of the time index: a seal or
             the headers say it (`Indexes.largest`).
         last_append: gives the append time of the last record, or when it was seen.

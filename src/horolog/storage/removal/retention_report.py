@@ -147,7 +147,6 @@ def report(
         config: the topic's settings, or others that are tried.
         log_start_offset: what is before it is gone for readers already.
         high_watermark: what is not below it stays.
-        now_ms: the clock.
         resets: where append times were lowered, in order of offsets.
         is_exempt: the log was adopted, and nothing of it is deleted.
         first_offset: only segments with this base offset, or a later one.

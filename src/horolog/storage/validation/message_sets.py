@@ -108,11 +108,7 @@ class MessageSet(NamedTuple):
         """The messages as a leader stores them.
 
         Args:
-            base_offset: of the first record.
-            leader_epoch: of the leader.
-            append_ms: when they are appended.
             counts: of the records' times, as they were sent.
-            stamps: the topic is LogAppendTime.
 
         Raises:
             RequestRefused: as `placed`.
@@ -194,11 +190,7 @@ def set_of_sent(
     """Check the messages that a producer of v0 or v1 has sent; what is known, and what is stored.
 
     Args:
-        sent: the messages, looked at.
         messages: their bytes, as they came.
-        config: of the topic.
-        now_ms: the leader's clock.
-        partition: for texts.
 
     Returns:
         The header that a batch of the records would have, what is known of the records by the times

@@ -81,7 +81,6 @@ def faults_to_find(
 
     Args:
         facts: about all of them, by their producer's times.
-        config: the topic's settings.
         now_ms: what the bounds on times count from.
         claims_append_time: whether they say that their timestamps are append times.
     """

@@ -147,9 +147,7 @@ def prepare(
 
     Args:
         batch: the record set of the request; bytes after it that are no whole batch are ignored.
-        config: the topic's settings.
         now_ms: the leader's clock, in milliseconds.
-        partition: for texts, `topic-partition`.
         produce_version: of the request; None is the newest.
         max_uncompressed_bytes: what the records may decompress to.
         admission: to a transaction; a transactional batch without one is refused (53).
