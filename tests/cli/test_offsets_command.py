@@ -68,7 +68,7 @@ def test_a_batch_that_decompresses_to_too_much_is_named_and_not_read(
     assert horolog("produce", name, "--format", "json", "--codec", "gzip", stdin=line).code == 0
     said = horolog("offsets", name, "--at", NINE, "--explain").out
     assert "it is record 1 of 1 in the batch 0 to 0 (gzip, CreateTime" in said
-    override(monkeypatch, "horolog.cli", MOST_BATCH_BYTES=5_000)
+    override(monkeypatch, "horolog.report", MOST_BATCH_BYTES=5_000)
     said = horolog("offsets", name, "--at", NINE, "--explain").out
     assert "batch up to 0, of 1 records, which decompresses to more than 5000 bytes" in said
 

@@ -46,7 +46,7 @@ def test_text_of_others_is_one_line_without_control_characters(call: str, name: 
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_json_is_what_it_was_and_has_no_control_characters(name: str) -> None:
-    printed = run(f"show_json({{'g': {name!r}, 'emoji': '\U0001f600'}})").stdout
+    printed = run(f"show({{'g': {name!r}, 'emoji': '\U0001f600'}}, (), as_json=True)").stdout
     assert HARMFUL.search(printed.removesuffix("\n")) is None
     assert json.loads(printed) == {"g": name, "emoji": "\U0001f600"}
 

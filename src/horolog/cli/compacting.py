@@ -1,17 +1,20 @@
 """`horolog log compact`: keep the latest record of each key, and print what was done."""
 
 import os
-from dataclasses import asdict
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from horolog.cli.options import Json
-from horolog.cli.screen import show_json, size
-from horolog.cli.terminal import echo
+from horolog.cli.screen import show
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
+from horolog.results import size
 from horolog.storage.verify import find_target
+
+if TYPE_CHECKING:
+    from horolog.storage.offline.compacting import CompactedPartition
 
 _DAY_MS = 86_400_000
 
@@ -66,30 +69,35 @@ def compact(
     with work.locked():
         done = Tally().of(work.steps(), f"compacting {path}", 2 * bytes_of(target))
     refused = [each for each in done if each.refused]
-    if as_json:
-        show_json(
-            {
-                "path": str(path.absolute()),
-                "ok": not refused,
-                "dry_run": dry_run,
-                "partitions": [asdict(each) for each in done],
-            }
-        )
-    else:
-        would = "would be " if dry_run else ""
-        for each in done:
-            name = os.path.basename(each.path)
-            if each.records_before:
-                echo(
-                    f"{name}: {each.records_after} of {each.records_before} records {would}left "
-                    f"before offset {each.end_offset}, {size(each.bytes_before)} before and "
-                    f"{size(each.bytes_after)} {'then' if dry_run else 'now'}"
-                )
-            if each.keyless:
-                what = f"{would}removed" if remove_keyless else "kept (--remove-keyless)"
-                echo(f"{name}: {each.keyless} records without a key {what}")
-            if each.refused:
-                echo(f"{name}: {each.refused}")
-        echo(f"{len(done)} partitions, {len(refused)} not compacted to their end")
+    result = {
+        "path": path.absolute(),
+        "ok": not refused,
+        "dry_run": dry_run,
+        "partitions": done,
+    }
+    show(result, _lines(done, refused, dry_run, remove_keyless), as_json=as_json)
     if refused:
         raise typer.Exit(1)
+
+
+def _lines(
+    done: Sequence["CompactedPartition"],
+    refused: Sequence["CompactedPartition"],
+    dry_run: bool,
+    remove_keyless: bool,
+) -> Iterator[str]:
+    would, when = ("would be ", "then") if dry_run else ("", "now")
+    for each in done:
+        name = os.path.basename(each.path)
+        if each.records_before:
+            yield (
+                f"{name}: {each.records_after} of {each.records_before} records {would}left "
+                f"before offset {each.end_offset}, {size(each.bytes_before)} before and "
+                f"{size(each.bytes_after)} {when}"
+            )
+        if each.keyless:
+            what = f"{would}removed" if remove_keyless else "kept (--remove-keyless)"
+            yield f"{name}: {each.keyless} records without a key {what}"
+        if each.refused:
+            yield f"{name}: {each.refused}"
+    yield f"{len(done)} partitions, {len(refused)} not compacted to their end"

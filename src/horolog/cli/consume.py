@@ -19,18 +19,15 @@ from horolog.cli.options import (
 )
 from horolog.cli.screen import progress, say, saying_warnings
 from horolog.cli.showing import Format, line_maker
-from horolog.client import ClientConfig
 from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, Misconfigured, StorageFailed
 from horolog.record.timestamps import RecordClock, TimeRange
-from horolog.sources.limits import Topics
-from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch
 from horolog.sources.planning import numbered
 from horolog.sources.records import ReadRecord, RecordLog
-from horolog.sources.uris import LogPath, has_scheme
+from horolog.sources.uris import has_scheme
 from horolog.storage.names import TopicPartition
 from horolog.times import format_moment, parse_time
 
@@ -110,9 +107,12 @@ def consume(
             say_offline(served)
             numbers: Collection[int] | None = served.leaders
             is_damaged = bool(served.offline)
-            options = options_of_topic(client.config, what)
+            options = ReadOptions.of_topic(client.config, what)
         else:
-            numbers, options = partitions or None, options_of_path(str(path), settings)
+            numbers, options = (
+                partitions or None,
+                ReadOptions.of_path(str(path), pairs(settings, "--set")),
+            )
         with RecordLog(options, times) as log:
             chosen = log.partitions if numbers is None else numbered(log.partitions, numbers, what)
             output.names_topic = len({each.topic for each in chosen}) > 1
@@ -163,31 +163,6 @@ class _Output:
         sys.stdout.buffer.write(prefix + make(read))
         self.count += 1
         return not self.is_full
-
-
-def options_of_topic(config: ClientConfig, topic: str) -> ReadOptions:
-    """A read of a whole topic that continues where something is gone, and fails at damage."""
-    return ReadOptions.of_client(
-        config,
-        max_bytes=4 << 20,
-        subscription=Topics((topic,)),
-        fail_on_data_loss=False,
-        fail_on_damage=True,
-        loss_option=None,
-    )
-
-
-def options_of_path(path: str, settings: Sequence[str] | None) -> ReadOptions:
-    """The same of a path; `settings` are those of its object store, NAME=VALUE."""
-    given = {name.lower(): value for name, value in pairs(settings, "--set").items()}
-    return ReadOptions(
-        paths=(LogPath.parse(path),),
-        may_have_any_name=True,
-        store=StoreOptions.parse(given),
-        fail_on_data_loss=False,
-        fail_on_damage=True,
-        loss_option=None,
-    )
 
 
 def _print(log: RecordLog, stretches: Sequence[Stretch], what: str, output: _Output) -> bool:

@@ -1,17 +1,17 @@
 """`horolog log convert`: rewrite segments in another record format, and print what was done."""
 
-import os
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 import typer
 
 from horolog.cli.options import Json
-from horolog.cli.screen import show_json, size
-from horolog.cli.terminal import echo
+from horolog.cli.screen import show
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
+from horolog.report.files import converted_lines, loss_lines
 from horolog.storage.offline.converting import Conversion, ConvertedSegment
 from horolog.storage.verify import find_target
 
@@ -24,13 +24,6 @@ ZstdAs = Annotated[
         "Without it such segments are left as they are.",
     ),
 ]
-_LOST = {
-    "headers": "headers of records",
-    "timestamps": "timestamps",
-    "producer_batches": "batches' producer ids and sequences",
-    "control_batches": "control batches",
-    "trailing_offsets": "offsets behind the last record of a compacted batch",
-}
 
 
 def convert(
@@ -68,51 +61,24 @@ def convert(
     refused = [each for each in done if each.refused]
     changed = [each for each in done if each.is_changed]
     losses = sum((each.losses for each in changed), start=Losses())
-    if as_json:
-        show_json(
-            {
-                "path": str(path.absolute()),
-                "ok": not refused,
-                "format": to,
-                "dry_run": dry_run,
-                "segments": len(done),
-                "converted": [converted_json(each) for each in changed],
-                "refused": {each.path: each.refused for each in refused},
-                "lost": losses._asdict(),
-            }
-        )
-    else:
-        for each in done:
-            show_converted(each, to, dry_run=dry_run)
-        show_losses(losses, to)
-        echo(
-            f"{len(done)} segments, {len(changed)} {'would be ' if dry_run else ''}converted to "
-            f"{to}, {len(refused)} left as they are"
-        )
+    result = {
+        "path": path.absolute(),
+        "ok": not refused,
+        "format": to,
+        "dry_run": dry_run,
+        "segments": len(done),
+        "converted": [*map(converted_json, changed)],
+        "refused": {each.path: each.refused for each in refused},
+        "lost": losses,
+    }
+    summary = (
+        f"{len(done)} segments, {len(changed)} {'would be ' if dry_run else ''}converted to "
+        f"{to}, {len(refused)} left as they are"
+    )
+    lines = converted_lines(done, to, dry_run=dry_run), loss_lines(losses, to), [summary]
+    show(result, chain(*lines), as_json=as_json)
     if refused:
         raise typer.Exit(1)
-
-
-def show_losses(losses: Losses, to: str) -> None:
-    """Print what a format has no place for."""
-    for name, count in losses._asdict().items():
-        if count:
-            echo(f"{to} has no place for {count} {_LOST[name]}")
-
-
-def show_converted(done: ConvertedSegment, to: str, *, dry_run: bool) -> None:
-    """Print what was done about a segment; nothing if it had the format."""
-    name = os.path.join(os.path.basename(os.path.dirname(done.path)), os.path.basename(done.path))
-    if done.refused:
-        echo(f"{name}: left as it is: {done.refused}")
-    elif done.is_changed:
-        echo(
-            f"{name}: {done.records} records {'would be ' if dry_run else ''}written anew in {to}, "
-            f"{size(done.bytes_before)} before and {size(done.bytes_after)} "
-            f"{'then' if dry_run else 'now'}"
-        )
-    for note in done.notes:
-        echo(f"{name}: {note}")
 
 
 def converted_json(done: ConvertedSegment) -> dict[str, Any]:

@@ -1,20 +1,19 @@
 """`horolog follow`: how far a broker follows another cluster, and how it begins to."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import typer
 
 from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json
-from horolog.cli.screen import show_json, show_table
-from horolog.cli.terminal import echo
+from horolog.cli.screen import show
 from horolog.clock import format_duration
 from horolog.errors import Misconfigured
+from horolog.results import Column, Table
 from horolog.wire.questions import FOLLOWING, FollowedEntry, Following
 
 app = typer.Typer(no_args_is_help=True)
-
-_COLUMNS = ("topic", "partition", "state", "offsets behind", "records behind", "lag", "end", "note")
 
 
 @app.callback(invoke_without_command=True, no_args_is_help=True)
@@ -59,10 +58,7 @@ def follow(
     with brokers.connect() as client:
         client.demote(source, topics_pattern)
         following = client.ask.needed(FOLLOWING)
-    if as_json:
-        show_json(_shown(following))
-    else:
-        echo(*_title(following))
+    show(_plain(following), _title(following), as_json=as_json)
 
 
 @app.command()
@@ -76,12 +72,8 @@ def status(brokers: HorologBrokers, as_json: Json = False) -> None:
     """
     with brokers.connect() as client:
         following = client.ask.needed(FOLLOWING)
-    if as_json:
-        show_json(_shown(following))
-        return
-    echo(*_title(following))
-    if following.entries:
-        show_table(_COLUMNS, [_row(each) for each in following.entries])
+    table = [Table(following.entries, *_COLUMNS)] if following.entries else []
+    show(_plain(following), [*_title(following), *table], as_json=as_json)
 
 
 def _title(following: Following) -> list[str]:
@@ -99,19 +91,21 @@ def _title(following: Following) -> list[str]:
     return title
 
 
-def _row(entry: FollowedEntry) -> tuple[object, ...]:
+def _note(entry: FollowedEntry) -> str:
     notes = [entry.text] if entry.text else []
-    notes += [f"without {name}: {why}" for name, why in entry.settings.items()]
-    lag = None if entry.lag_ms is None else format_duration(entry.lag_ms)
-    return (
-        *(entry.topic, entry.partition, entry.state.value),
-        *(entry.offsets_behind, entry.records_behind, lag, entry.end_offset),
-        "; ".join(notes),
-    )
+    return "; ".join([*notes, *(f"without {name}: {why}" for name, why in entry.settings.items())])
 
 
-def _shown(following: Following) -> dict[str, object]:
-    source = following._asdict()
-    entries = source.pop("entries")
-    del source["next"]
-    return {**source, "entries": [each._asdict() for each in entries]}
+_COLUMNS: Final[Sequence[Column]] = (
+    *("topic", "partition"),
+    ("state", lambda entry: entry.state.value),
+    *("offsets behind", "records behind"),
+    ("lag", lambda entry: None if entry.lag_ms is None else format_duration(entry.lag_ms)),
+    ("end", "end_offset"),
+    ("note", _note),
+)
+
+
+def _plain(following: Following) -> dict[str, object]:
+    """The answer without what leads from page to page."""
+    return {name: value for name, value in following._asdict().items() if name != "next"}

@@ -1,20 +1,21 @@
 """`horolog groups`: list and describe consumer groups, and show what they have committed."""
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.history import group_history
-from horolog.cli.lag import lag_as_json, offline_as_json, say_offline, show_lags
+from horolog.cli.lag import lag_lines, say_offline, unknown_lag
 from horolog.cli.options import Json, Zone
-from horolog.cli.screen import show_json, show_table
-from horolog.cli.terminal import echo
-from horolog.client import Client, GroupDescription, GroupListing, GroupMember
+from horolog.cli.screen import show
+from horolog.client import Client, GroupListing, GroupMember
 from horolog.client.kafka_lag import group_lags, offline_positions
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.results import Column, Shown, Table
 
 app = typer.Typer(
     no_args_is_help=True, help="List and describe groups, and show what they committed, and when."
@@ -33,18 +34,9 @@ def list_groups(brokers: Brokers, as_json: Json = False) -> None:
     """
     with brokers.connect() as client:
         found = client.groups.list()
-    if as_json:
-        show_json([each._asdict() for each in found])
-    elif not found:
-        echo("no groups")
-    else:
-        show_table(
-            ("group", "state", "type", "protocol", "coordinator"),
-            [
-                (each.group, each.state, each.type, each.protocol_type or None, each.coordinator)
-                for each in found
-            ],
-        )
+    protocol: Column = "protocol", lambda group: group.protocol_type or None
+    table = Table(found, "group", "state", "type", protocol, "coordinator")
+    show(found, [table if found else "no groups"], as_json=as_json)
 
 
 @app.command(no_args_is_help=True)
@@ -74,31 +66,31 @@ def describe(
         coordinator = client.groups.coordinator(group)
         lags = group_lags(client, [group], SystemClock().now_ms())
         offline = offline_positions(client, [group])
-        if as_json:
-            show_json(
-                {
-                    "group": group,
-                    "state": state,
-                    "type": "classic" if listing is None else listing.type,
-                    "protocol": described.protocol_type,
-                    "assignor": described.assignor,
-                    "coordinator": coordinator.node_id,
-                    "members": None if listing is not None else [*map(_plain, members)],
-                    "offsets": [*map(lag_as_json, lags), *map(offline_as_json, offline)],
-                }
-            )
-        else:
+        result = {
+            "group": group,
+            "state": state,
+            "type": "classic" if listing is None else listing.type,
+            "protocol": described.protocol_type,
+            "assignor": described.assignor,
+            "coordinator": coordinator.node_id,
+            "members": None if listing is not None else [*map(_plain, members)],
+            "offsets": [*lags, *map(unknown_lag, offline)],
+        }
+
+        def lines() -> Iterator[Shown]:
+            protocol = [each for each in (described.protocol_type, described.assignor) if each]
             where = f"coordinator {coordinator.node_id} at {coordinator.address}"
-            echo(f"{group}: {', '.join((state, *_protocol(described), where))}", "")
+            yield f"{group}: {', '.join((state, *protocol, where))}"
+            yield ""
             if listing is not None:
-                echo(f"members of groups of type {listing.type} are not shown", "")
+                yield f"members of groups of type {listing.type} are not shown"
+                yield ""
             elif members:
-                show_table(
-                    ("member", "client", "host", "instance", "partitions"),
-                    [_row(each) for each in members],
-                )
-                echo("")
-            show_lags(lags, offline, [] if lags or offline else [group], zone or UTC)
+                yield Table(members, *_MEMBER)
+                yield ""
+            yield from lag_lines(lags, offline, [] if lags or offline else [group], zone or UTC)
+
+        show(result, lines(), as_json=as_json)
         say_offline(client, offline)
 
 
@@ -110,15 +102,19 @@ def _listing(client: Client, group: str) -> GroupListing | None:
     return next((each for each in client.groups.list() if each.group == group), None)
 
 
-def _protocol(described: GroupDescription) -> list[str]:
-    return [each for each in (described.protocol_type, described.assignor) if each]
+def _partitions(member: GroupMember) -> str | None:
+    if member.assigned is None:
+        return None
+    return ", ".join(f"{topic}-{number}" for topic, number in member.assigned) or "none"
 
 
-def _row(member: GroupMember) -> tuple[object, ...]:
-    partitions = None
-    if member.assigned is not None:
-        partitions = ", ".join(f"{topic}-{number}" for topic, number in member.assigned) or "none"
-    return (member.member_id, member.client_id, member.client_host, member.instance_id, partitions)
+_MEMBER: Final[Sequence[Column]] = (
+    ("member", "member_id"),
+    ("client", "client_id"),
+    ("host", "client_host"),
+    ("instance", "instance_id"),
+    ("partitions", _partitions),
+)
 
 
 def _plain(member: GroupMember) -> dict[str, Any]:

@@ -4,9 +4,9 @@ import typer
 
 from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json
-from horolog.cli.screen import show_json, show_table
-from horolog.cli.terminal import echo
+from horolog.cli.screen import show
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.results import Shown, Table
 from horolog.wire.questions import HEALTH
 
 app = typer.Typer()
@@ -32,27 +32,32 @@ def health(brokers: HorologBrokers, is_json: Json = False) -> None:
             "does",
         )
     answers = {node: answer for node, answer in found.items() if answer is not None}
-    wrong = [(node, each) for node, answer in answers.items() for each in answer.wrong]
-    if is_json:
-        shown = [
+    wrong = [{"broker": node, **w._asdict()} for node, its in answers.items() for w in its.wrong]
+    result = {
+        "ready": True,
+        "healthy": not wrong,
+        "brokers": [
             {
                 "broker": node,
                 "partitions": answer.served,
-                "wrong": [w._asdict() for w in answer.wrong],
+                "wrong": answer.wrong,
                 "without_numba": answer.without_numba,
             }
             for node, answer in answers.items()
-        ]
-        show_json({"ready": True, "healthy": not wrong, "brokers": shown})
-    elif wrong:
-        rows = [(node, each.kind, each.subject, each.text) for node, each in wrong]
-        show_table(("broker", "what", "of", "details"), rows)
-    else:
-        for node, answer in answers.items():
-            echo(f"broker {node} is ready: {answer.served} partitions, nothing is wrong")
-    if not is_json:
-        for node, answer in answers.items():
-            if answer.without_numba is not None:
-                echo(f"broker {node}: {answer.without_numba}")
+        ],
+    }
+    lines: list[Shown] = [
+        f"broker {node} is ready: {answer.served} partitions, nothing is wrong"
+        for node, answer in answers.items()
+    ]
+    if wrong:
+        columns = ("what", "kind"), ("of", "subject"), ("details", "text")
+        lines = [Table(wrong, "broker", *columns)]
+    lines += [
+        f"broker {node}: {answer.without_numba}"
+        for node, answer in answers.items()
+        if answer.without_numba is not None
+    ]
+    show(result, lines, as_json=is_json)
     if wrong:
         raise typer.Exit(1)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
 from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json, Topic, Zone
-from horolog.cli.screen import say, show_json, show_table
+from horolog.cli.screen import say, show
 from horolog.cli.terminal import echo
 from horolog.client import Client
 from horolog.clock import SystemClock
@@ -26,6 +26,7 @@ from horolog.history import (
 )
 from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
+from horolog.results import Column, Shown, Table
 from horolog.storage.verify import find_target
 from horolog.times import format_moment, format_time, parse_time
 from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
@@ -76,15 +77,18 @@ def topic_history(
             found = _known(client, client.ask(HISTORY_TOPIC, "", ask))
     else:
         found = read_topic_history(_checked(log_dir), ask)
-    if as_json:
-        changes = [each._asdict() for each in found.changes]
-        show_json({"topic": topic, "at": at_ms, "changes": changes, **_plain(found, found.end)})
-    elif found.changes:
-        _show_topic(found.changes, shown_zone, is_state=at_ms is not None)
-    elif at_ms is None:
-        echo(f"nothing is known of a topic {topic}")
-    else:
-        echo(f"there was no topic {topic} at {format_moment(at_ms, shown_zone)}")
+    result = {
+        "topic": topic,
+        "at": at_ms,
+        "changes": found.changes,
+        "logs": found.logs,
+        "total": found.end,
+    }
+    line = f"nothing is known of a topic {topic}"
+    if at_ms is not None:
+        line = f"there was no topic {topic} at {format_moment(at_ms, shown_zone)}"
+    table = _topic_table(found.changes, shown_zone, is_state=at_ms is not None)
+    show(result, [table if found.changes else line], as_json=as_json)
     left_out = found.end - len(found.changes)
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
 
@@ -116,19 +120,23 @@ def group_history(
             found = _known(client, client.ask(HISTORY_GROUP, group, ask))
     else:
         found = read_group_history(_checked(log_dir), group, ask)
-    if as_json:
-        events = [each._asdict() for each in found.events]
-        total = found.end if found.since is None else None
-        plain = {**_plain(found, total), "is_off": found.is_off}
-        show_json({"group": group, "at": at_ms, "events": events, **plain})
-    elif found.events:
-        _show_group(found.events, shown_zone)
-    elif at_ms is None:
-        echo(f"nothing is known of a group {group}")
-    else:
-        echo(f"{group} had committed nothing at {format_moment(at_ms, shown_zone)}")
-    if found.is_off and not (found.events or as_json):
-        echo("history is off: set horolog.history.ms (docs/history.md)")
+    result = {
+        "group": group,
+        "at": at_ms,
+        "events": found.events,
+        "logs": found.logs,
+        "total": found.end if found.since is None else None,
+        "is_off": found.is_off,
+    }
+    line = f"nothing is known of a group {group}"
+    if at_ms is not None:
+        line = f"{group} had committed nothing at {format_moment(at_ms, shown_zone)}"
+    lines: list[Shown] = [line]
+    if found.events:
+        lines = [_group_table(found.events, shown_zone)]
+    elif found.is_off:
+        lines.append("history is off: set horolog.history.ms (docs/history.md)")
+    show(result, lines, as_json=as_json)
     left_out = found.end - len(found.events) if found.since is None else None
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.events or at))
 
@@ -154,41 +162,43 @@ def _checked(log_dir: Path) -> Path:
     return target.log_dir
 
 
-def _plain(found: Any, total: int | None) -> dict[str, Any]:
-    return {"logs": [each._asdict() for each in found.logs], "total": total}
+def _topic_table(changes: Sequence[TopicChange], zone: tzinfo, *, is_state: bool) -> Table:
+    def time(change: TopicChange) -> str:
+        by = "by " if change.is_earlier else ""
+        return by + format_time(change.time, zone)
+
+    def what(change: TopicChange) -> str:
+        is_named = change.aspect in (TopicAspect.SETTING, TopicAspect.STATE)
+        return change.name if is_named and change.name else change.aspect.value
+
+    columns: tuple[Column, ...] = ("time", time), ("what", what), "before", "after"
+    if is_state:
+        columns = ("since", time), ("what", what), ("value", "after")
+    return Table(changes, *columns, "topic id", *_log_column(changes))
 
 
-def _show_topic(changes: Sequence[TopicChange], zone: tzinfo, *, is_state: bool) -> None:
-    has_logs = len({each.log for each in changes}) > 1
-    rows = []
-    for each in changes:
-        time = format_time(each.time, zone)
-        what = each.aspect.value
-        if each.aspect in (TopicAspect.SETTING, TopicAspect.STATE):
-            what = each.name or what
-        values = (each.after,) if is_state else (each.before, each.after)
-        rows.append(
-            (f"by {time}" if each.is_earlier else time, what, *values, each.topic_id)
-            + ((each.log,) if has_logs else ())
-        )
-    columns = ("since", "what", "value") if is_state else ("time", "what", "before", "after")
-    show_table((*columns, "topic id", *(("log",) if has_logs else ())), rows)
+def _group_table(events: Sequence[GroupEvent], zone: tzinfo) -> Table:
+    def offset(event: GroupEvent) -> object:
+        if event.aspect is GroupAspect.GROUP:
+            return f"generation {event.generation}, {event.members} members"
+        return event.committed
+
+    return Table(
+        events,
+        ("time", lambda event: format_time(event.time, zone)),
+        ("what", lambda event: event.aspect.value),
+        "topic",
+        "partition",
+        ("offset", offset),
+        ("metadata", lambda event: event.metadata or None),
+        "topic id",
+        *_log_column(events),
+    )
 
 
-def _show_group(events: Sequence[GroupEvent], zone: tzinfo) -> None:
-    has_logs = len({each.log for each in events}) > 1
-    rows = []
-    for each in events:
-        value: object = each.committed
-        if each.aspect is GroupAspect.GROUP:
-            value = f"generation {each.generation}, {each.members} members"
-        row = (
-            *(format_time(each.time, zone), each.aspect.value, each.topic, each.partition),
-            *(value, each.metadata or None, each.topic_id),
-        )
-        rows.append(row + ((each.log,) if has_logs else ()))
-    columns = ("time", "what", "topic", "partition", "offset", "metadata", "topic id")
-    show_table((*columns, *(("log",) if has_logs else ())), rows)
+def _log_column(entries: Sequence[TopicChange | GroupEvent]) -> tuple[Column, ...]:
+    """The log of each entry, where they come from several."""
+    return ("log",) if len({entry.log for entry in entries}) > 1 else ()
 
 
 def _end(

@@ -1,8 +1,9 @@
 """`horolog lag`: how far consumer groups are behind, in offsets, in records and in time."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, tzinfo
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.held_up import held_up_text
 from horolog.cli.options import Json, Zone
-from horolog.cli.screen import say, show_json, show_table
+from horolog.cli.screen import say, show
 from horolog.cli.terminal import echo
 from horolog.client import Client, GroupPartitionLag, LagClock
 from horolog.client.kafka_lag import OfflinePosition, group_lags, offline_positions
@@ -18,6 +19,7 @@ from horolog.client.topic_facts import offline_text, why_offline
 from horolog.clock import SECOND_MS, SystemClock, format_duration
 from horolog.errors import Misconfigured
 from horolog.offsets import commits_positions
+from horolog.results import Column, Shown, Table
 from horolog.times import format_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -81,13 +83,13 @@ def lag(
                 if of_all
                 else missing_groups(client, [each for each in names if each not in known])
             )
-            if as_json:
-                show_json([*map(lag_as_json, found), *map(offline_as_json, offline)])
-            else:
-                show_lags(found, offline, sorted({*names} - {*known, *missing}), shown_zone)
-                if not names:
-                    echo("no offsets are committed by any group")
-                _show_held_up(found, shown_zone, read_committed=read_committed)
+            without = sorted({*names} - {*known, *missing})
+            lines = chain(
+                lag_lines(found, offline, without, shown_zone),
+                () if names else ["no offsets are committed by any group"],
+                _held_up(found, shown_zone, read_committed=read_committed),
+            )
+            show([*found, *map(unknown_lag, offline)], lines, as_json=as_json)
             say_offline(client, offline)
             for name in missing:
                 say(f"there is no group {name}: horolog groups list shows the existing ones")
@@ -119,62 +121,41 @@ def say_offline(client: Client, offline: Sequence[OfflinePosition]) -> None:
         say(offline_text(topic, number, reasons))
 
 
-def show_lags(
+def lag_lines(
     found: Sequence[GroupPartitionLag],
     offline: Sequence[OfflinePosition],
     without: Sequence[str],
     zone: tzinfo,
-) -> None:
-    """Print a row for each partition, the groups without any, and what will be deleted unread."""
-    rows: list[tuple[object, ...]] = [
-        (
-            *(each.group, each.topic, each.partition, each.committed, each.end),
-            *(each.offsets_behind, each.records_behind),
-            None if each.lag_ms is None else _span(each.lag_ms),
-            _catch_up(each),
-            each.lost_records,
-        )
-        for each in found
-    ]
-    rows += [(*each, *(None,) * 6) for each in offline]
-    rows.sort(key=lambda row: (str(row[0]), str(row[1]), int(str(row[2]))))
+) -> Iterator[Shown]:
+    """A row for each partition, the groups without any, and what will be deleted unread."""
+    rows = sorted([*found, *map(unknown_lag, offline)], key=lambda lag: lag[:3])
     if rows:
-        show_table(
-            (
-                *("group", "topic", "partition", "committed", "end", "behind", "records"),
-                *("lag", "catches up in", "lost"),
-            ),
-            rows,
-        )
+        yield Table(rows, *_COLUMNS)
     if without:
-        echo(f"no offsets are committed by {', '.join(without)}")
+        yield f"no offsets are committed by {', '.join(without)}"
     if any(each.unread_deleted is None for each in found):
-        echo(
+        yield (
             "-: not known. Apache Kafka's brokers keep offsets, and append times of LogAppendTime "
             "topics; of a log that cannot be read only offsets are known"
         )
     for each in found:
         if each.unread_deleted and each.first_deleted_ms is not None:
-            echo(
+            yield (
                 f"retention deletes {each.unread_deleted:,} records of "
                 f"{each.topic}-{each.partition} that {each.group} has not read, first at "
                 f"{format_time(each.first_deleted_ms, zone)}"
             )
 
 
-def lag_as_json(each: GroupPartitionLag) -> dict[str, Any]:
-    """What JSON has of a lag."""
-    return {**each._asdict(), "held_up": each.held_up and each.held_up._asdict()}
+def unknown_lag(position: OfflinePosition) -> GroupPartitionLag:
+    """A lag of which only the position is known."""
+    members: dict[str, Any] = dict.fromkeys(GroupPartitionLag._fields)
+    return GroupPartitionLag(**members | position._asdict())
 
 
-def offline_as_json(each: OfflinePosition) -> dict[str, Any]:
-    """The same names as of a lag, null where nothing is known."""
-    return dict.fromkeys(GroupPartitionLag._fields) | each._asdict()
-
-
-def _show_held_up(
+def _held_up(
     found: Sequence[GroupPartitionLag], zone: tzinfo, *, read_committed: bool
-) -> None:
+) -> Iterator[str]:
     """The first open transaction of each partition; without `read_committed` those that hang."""
     shown = set()
     for each in found:
@@ -182,7 +163,7 @@ def _show_held_up(
         if held_up is None or name in shown or not (read_committed or held_up.is_hanging):
             continue
         shown.add(name)
-        echo(held_up_text(name, held_up, zone))
+        yield held_up_text(name, held_up, zone)
 
 
 def _catch_up(each: GroupPartitionLag) -> str | None:
@@ -193,3 +174,17 @@ def _catch_up(each: GroupPartitionLag) -> str | None:
 
 def _span(ms: int) -> str:
     return f"{ms} ms" if ms < 10 * SECOND_MS else format_duration(ms)
+
+
+def _lag(each: GroupPartitionLag) -> str | None:
+    return None if each.lag_ms is None else _span(each.lag_ms)
+
+
+_COLUMNS: Final[Sequence[Column]] = (
+    *("group", "topic", "partition", "committed", "end"),
+    ("behind", "offsets_behind"),
+    ("records", "records_behind"),
+    ("lag", _lag),
+    ("catches up in", _catch_up),
+    ("lost", "lost_records"),
+)

@@ -12,14 +12,13 @@ from horolog.cli.converting import convert
 from horolog.cli.log_screen import (
     batch_json,
     batch_line,
+    inspect_lines,
     look_json,
-    show_partitions,
-    show_remarks,
-    show_segments,
+    remarks,
 )
 from horolog.cli.log_times import show_times
 from horolog.cli.options import Json, Zone
-from horolog.cli.screen import progress, say, show_json
+from horolog.cli.screen import progress, say, show
 from horolog.cli.showing import line_maker
 from horolog.cli.terminal import echo
 from horolog.cli.verifying import reindex, verify
@@ -94,14 +93,11 @@ def inspect(
             if records:
                 _show_records(look, log, batch, shown_zone, as_json)
             elif batches:
-                _show_batch(look, batch, shown_zone, as_json)
-    if as_json:
-        if not batches and not records:
-            show_json([look_json(look) for look in looks])
-    elif records:
-        show_remarks(looks)
-    else:
-        _show_summary(path, looks, shown_zone)
+                lines = (f"{look.name}\t{batch_line(each, shown_zone)}" for each in [batch])
+                show({"partition": look.name, **batch_json(batch)}, lines, as_json=as_json)
+    if not (as_json and (batches or records)):
+        summary = remarks(looks) if records else inspect_lines(path, looks, shown_zone)
+        show([*map(look_json, looks)], summary, as_json=as_json)
     damaged = [segment for look in looks for segment in look.segments if segment.damage]
     if damaged:
         if as_json:
@@ -135,13 +131,6 @@ def _walk(
                 yield look, log, batch
 
 
-def _show_batch(look: InspectedLog, batch: PlacedBatch, zone: tzinfo, as_json: bool) -> None:
-    if as_json:
-        show_json({"partition": look.name, **batch_json(batch)})
-    else:
-        echo(f"{look.name}\t{batch_line(batch, zone)}")
-
-
 def _show_records(
     look: InspectedLog, log: BatchReader, batch: PlacedBatch, zone: tzinfo, as_json: bool
 ) -> None:
@@ -151,14 +140,6 @@ def _show_records(
     for read in read_placed(segment, log, batch, partition):
         line = make_line(read).decode("utf-8", "replace").removesuffix("\n")
         echo(line if as_json else f"{topic}\t{line}")
-
-
-def _show_summary(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> None:
-    if len(looks) == 1:
-        show_segments(looks[0], zone)
-    else:
-        show_partitions(path, looks, zone)
-    show_remarks(looks)
 
 
 app.command(no_args_is_help=True)(verify)

@@ -1,104 +1,72 @@
 """The output of `horolog log inspect`: tables, lines and JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any
 
-from horolog.cli.screen import show_table, size
-from horolog.cli.terminal import echo
 from horolog.record.batch import MAGIC
+from horolog.results import Shown, Table, size
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.offline.inspecting import InspectedLog, InspectedSegment, PlacedBatch
 from horolog.times import format_time
 
 
-def show_partitions(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> None:
-    """Print a log directory with a line per partition."""
-    echo(f"{path}: {len(looks)} partitions", "")
-    if not looks:
-        return
-    rows = [
-        (
-            look.name,
-            len(look.segments),
-            look.first_offset,
-            look.next_offset,
-            sum(segment.records for segment in look.segments),
-            size(sum(segment.file_bytes for segment in look.segments)),
-            *_times(look.segments, zone),
-            _codecs(look.segments),
-        )
-        for look in looks
-    ]
-    show_table(
-        (
-            "partition",
-            "segments",
-            "first offset",
-            "end offset",
-            "records",
-            "size",
-            "from",
-            "to",
-            "batches",
-        ),
-        rows,
-    )
+def inspect_lines(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> Iterator[Shown]:
+    """The segments of a partition, or a log directory with a line for each partition."""
+    if len(looks) == 1:
+        yield from _segment_lines(looks[0], zone)
+    else:
+        yield f"{path}: {len(looks)} partitions"
+        yield ""
+        if looks:
+            yield Table(
+                looks,
+                ("partition", "name"),
+                ("segments", lambda look: len(look.segments)),
+                "first offset",
+                ("end offset", "next_offset"),
+                ("records", lambda look: sum(segment.records for segment in look.segments)),
+                ("size", lambda look: size(sum(each.file_bytes for each in look.segments))),
+                ("from", lambda look: _span(look.segments, zone)[0]),
+                ("to", lambda look: _span(look.segments, zone)[1]),
+                ("batches", lambda look: _codecs(look.segments)),
+            )
+    yield from remarks(looks)
 
 
-def show_segments(look: InspectedLog, zone: tzinfo) -> None:
-    """Print a partition with a line per segment."""
-    echo(look.name)
+def _segment_lines(look: InspectedLog, zone: tzinfo) -> Iterator[Shown]:
+    yield look.name
     if look.topic_id:
-        echo(f"  topic id {kafka_uuid(look.topic_id)}")
+        yield f"  topic id {kafka_uuid(look.topic_id)}"
     if look.log_start_offset is not None:
-        echo(f"  log start offset {look.log_start_offset}")
+        yield f"  log start offset {look.log_start_offset}"
     if look.recovery_point is not None:
-        echo(f"  recovery point {look.recovery_point}")
+        yield f"  recovery point {look.recovery_point}"
     if look.epochs:
         epochs = ", ".join(f"{each.epoch} from {each.start_offset}" for each in look.epochs)
-        echo(f"  leader epochs {epochs}")
-    echo("")
-    rows = [
-        (
-            segment.base_offset,
-            segment.next_offset,
-            segment.records,
-            size(segment.file_bytes),
-            *_times([segment], zone),
-            segment.index_entries,
-            segment.time_index_entries,
-            _codecs([segment]),
-        )
-        for segment in look.segments
-    ]
-    show_table(
-        (
-            "base offset",
-            "next offset",
-            "records",
-            "size",
-            "from",
-            "to",
-            "index",
-            "time index",
-            "batches",
-        ),
-        rows,
+        yield f"  leader epochs {epochs}"
+    yield ""
+    yield Table(
+        look.segments,
+        *("base offset", "next offset", "records"),
+        ("size", lambda segment: size(segment.file_bytes)),
+        ("from", lambda segment: _span([segment], zone)[0]),
+        ("to", lambda segment: _span([segment], zone)[1]),
+        ("index", "index_entries"),
+        ("time index", "time_index_entries"),
+        ("batches", lambda segment: _codecs([segment])),
     )
 
 
-def show_remarks(looks: Sequence[InspectedLog]) -> None:
-    """Print damage, and missing or unreadable files."""
+def remarks(looks: Sequence[InspectedLog]) -> Iterator[str]:
+    """Damage, and missing or unreadable files."""
     for look in looks:
-        for note in look.notes:
-            echo(f"{look.name}: {note}")
+        yield from (f"{look.name}: {note}" for note in look.notes)
         for segment in look.segments:
-            for note in segment.notes:
-                echo(f"{segment.path}: {note}")
+            yield from (f"{segment.path}: {note}" for note in segment.notes)
             if segment.damage:
-                echo(f"{segment.path}: {segment.damage}")
+                yield f"{segment.path}: {segment.damage}"
 
 
 def batch_line(batch: PlacedBatch, zone: tzinfo) -> str:
@@ -158,20 +126,20 @@ def batch_json(batch: PlacedBatch) -> dict[str, Any]:
 def look_json(look: InspectedLog) -> dict[str, Any]:
     """A partition with its segments as JSON; times in milliseconds, `null` if absent."""
     return {
-        "path": str(look.path),
+        "path": look.path,
         "partition": look.name,
         "topic_id": kafka_uuid(look.topic_id) if look.topic_id else None,
         "log_start_offset": look.log_start_offset,
         "recovery_point": look.recovery_point,
-        "leader_epochs": [list(each) for each in look.epochs],
-        "notes": list(look.notes),
+        "leader_epochs": [tuple(each) for each in look.epochs],
+        "notes": look.notes,
         "segments": [_segment_json(segment) for segment in look.segments],
     }
 
 
 def _segment_json(segment: InspectedSegment) -> dict[str, Any]:
     return {
-        "path": str(segment.path),
+        "path": segment.path,
         "base_offset": segment.base_offset,
         "next_offset": segment.next_offset,
         "bytes": segment.file_bytes,
@@ -180,7 +148,7 @@ def _segment_json(segment: InspectedSegment) -> dict[str, Any]:
         "records": segment.records,
         "first_timestamp": segment.first_ms,
         "max_timestamp": segment.largest_ms,
-        "codecs": dict(segment.codecs),
+        "codecs": segment.codecs,
         "formats": {f"v{magic}": count for magic, count in sorted(segment.formats.items())},
         "index_entries": segment.index_entries,
         "time_index_entries": segment.time_index_entries,
@@ -189,7 +157,7 @@ def _segment_json(segment: InspectedSegment) -> dict[str, Any]:
     }
 
 
-def _times(segments: Sequence[InspectedSegment], zone: tzinfo) -> tuple[str | None, str | None]:
+def _span(segments: Sequence[InspectedSegment], zone: tzinfo) -> tuple[str | None, str | None]:
     first = [each.first_ms for each in segments if each.first_ms is not None]
     largest = [each.largest_ms for each in segments if each.largest_ms is not None]
     if not first or not largest:

@@ -1,14 +1,14 @@
 """`horolog log inspect --times`: what block maps say of the times of all records."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from horolog.cli.screen import show_json, show_table
-from horolog.cli.terminal import echo
+from horolog.cli.screen import show
 from horolog.cli.topic_times import latency_text
 from horolog.record.time_stats import LATENCY_BOUNDS, TimeStats, latency_class
+from horolog.results import Shown, Table
 from horolog.storage.companion.block_cache import block_cache
 from horolog.storage.files import Files
 from horolog.storage.names import INTERNAL_TOPICS
@@ -46,9 +46,10 @@ def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
                 )
                 for segment in log.segments
             ]
-    if as_json:
-        show_json([_json(row) for row in rows])
-        return
+    show([*map(_json, rows)], _lines(rows, zone), as_json=as_json)
+
+
+def _lines(rows: Sequence[_Row], zone: tzinfo) -> Iterator[Shown]:
     columns: tuple[str, ...] = (
         *("partition", "base offset", "records", "without time", "out of order", "ahead of clock"),
         *("from", "to", "appended from", "appended to", "latency 50 %", "99 %"),
@@ -57,12 +58,12 @@ def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
     if any(row.seen for row in rows):
         columns += "seen by a follower from", "seen to"
         cells = [(*each, *_seen(row, zone)) for each, row in zip(cells, rows, strict=True)]
-    show_table(columns, cells)
+    yield Table.of(columns, cells)
     if any(row.facts is None for row in rows):
-        echo(
-            "",
+        yield ""
+        yield (
             "-: the block map does not cover the segment yet (the one that is appended to), or "
-            "there is none: horolog log reindex makes it, --records reads the records",
+            "there is none: horolog log reindex makes it, --records reads the records"
         )
 
 

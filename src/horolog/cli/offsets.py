@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 from datetime import UTC, tzinfo
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from horolog.cli.connecting import Brokers, with_brokers
-from horolog.cli.explaining import explain, explain_append_time
 from horolog.cli.offline import say_offline
 from horolog.cli.options import ByClock, Json, Partitions, Topic, Zone
-from horolog.cli.screen import show_json, show_table
+from horolog.cli.screen import show
 from horolog.cli.terminal import echo
 from horolog.client import Client, FoundRecord, RecordClock
 from horolog.client.topic_facts import (
@@ -21,6 +20,8 @@ from horolog.client.topic_facts import (
 )
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.report.lookup import explain, explain_append_time
+from horolog.results import Shown, Table
 from horolog.times import format_moment, format_time, parse_duration, parse_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -119,65 +120,75 @@ def _show_answers(
     as_json: bool,
 ) -> None:
     by_append = clock is RecordClock.APPEND
-    if as_json:
-        answers = []
-        for number in served.numbers:
-            answer, offline = found.get(number), served.offline.get(number)
-            shown: dict[str, object] = {
+    answers: list[dict[str, Any]] = []
+    for number in served.numbers:
+        answer, offline = found.get(number), served.offline.get(number)
+        ms = None if answer is None else answer.ms
+        exact = {"is_exact": (answer is None or ms is not None) and offline is None}
+        answers.append(
+            {
                 "partition": number,
                 "offset": None if answer is None else answer.offset,
-                "timestamp": None if answer is None else answer.ms,
-                "time": None if answer is None else format_time(answer.ms, zone),
+                "timestamp": ms,
+                "time": None if answer is None else format_time(ms, zone),
+                **(exact if by_append else {}),
+                "offline": offline,
             }
-            if by_append:
-                is_exact = answer is None or answer.ms is not None
-                shown["is_exact"] = is_exact and offline is None
-            answers.append({**shown, "offline": offline})
-        shown_clock = str(clock)
-        show_json(
-            {"topic": served.topic, "at": target, "clock": shown_clock, "partitions": answers}
         )
-        return
-    what = "first offset of {} appended" if by_append else "first offset of {}"
-    echo(f"{what.format(served.topic)} at or after {format_moment(target, zone)}", "")
-    rows: list[tuple[object, ...]] = []
-    for number in served.numbers:
-        if number in served.offline:
-            rows.append((number, None, None))
-        elif (answer := found[number]) is None:
-            rows.append((number, "none", ""))
-        else:
-            time = "unknown" if answer.ms is None else format_time(answer.ms, zone)
-            rows.append((number, answer.offset, time))
-    show_table(("partition", "offset", "appended at" if by_append else "its time"), rows)
+    result = {"topic": served.topic, "at": target, "clock": str(clock), "partitions": answers}
+
+    def offset(row: dict[str, Any]) -> object:
+        return row["offset"] if row["offline"] or row["offset"] is not None else "none"
+
+    def time(row: dict[str, Any]) -> str | None:
+        if row["offline"]:
+            return None
+        is_unknown = row["offset"] is not None and row["timestamp"] is None
+        return "unknown" if is_unknown else row["time"] or ""
+
+    what = f"first offset of {served.topic}{' appended' if by_append else ''}"
+    lines: list[Shown] = [
+        f"{what} at or after {format_moment(target, zone)}",
+        "",
+        Table(
+            answers,
+            "partition",
+            ("offset", offset),
+            ("appended at" if by_append else "its time", time),
+        ),
+    ]
     if any(answer is not None and answer.ms is None for answer in found.values()):
-        echo("", "unknown: all before it was appended earlier; it may have been, too")
+        lines += ["", "unknown: all before it was appended earlier; it may have been, too"]
+    show(result, lines, as_json=as_json)
+
+
+_BOUNDS: Final = {
+    "earliest": "earliest",
+    "latest": "end",
+    "max_timestamp": "latest_ms",
+    "max_timestamp_offset": "latest_offset",
+}
 
 
 def _show_bounds(
     served: ServedPartitions, facts: list[PartitionFacts], zone: tzinfo, as_json: bool
 ) -> None:
     by_number = {each.partition: each for each in facts}
-    if as_json:
-        shown = []
-        for number in served.numbers:
-            each = by_number.get(number)
-            values: tuple[int | None, ...] = (None,) * 4
-            if each is not None:
-                values = (each.earliest, each.end, each.latest_ms, each.latest_offset)
-            names = ("earliest", "latest", "max_timestamp", "max_timestamp_offset")
-            offline = served.offline.get(number)
-            shown.append(
-                {"partition": number, **dict(zip(names, values, strict=True)), "offline": offline}
-            )
-        show_json(shown)
-        return
-    rows: list[tuple[object, ...]] = []
-    for number in served.numbers:
-        each = by_number.get(number)
-        if each is None:
-            rows.append((number, *(None,) * 5))
-        else:
-            bounds = (each.earliest, each.end, each.end - each.earliest)
-            rows.append((number, *bounds, format_time(each.latest_ms, zone), each.latest_offset))
-    show_table(("partition", "earliest", "latest", "records", "largest time", "at offset"), rows)
+    bounds: list[dict[str, Any]] = [
+        {
+            "partition": number,
+            **{name: getattr(by_number.get(number), of, None) for name, of in _BOUNDS.items()},
+            "offline": served.offline.get(number),
+        }
+        for number in served.numbers
+    ]
+
+    def records(row: dict[str, Any]) -> int | None:
+        return None if row["offline"] else row["latest"] - row["earliest"]
+
+    def time(row: dict[str, Any]) -> str | None:
+        return None if row["offline"] else format_time(row["max_timestamp"], zone)
+
+    columns = ("records", records), ("largest time", time), ("at offset", "max_timestamp_offset")
+    table = Table(bounds, "partition", "earliest", "latest", *columns)
+    show(bounds, [table], as_json=as_json)

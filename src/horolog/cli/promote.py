@@ -1,17 +1,17 @@
 """`horolog promote`: a broker leads what it has followed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json
-from horolog.cli.screen import show_json, show_table
-from horolog.cli.terminal import echo
+from horolog.cli.screen import show
 from horolog.cli.working import working
 from horolog.client import Client, NoAnswer
 from horolog.errors import Misconfigured
+from horolog.results import Shown, Table
 from horolog.wire.questions import FOLLOWING, FollowedState, PromotedEntry
 
 app = typer.Typer(no_args_is_help=True)
@@ -73,18 +73,16 @@ def _promote(client: Client, names: Sequence[str], *, of_all: bool) -> None:
 def _show(entries: Sequence[PromotedEntry] | None, *, as_json: bool) -> None:
     """What was done, also where not everything could be."""
     entries = entries or []
-    if as_json:
-        show_json([each._asdict() for each in entries])
-        return
+    show(entries, _lines(entries), as_json=as_json)
+
+
+def _lines(entries: Sequence[PromotedEntry]) -> Iterator[Shown]:
     epochs = {each.topic: each.epoch for each in entries}
     if not epochs:
-        echo("no topic was followed")
+        yield "no topic was followed"
     for topic, epoch in epochs.items():
-        echo(f"{topic} is led here" + (f", from epoch {epoch} on" if epoch >= 0 else ""))
-    rows = [
-        (each.topic, each.group, each.partition, each.committed, each.clamped, each.text)
-        for each in entries
-        if each.group is not None or each.text
-    ]
+        yield f"{topic} is led here" + (f", from epoch {epoch} on" if epoch >= 0 else "")
+    rows = [each for each in entries if each.group is not None or each.text]
     if rows:
-        show_table(("topic", "group", "partition", "committed", "now", "note"), rows)
+        columns = ("now", "clamped"), ("note", "text")
+        yield Table(rows, "topic", "group", "partition", "committed", *columns)

@@ -1,6 +1,7 @@
 """`horolog replay`: partitions merged in time order and sent on at their recorded pace."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,6 @@ import typer
 
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.screen import saying_warnings
-from horolog.cli.terminal import echo
 from horolog.cli.working import working
 from horolog.jobs import replaying
 from horolog.jobs.parameters.replay import Replay
@@ -39,7 +39,7 @@ def replay(job: Replay, call: Call) -> None:
 
         done = replaying.replay.run(replace(job, on_progress=follow))
     seconds = round(time.monotonic() - started_s, 3)
-    call.show(lambda: _as_json(done, seconds), lambda: _show(done))
+    call.show(_plain(done, seconds), _lines(done))
 
 
 def _moment(progress: ReplayProgress) -> str:
@@ -54,7 +54,7 @@ def _stopped_at(progress: ReplayProgress) -> str:
     return f"{said}: {where}" if where else said
 
 
-def _as_json(done: Replayed, seconds: float) -> dict[str, Any]:
+def _plain(done: Replayed, seconds: float) -> dict[str, Any]:
     if done.is_dry_run:
         return {
             "dry_run": True,
@@ -73,13 +73,13 @@ def _as_json(done: Replayed, seconds: float) -> dict[str, Any]:
     }
 
 
-def _show(done: Replayed) -> None:
+def _lines(done: Replayed) -> Iterator[str]:
     if done.is_dry_run:
-        for each, (start, end) in sorted(done.spans.items()):
-            to = done.topics[each.topic]
-            echo(f"{each}: offsets {start} to {end} would be sent to {to}")
+        for partition, (start, end) in sorted(done.spans.items()):
+            to = done.topics[partition.topic]
+            yield f"{partition}: offsets {start} to {end} would be sent to {to}"
         return
     progress = done.progress
     until = f" up to {_moment(progress)}" if progress.last_ms is not None else ""
     late = f", at most {done.latest_ms} ms late" if done.latest_ms else ""
-    echo(f"{progress.records} records sent{until}{late}")
+    yield f"{progress.records} records sent{until}{late}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -15,14 +16,13 @@ from horolog.cli.options import (
     pairs,
     path_of,
 )
-from horolog.cli.retention_explained import explained_by_broker, explained_by_files
 from horolog.cli.retention_moving import moving_out
-from horolog.cli.retention_screen import Explained, as_json, show
+from horolog.cli.retention_screen import plain_retention, retention_lines
 from horolog.cli.retention_simulate import simulate
-from horolog.cli.screen import show_json
-from horolog.cli.terminal import echo
+from horolog.cli.screen import show
 from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
+from horolog.report.retention import Explained, explained_by_broker, explained_by_files
 from horolog.times import parse_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -81,13 +81,12 @@ def explain(
         found = list(
             explained_by_files(path, partitions, now_ms if at_ms is None else at_ms, settings)
         )
-    if is_json:
-        show_json([as_json(each) for each in found])
-    else:
-        for number, each in enumerate(found):
-            if number:
-                echo("")
-            show(each, shown_zone)
+    lines = (
+        line
+        for number, each in enumerate(found)
+        for line in chain([""] if number else [], retention_lines(each, shown_zone))
+    )
+    show([*map(plain_retention, found)], lines, as_json=is_json)
     if any(each.damage or any(_odd(each)) for each in found):
         raise typer.Exit(1)
 

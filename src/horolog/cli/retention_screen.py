@@ -1,15 +1,13 @@
 """The output of `horolog retention explain`: tables, sentences and JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from datetime import tzinfo
-from typing import Any, NamedTuple
+from typing import Any
 
 from horolog.cli.held_up import held_up_text
-from horolog.cli.screen import show_table, size
-from horolog.cli.terminal import echo
-from horolog.client import GroupUnread, HeldUp
 from horolog.clock import format_duration
-from horolog.record.looks_like import unit_of
+from horolog.report.retention import Explained, moment_text
+from horolog.results import Shown, Table, size
 from horolog.storage.removal.retention import Because
 from horolog.storage.removal.retention_report import KeepingMarker, SegmentRetention
 from horolog.times import format_moment, format_time
@@ -23,109 +21,70 @@ CLOCKS = {
 }
 
 
-class Explained(NamedTuple):
-    """What retention does about one partition."""
-
-    name: str
-    now_ms: int
-    settings: Mapping[str, Any]
-    """Those that it depends on."""
-    source: str
-    """Where they are from."""
-    is_exempt: bool
-    segments: Sequence[SegmentRetention] = ()
-    notes: Sequence[str] = ()
-    damage: str | None = None
-    """Why nothing is known of its segments."""
-    unread: Sequence[GroupUnread] | None = None
-    """What groups lose by it; None where no broker is asked, which alone knows groups."""
-    held_up: HeldUp | None = None
-    """What consumers of committed records wait for."""
-
-
-def as_json(explained: Explained) -> dict[str, Any]:
+def plain_retention(explained: Explained) -> dict[str, Any]:
     """A partition as JSON; times in milliseconds, `null` if absent."""
-    unread = explained.unread
     return {
         "partition": explained.name,
         "now": explained.now_ms,
-        "settings": dict(explained.settings),
+        "settings": explained.settings,
         "source": explained.source,
         "exempt": explained.is_exempt,
         "segments": [
             {
-                **each.as_json(),
-                "goes_now": each.goes_now,
-                "is_odd": each.is_odd(explained.now_ms),
+                **segment.as_json(),
+                "goes_now": segment.goes_now,
+                "is_odd": segment.is_odd(explained.now_ms),
             }
-            for each in explained.segments
+            for segment in explained.segments
         ],
-        "held_up": explained.held_up and explained.held_up._asdict(),
-        "unread": unread and [each._asdict() for each in unread],
-        "notes": list(explained.notes),
-        "damage": explained.damage,
+        **{name: getattr(explained, name) for name in ("held_up", "unread", "notes", "damage")},
     }
 
 
-def show(explained: Explained, zone: tzinfo) -> None:
-    """Print a partition: its settings, a line for each segment, and what is to be known."""
+def retention_lines(explained: Explained, zone: tzinfo) -> Iterator[Shown]:
+    """A partition: its settings, a line for each segment, and what is to be known."""
     settings = explained.settings
-    echo(explained.name)
+    yield explained.name
     if settings:
-        echo(f"  {', '.join(f'{name}={value}' for name, value in settings.items())}")
-        echo(f"  settings from {explained.source}; now {format_moment(explained.now_ms, zone)}")
+        yield f"  {', '.join(f'{name}={value}' for name, value in settings.items())}"
+        yield f"  settings from {explained.source}; now {format_moment(explained.now_ms, zone)}"
     if explained.damage is not None:
-        echo(f"  {explained.damage}")
+        yield f"  {explained.damage}"
     if explained.segments:
-        echo("")
-        _show_segments(explained, zone)
-        echo("")
+        yield ""
+        yield Table(
+            explained.segments,
+            *("base offset", "end offset"),
+            ("size", lambda segment: size(segment.size)),
+            ("largest timestamp", lambda segment: _time(segment.largest_ms, zone)),
+            ("last append time", lambda segment: _appended(segment, zone)),
+            ("goes", lambda segment: _goes(segment, zone)),
+            ("why", lambda segment: _why(segment, explained, zone)),
+        )
+        yield ""
         for line in (_next(explained, zone), *_held(explained, zone)):
-            echo(f"  {line}")
+            yield f"  {line}"
     if explained.held_up is not None:
-        echo(f"  {held_up_text(explained.name, explained.held_up, zone)}")
+        yield f"  {held_up_text(explained.name, explained.held_up, zone)}"
         if "compact" in str(explained.settings["cleanup.policy"]):
-            echo("  Compaction stops there, too")
-    for each in explained.unread or ():
-        first_ms = each.first_deleted_ms
-        when = "" if first_ms is None else f", first at {format_time(first_ms, zone)}"
-        echo(
-            f"  retention deletes {each.records:,} records that group {each.group} has not read"
-            f"{when}"
+            yield "  Compaction stops there, too"
+    for unread in explained.unread or ():
+        first = _time(unread.first_deleted_ms, zone)
+        yield (
+            f"  retention deletes {unread.records:,} records that group {unread.group} has not "
+            f"read{f', first at {first}' if first else ''}"
         )
-    for note in explained.notes:
-        echo(f"  {note}")
+    yield from (f"  {note}" for note in explained.notes)
 
 
-def _show_segments(explained: Explained, zone: tzinfo) -> None:
-    rows = [
-        (
-            each.base_offset,
-            each.end_offset,
-            size(each.size),
-            None if each.largest_ms is None else format_time(each.largest_ms, zone),
-            _appended(each, zone),
-            _goes(each, zone),
-            _why(each, explained, zone),
-        )
-        for each in explained.segments
-    ]
-    columns = (
-        "base offset",
-        "end offset",
-        "size",
-        "largest timestamp",
-        "last append time",
-        "goes",
-        "why",
-    )
-    show_table(columns, rows)
+def _time(ms: int | None, zone: tzinfo) -> str | None:
+    return None if ms is None else format_time(ms, zone)
 
 
 def _appended(segment: SegmentRetention, zone: tzinfo) -> str | None:
     if segment.seen_ms is not None:
         return f"seen by a follower {format_time(segment.seen_ms, zone)}"
-    return None if segment.appended_ms is None else format_time(segment.appended_ms, zone)
+    return _time(segment.appended_ms, zone)
 
 
 def _goes(segment: SegmentRetention, zone: tzinfo) -> str:
@@ -144,12 +103,6 @@ def _why(segment: SegmentRetention, explained: Explained, zone: tzinfo) -> str:
     if segment.bytes_to_go:
         why += f"; retention.bytes deletes it after {size(segment.bytes_to_go)} more"
     return f"{why} (active)" if segment.is_active else why
-
-
-def moment_text(time_ms: int | None, zone: tzinfo) -> str:
-    """A time, with the other unit that it seems to be in, if it is no likely one."""
-    unit = "" if time_ms is None else unit_of(time_ms)
-    return format_time(time_ms, zone) + (f" (looks like {unit})" if unit else "")
 
 
 def _distance(time_ms: int, now_ms: int) -> str:

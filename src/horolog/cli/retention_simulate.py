@@ -1,6 +1,6 @@
 """`horolog retention simulate`: what other settings would have deleted, and when."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Final
 
@@ -8,7 +8,6 @@ import typer
 
 from horolog.broker.offline_settings import OfflineSettings
 from horolog.cli.connecting import Brokers, with_brokers
-from horolog.cli.consume import options_of_path, options_of_topic
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
     Json,
@@ -18,16 +17,18 @@ from horolog.cli.options import (
     pairs,
     path_of,
 )
-from horolog.cli.retention_screen import CLOCKS, moment_text
-from horolog.cli.screen import show_json, show_table, size
-from horolog.cli.terminal import echo
+from horolog.cli.retention_screen import CLOCKS
+from horolog.cli.screen import show
 from horolog.cli.working import working
 from horolog.client import ResourceType
 from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock, format_duration
 from horolog.config import Settings, TopicConfig
 from horolog.errors import Misconfigured
+from horolog.report.retention import moment_text
+from horolog.results import Shown, Table, size
 from horolog.sources.arrivals import ArrivalLog
+from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.simulation import Deletion, Simulation, SimulationOutcome
 from horolog.storage.verify import find_target
@@ -86,19 +87,16 @@ def simulate(
             resource = (ResourceType.TOPIC, what)
             entries = client.describe_configs([resource])[resource]
             config = _config({name: entry.value for name, entry in entries.items()} | given)
-            log = ArrivalLog(options_of_topic(client.config, what), served.leaders)
+            log = ArrivalLog(ReadOptions.of_topic(client.config, what), served.leaders)
             now_ms = client.topics.cluster_time_ms() or now_ms
         configs = dict.fromkeys({each.topic for each in log.partitions}, config)
     else:
         stored = OfflineSettings(find_target(path).log_dir, given)
-        log = ArrivalLog(options_of_path(str(path), None), partitions)
+        log = ArrivalLog(ReadOptions.of_path(str(path)), partitions)
         configs = {each.topic: stored.of(each.topic).config for each in log.partitions}
     until_ms = now_ms if at is None else parse_time(at, now_ms=now_ms, zone=zone)
     outcomes = _run(log, configs, check_ms, until_ms, what)
-    if is_json:
-        show_json(plain(outcomes))
-    else:
-        _show(outcomes, shown_zone)
+    show(_plain(outcomes), _lines(outcomes, shown_zone), as_json=is_json)
 
 
 def _positive(text: str) -> int:
@@ -135,32 +133,27 @@ def _run(
     return outcomes
 
 
-def plain(outcomes: Mapping[TopicPartition, SimulationOutcome]) -> dict[str, Any]:
+_SUMS: Final = ("records", "deleted_records", "deleted_within_hour", "segments", "held_bytes")
+_OF_PARTITION: Final = (
+    *("records", "deleted_records", "deleted_within_hour", "segments", "segments_a_day"),
+    *("held_segments", "held_bytes", "most_held_bytes"),
+)
+
+
+def _plain(outcomes: Mapping[TopicPartition, SimulationOutcome]) -> dict[str, Any]:
     """The sums of all partitions, and each of them; `deletions` in the order of time."""
-    found = outcomes.values()
     deletions = [
-        {"partition": str(partition), **each._asdict()}
+        {"partition": str(partition), **deletion._asdict()}
         for partition, outcome in outcomes.items()
-        for each in outcome.deletions
+        for deletion in outcome.deletions
     ]
     return {
-        "records": sum(each.records for each in found),
-        "deleted_records": sum(each.deleted_records for each in found),
-        "deleted_within_hour": sum(each.deleted_within_hour for each in found),
-        "segments": sum(each.segments for each in found),
-        "held_bytes": sum(each.held_bytes for each in found),
+        **{name: sum(getattr(each, name) for each in outcomes.values()) for name in _SUMS},
         "deletions": sorted(deletions, key=lambda each: each["at_ms"]),
         "partitions": [
             {
                 "partition": str(partition),
-                "records": outcome.records,
-                "deleted_records": outcome.deleted_records,
-                "deleted_within_hour": outcome.deleted_within_hour,
-                "segments": outcome.segments,
-                "segments_a_day": outcome.segments_a_day,
-                "held_segments": outcome.held_segments,
-                "held_bytes": outcome.held_bytes,
-                "most_held_bytes": outcome.most_held_bytes,
+                **{name: getattr(outcome, name) for name in _OF_PARTITION},
                 "from_ms": outcome.first_ms,
                 "until_ms": outcome.until_ms,
             }
@@ -169,51 +162,42 @@ def plain(outcomes: Mapping[TopicPartition, SimulationOutcome]) -> dict[str, Any
     }
 
 
-def _show(outcomes: Mapping[TopicPartition, SimulationOutcome], zone: tzinfo) -> None:
-    show_table(
-        (
-            *("partition", "records", "deleted", "within an hour"),
-            *("segments", "a day", "held", "at most"),
-        ),
-        [
-            (
-                str(partition),
-                each.records,
-                each.deleted_records,
-                each.deleted_within_hour,
-                each.segments,
-                None if each.segments_a_day is None else f"{each.segments_a_day:.1f}",
-                size(each.held_bytes),
-                size(each.most_held_bytes),
-            )
-            for partition, each in outcomes.items()
-        ],
+def _lines(outcomes: Mapping[TopicPartition, SimulationOutcome], zone: tzinfo) -> Iterator[Shown]:
+    def a_day(row: dict[str, Any]) -> str | None:
+        return None if row["segments_a_day"] is None else f"{row['segments_a_day']:.1f}"
+
+    yield Table(
+        _plain(outcomes)["partitions"],
+        *("partition", "records"),
+        ("deleted", "deleted_records"),
+        ("within an hour", "deleted_within_hour"),
+        "segments",
+        ("a day", a_day),
+        ("held", lambda row: size(row["held_bytes"])),
+        ("at most", lambda row: size(row["most_held_bytes"])),
     )
     for partition, outcome in outcomes.items():
         if outcome.deletions:
-            _show_deletions(str(partition), outcome.deletions, zone)
-    if not any(each.deletions for each in outcomes.values()):
-        echo("", "nothing would have been deleted")
+            yield from _deletions(str(partition), outcome.deletions, zone)
+    if not any(outcome.deletions for outcome in outcomes.values()):
+        yield ""
+        yield "nothing would have been deleted"
 
 
-def _show_deletions(partition: str, deletions: Sequence[Deletion], zone: tzinfo) -> None:
-    echo("", f"{partition}")
-    show_table(
-        ("deleted at", "offsets", "records", "appended before", "created before", "why"),
-        [
-            (
-                format_time(each.at_ms, zone),
-                f"{each.base_offset}-{each.end_offset - 1}",
-                each.records,
-                _ages(each.append_age_min_ms, each.append_age_max_ms),
-                _ages(each.create_age_min_ms, each.create_age_max_ms),
-                _why(each, zone),
-            )
-            for each in deletions[:_SHOWN]
-        ],
+def _deletions(partition: str, deletions: Sequence[Deletion], zone: tzinfo) -> Iterator[Shown]:
+    yield ""
+    yield partition
+    yield Table(
+        deletions[:_SHOWN],
+        ("deleted at", lambda each: format_time(each.at_ms, zone)),
+        ("offsets", lambda each: f"{each.base_offset}-{each.end_offset - 1}"),
+        "records",
+        ("appended before", lambda each: _ages(each.append_age_min_ms, each.append_age_max_ms)),
+        ("created before", lambda each: _ages(each.create_age_min_ms, each.create_age_max_ms)),
+        ("why", lambda each: _why(each, zone)),
     )
     if len(deletions) > _SHOWN:
-        echo(f"... and {len(deletions) - _SHOWN} more; --json has all")
+        yield f"... and {len(deletions) - _SHOWN} more; --json has all"
 
 
 def _why(deletion: Deletion, zone: tzinfo) -> str:

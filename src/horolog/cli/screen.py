@@ -3,9 +3,9 @@
 import io
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich import box
 from rich.cells import cell_len
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from horolog.cli.terminal import echo, echo_json
 from horolog.errors import escaped
+from horolog.results import Aside, Shown, plain
 
 _WIDE = 4_096  # the width of a file or pipe, so that nothing is truncated
 _BETWEEN = 3  # blanks, from column to column
@@ -94,9 +95,16 @@ def _show_blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None
             echo(f"{column}{' ' * (indent - cell_len(column))}{cell}")
 
 
-def show_json(value: Any) -> None:
-    """Print a value on one line."""
-    echo_json(value)
+def show(result: object, lines: Iterable[Shown], *, as_json: bool) -> None:
+    """Print a result as JSON on one line, or its lines and tables."""
+    if as_json:
+        echo_json(plain(result))
+        return
+    for line in lines:
+        if isinstance(line, str):
+            echo(line, err=isinstance(line, Aside))
+        else:
+            show_table(line.headings, line.rows)
 
 
 def say(*lines: str) -> None:
@@ -138,15 +146,6 @@ def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(escape(escaped(what)), total=total)
         yield lambda done: bar.update(task, completed=done)
-
-
-def size(count: int) -> str:
-    """Format a size in bytes with a unit."""
-    amount, units = float(count), ["B", "kB", "MB", "GB", "TB"]
-    while amount >= 1000 and len(units) > 1:
-        amount /= 1000
-        units.pop(0)
-    return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
 def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> str:

@@ -1,13 +1,11 @@
 """How far a compacted topic is compacted, for `horolog topics describe`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
-from typing import Any
 
-from horolog.cli.screen import show_table
-from horolog.cli.terminal import echo
 from horolog.client import Client, PartitionCleaning
 from horolog.clock import format_duration
+from horolog.results import Shown, Table
 from horolog.times import format_time
 from horolog.wire.questions import CLEANING, AskPartition
 
@@ -25,26 +23,19 @@ def cleaning_of(
     }
 
 
-def plain_cleaning(number: int, state: PartitionCleaning) -> dict[str, Any]:
-    """As JSON has it."""
-    run = state.last_run
-    shown = {"partition": number, **state._asdict()}
-    shown["last_run"] = None if run is None else run._asdict()
-    return shown
-
-
-def show_cleaning(found: Mapping[int, PartitionCleaning], zone: tzinfo) -> None:
-    """Print a table of compacted partitions, and why some are left out."""
+def cleaning_lines(found: Mapping[int, PartitionCleaning], zone: tzinfo) -> Iterator[Shown]:
+    """A table of compacted partitions, and why some are left out."""
     if not found:
         return
-    echo("", "compaction:")
-    show_table(
+    yield ""
+    yield "compaction:"
+    yield Table.of(
         ("partition", "clean to", "dirty", "last run", "took", "records", "bytes"),
         [_row(number, each, zone) for number, each in found.items()],
     )
     for number, each in found.items():
         if each.uncleanable is not None:
-            echo(f"partition {number} is left out: {each.uncleanable}")
+            yield f"partition {number} is left out: {each.uncleanable}"
 
 
 def _row(number: int, state: PartitionCleaning, zone: tzinfo) -> tuple[object, ...]:

@@ -1,15 +1,14 @@
 """`horolog topics describe --times`: what a broker knows of the times of a topic's records."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import tzinfo
 from typing import Any, Final
 
-from horolog.cli.screen import show_table
-from horolog.cli.terminal import echo
 from horolog.client import Client, PartitionTimes
 from horolog.clock import format_duration
 from horolog.errors import Misconfigured
 from horolog.record.time_stats import LATENCY_BOUNDS, LatencyClass, latency_class
+from horolog.results import Shown, Table
 from horolog.times import duration_text, format_time
 from horolog.wire.questions import TIMES, AskPartition
 
@@ -37,17 +36,16 @@ def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, 
     return found
 
 
-def plain(number: int, times: PartitionTimes) -> dict[str, Any]:
+def plain_times(number: int, times: PartitionTimes) -> dict[str, Any]:
     """What JSON has of a partition; of a latency only the class is known that it lies in."""
     members = times._asdict()
     latencies = members.pop("latencies")
-    found = {f"p{each}": _quantile(times, each) for each in QUANTILES}
-    quantiles = {name: each and each._asdict() for name, each in found.items()}
+    quantiles = {f"p{each}": _quantile(times, each) for each in QUANTILES}
     return {"partition": number, **members, "latency_ms": quantiles, "latencies": latencies}
 
 
-def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
-    """Print the span of both clocks for each partition, and what is odd about its records."""
+def times_lines(found: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[Shown]:
+    """The span of both clocks for each partition, and what is odd about its records."""
     spans, facts = [], []
     for number, times in found.items():
         for clock, first, last in (
@@ -70,19 +68,19 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
                 *(None if each is None else latency_text(each) for each in latencies),
             )
         )
-    show_table(("partition", "clock", "first", "last"), spans)
-    echo("")
+    yield Table.of(("partition", "clock", "first", "last"), spans)
+    yield ""
     quantiles = (f"latency {each} %" for each in QUANTILES)
-    show_table(
+    yield Table.of(
         ("partition", "records", "out of order", "of the future", "without time", *quantiles),
         facts,
     )
     unknown = sum(each.unknown_offsets for each in found.values())
     if unknown:
-        echo(
-            "",
+        yield ""
+        yield (
             f"without {unknown} offsets, whose segments have no whole block map yet: a read of a "
-            "range of times makes it, that of the last segment the next append",
+            "range of times makes it, that of the last segment the next append"
         )
 
 

@@ -1,7 +1,8 @@
 """`horolog topics`: list, create, describe, alter, delete, and reset append times."""
 
-from datetime import UTC, tzinfo
-from typing import Annotated
+from collections.abc import Iterator
+from datetime import UTC
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -9,13 +10,14 @@ from horolog.cli.connecting import Brokers, HorologBrokers, with_brokers
 from horolog.cli.history import topic_history
 from horolog.cli.offline import say_offline, say_offline_of
 from horolog.cli.options import Json, Partitions, Topic, Zone, pairs
-from horolog.cli.screen import show_json, show_table
+from horolog.cli.screen import show
 from horolog.cli.terminal import echo
-from horolog.cli.topic_cleaning import cleaning_of, plain_cleaning, show_cleaning
-from horolog.cli.topic_times import plain, show_times, topic_times
+from horolog.cli.topic_cleaning import cleaning_lines, cleaning_of
+from horolog.cli.topic_times import plain_times, times_lines, topic_times
 from horolog.client import LeftBehind, ResourceType, TopicMetadata
 from horolog.client.topic_facts import PartitionFacts, partition_facts, served_partitions
 from horolog.clock import format_duration
+from horolog.results import Column, Shown, Table
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time
 
@@ -40,16 +42,10 @@ def list_topics(
         topics = client.metadata().topics
         say_offline_of(client, topics)
     shown = [topics[name] for name in sorted(topics) if internal or not topics[name].is_internal]
-    if as_json:
-        show_json([{"topic": topic.name, "partitions": len(topic.partitions)} for topic in shown])
-        return
-    if not shown:
-        echo("no topics")
-        return
-    show_table(
-        ("topic", "partitions", "id"),
-        [(topic.name, len(topic.partitions), _id(topic)) for topic in shown],
-    )
+    result = [{"topic": topic.name, "partitions": len(topic.partitions)} for topic in shown]
+    partitions: Column = "partitions", lambda topic: len(topic.partitions)
+    table = Table(shown, ("topic", "name"), partitions, ("id", _id))
+    show(result, [table if shown else "no topics"], as_json=as_json)
 
 
 @app.command()
@@ -117,11 +113,9 @@ def describe(
         served = served_partitions(client, topic)
         if times:
             found = topic_times(client, topic, list(served.leaders))
-            if as_json:
-                times_of = [plain(number, each) for number, each in found.items()]
-                show_json({"topic": topic, "partitions": times_of})
-            else:
-                show_times(found, shown_zone)
+            partitions = [plain_times(number, each) for number, each in found.items()]
+            of_times = {"topic": topic, "partitions": partitions}
+            show(of_times, times_lines(found, shown_zone), as_json=as_json)
             say_offline(served)
             return
         facts = {each.partition: each for each in partition_facts(client, topic, served.leaders)}
@@ -130,77 +124,69 @@ def describe(
         left = client.left_behind(topic, min(facts)) if facts else None
         cleaned = cleaning_of(client, topic, list(facts))
     given = {name: entry for name, entry in entries.items() if everything or entry.is_given}
-    if as_json:
-        settings = {name: entry.value for name, entry in given.items()}
-        show_json(
-            {
-                "topic": topic,
-                "partitions": [
-                    {
-                        "partition": number,
-                        **_plain(facts.get(number)),
-                        "offline": served.offline.get(number),
-                    }
-                    for number in served.numbers
-                ],
-                "settings": settings,
-                "compaction": [plain_cleaning(*each) for each in cleaned.items()],
-                "left_behind": None if left is None else _plain_left(left),
-            }
+    rows = [
+        {
+            "partition": number,
+            **_plain(facts.get(number)),
+            "offline": served.offline.get(number),
+        }
+        for number in served.numbers
+    ]
+    result: dict[str, Any] = {
+        "topic": topic,
+        "partitions": rows,
+        "settings": {name: entry.value for name, entry in given.items()},
+        "compaction": [{"partition": number, **its._asdict()} for number, its in cleaned.items()],
+        "left_behind": left and {name: getattr(left, name) for name in _OF_LEFT_BEHIND},
+    }
+
+    def records(row: dict[str, Any]) -> int | None:
+        return None if row["offline"] else row["end_offset"] - row["first_offset"]
+
+    def latest(row: dict[str, Any]) -> str | None:
+        return None if row["offline"] else format_time(row["latest_timestamp"], shown_zone)
+
+    def lines() -> Iterator[Shown]:
+        yield Table(
+            rows,
+            *("partition", "leader", "first offset", "end offset"),
+            ("records", records),
+            ("latest time", latest),
+            ("at offset", "latest_time_offset"),
         )
-        say_offline(served)
-        return
-    show_table(
-        (
-            "partition",
-            "leader",
-            "first offset",
-            "end offset",
-            "records",
-            "latest time",
-            "at offset",
-        ),
-        [(number, *_shown(facts.get(number), shown_zone)) for number in served.numbers],
-    )
-    if given:
-        echo("")
-        rows = [(name, entry.value, _SOURCES.get(entry.source)) for name, entry in given.items()]
-        show_table(("setting", "value", "given"), rows)
-    show_cleaning(cleaned, shown_zone)
-    if left is not None:
-        _show_left_behind(left)
+        if given:
+            yield ""
+            source: Column = "given", lambda entry: _SOURCES.get(entry.source)
+            yield Table(given.values(), ("setting", "name"), "value", source)
+        yield from cleaning_lines(cleaned, shown_zone)
+        if left is not None:
+            yield from _left_behind(left)
+
+    show(result, lines(), as_json=as_json)
     say_offline(served)
 
 
-def _shown(facts: PartitionFacts | None, zone: tzinfo) -> tuple[object, ...]:
-    if facts is None:
-        return (None,) * 6
-    return (
-        *(facts.leader, facts.earliest, facts.end, facts.end - facts.earliest),
-        *(format_time(facts.latest_ms, zone), facts.latest_offset),
-    )
+_OF_LEFT_BEHIND: Final = ("is_adopted", "is_made_here", "settings", "offsets")
 
 
-def _plain_left(left: LeftBehind) -> dict[str, object]:
-    names = ("is_adopted", "is_made_here", "settings", "offsets")
-    return {name: getattr(left, name) for name in names}
-
-
-def _show_left_behind(left: LeftBehind) -> None:
+def _left_behind(left: LeftBehind) -> Iterator[Shown]:
     if left.is_adopted:
-        echo("", "found on disk: nothing of it expires until it is given settings")
+        yield ""
+        yield "found on disk: nothing of it expires until it is given settings"
     if left.is_made_here:
-        echo(
-            "",
+        yield ""
+        yield (
             "unknown to the Kafka that had the log directory, which would rename its "
-            "directories to *-stray (docs/moving-in-and-out.md)",
+            "directories to *-stray (docs/moving-in-and-out.md)"
         )
     if left.settings:
-        echo("", "settings that Kafka gave it, without effect here:")
-        show_table(("setting", "value"), list(left.settings.items()))
+        yield ""
+        yield "settings that Kafka gave it, without effect here:"
+        yield Table.of(("setting", "value"), left.settings.items())
     if left.offsets:
-        echo("", "committed with Kafka and not carried over (docs/moving-in-and-out.md):")
-        show_table(("group", "partition", "offset"), left.offsets)
+        yield ""
+        yield "committed with Kafka and not carried over (docs/moving-in-and-out.md):"
+        yield Table.of(("group", "partition", "offset"), left.offsets)
 
 
 @app.command()
@@ -261,20 +247,17 @@ def reset_append_time(
         )
         after = client.topics.append_times_ahead(topic)
     count = max(0, before.ahead - after.ahead)
-    if as_json:
-        show_json({"topic": topic, "reset": count, "still_ahead": after.ahead})
-    elif count:
-        echo(
-            f"reset {_partitions(count)} of {topic}, up to {format_duration(before.most_ahead_ms)} "
-            "ahead of the clock"
-        )
+    lines = []
+    if count:
+        ahead = format_duration(before.most_ahead_ms)
+        lines.append(f"reset {_partitions(count)} of {topic}, up to {ahead} ahead of the clock")
     elif not after.ahead:
-        echo(f"no append time of {topic} is ahead of the broker's clock")
-    if after.ahead and not as_json:
-        echo(
-            f"{_partitions(after.ahead)} of {topic} still up to "
-            f"{format_duration(after.most_ahead_ms)} ahead"
-        )
+        lines.append(f"no append time of {topic} is ahead of the broker's clock")
+    if after.ahead:
+        ahead = format_duration(after.most_ahead_ms)
+        lines.append(f"{_partitions(after.ahead)} of {topic} still up to {ahead} ahead")
+    result = {"topic": topic, "reset": count, "still_ahead": after.ahead}
+    show(result, lines, as_json=as_json)
     if served.offline:
         raise typer.Exit(1)
 

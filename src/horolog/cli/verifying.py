@@ -1,23 +1,21 @@
 """`horolog log verify` and `horolog log reindex`: run the checks of storage and print them."""
 
-import os
-from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
 from horolog.cli.options import Json
-from horolog.cli.screen import progress, say, show_json, size
-from horolog.cli.terminal import echo
+from horolog.cli.screen import progress, say, show
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.metadata.verify import check_metadata, check_store
 from horolog.record.scan import load_kernels
+from horolog.report.files import finding_lines, reindexed_lines, summary_of
 from horolog.storage.files import Files
-from horolog.storage.offline.reindex import Reindexed, Reindexing
+from horolog.storage.offline.reindex import Reindexing
 from horolog.storage.scan.findings import run_steps
 from horolog.storage.verify import (
     Checked,
@@ -89,20 +87,15 @@ def verify(path: LogPath, as_json: Json = False) -> None:
     around = verification.around
     state = "in use" if around.is_live else "closed cleanly" if around.is_clean else "not closed"
     wrong = len(tally.findings) - tally.count(Severity.NOTE)
-    if as_json:
-        show_json(
-            {
-                "path": str(path.absolute()),
-                "ok": wrong == 0,
-                "state": state,
-                **tally.checked._asdict(),
-                "findings": [each._asdict() for each in tally.findings],
-            }
-        )
-    else:
-        for each in by_severity(tally.findings):
-            show_finding(each, path.absolute())
-        echo(summary_of(tally.checked, tally.findings, f" (log directory {state})"))
+    summary = summary_of(tally.checked, tally.findings, f" (log directory {state})")
+    result = {
+        "path": path.absolute(),
+        "ok": wrong == 0,
+        "state": state,
+        **tally.checked._asdict(),
+        "findings": tally.findings,
+    }
+    show(result, [*finding_lines(tally.findings, path.absolute()), summary], as_json=as_json)
     if wrong:
         raise typer.Exit(1)
 
@@ -139,24 +132,19 @@ def reindex(
         tally = Tally()
         done = tally.of(work.steps(), f"reindexing {path}", bytes_of(target))
     refused = [each for each in done if each.refused]
-    if as_json:
-        show_json(
-            {
-                "path": str(path.absolute()),
-                "ok": not refused,
-                "dry_run": dry_run,
-                "segments": len(done),
-                "reindexed": [reindexed_json(each) for each in done if each.wrong or each.written],
-            }
-        )
-    else:
-        for each in done:
-            show_reindexed(each, dry_run=dry_run)
-        changed = sum(1 for each in done if each.written)
-        echo(
-            f"{len(done)} segments checked, the indexes of {changed} "
-            f"{'would be ' if dry_run else ''}rebuilt, {len(refused)} left unchanged"
-        )
+    changed = sum(1 for each in done if each.written)
+    summary = (
+        f"{len(done)} segments checked, the indexes of {changed} "
+        f"{'would be ' if dry_run else ''}rebuilt, {len(refused)} left unchanged"
+    )
+    result = {
+        "path": path.absolute(),
+        "ok": not refused,
+        "dry_run": dry_run,
+        "segments": len(done),
+        "reindexed": [each for each in done if each.wrong or each.written],
+    }
+    show(result, [*reindexed_lines(done, dry_run=dry_run), summary], as_json=as_json)
     if refused:
         if as_json:
             say(*(f"{each.path}: {each.refused}" for each in refused))
@@ -171,62 +159,3 @@ def bytes_of(target: VerifyTarget) -> int:
             with suppress(StorageFailed):
                 total += files.size(str(segment))
     return total
-
-
-def by_severity(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, the most serious first."""
-    return sorted(findings, key=lambda each: list(Severity).index(each.severity))
-
-
-def show_finding(finding: Finding, root: Path | None = None) -> None:
-    """Print a finding, with its path relative to where `root` is, if that is given."""
-    place = finding.path if root is None else os.path.relpath(finding.path, root.parent)
-    if finding.position is not None:
-        place += f", byte {finding.position}"
-    if finding.offset is not None:
-        place += f", offset {finding.offset}"
-    echo(f"{finding.severity.upper():6}  {place}", f"        {finding.what}")
-    if finding.mend:
-        echo(f"        repair: {finding.mend}")
-
-
-def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -> str:
-    """One line on how much was checked, and how many findings of which severity there are."""
-    counts = Counter(each.severity for each in findings)
-    found = [
-        f"{count} {severity}{'s' if count != 1 else ''}"
-        for severity in Severity
-        if (count := counts[severity])
-    ]
-    wrong = ", ".join(found) if found else "no findings"
-    parts = f"{checked.partitions} partitions, " if checked.partitions else ""
-    return (
-        f"{parts}{checked.segments} segments, {checked.batches} batches, "
-        f"{checked.records} records, {size(checked.bytes)} checked{where}: {wrong}"
-    )
-
-
-def show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
-    """Print what was wrong with a segment's indexes and what was done; otherwise nothing."""
-    if not done.wrong and not done.written and not done.refused:
-        return
-    echo(done.path)
-    for what in done.wrong:
-        echo(f"  wrong: {what}")
-    for written in done.written:
-        echo(f"  {'would write' if dry_run else 'wrote'} {os.path.basename(written)}")
-    for removed in done.removed:
-        echo(f"  {'would remove' if dry_run else 'removed'} {os.path.basename(removed)}")
-    if done.refused:
-        echo(f"  left unchanged: {done.refused}")
-
-
-def reindexed_json(done: Reindexed) -> dict[str, Any]:
-    """What was done about a segment, for JSON."""
-    return {
-        "path": done.path,
-        "wrong": done.wrong,
-        "written": done.written,
-        "removed": done.removed,
-        "refused": done.refused,
-    }

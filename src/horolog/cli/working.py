@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from horolog.cli.screen import say, size
+from horolog.cli.screen import say
 from horolog.clock import SystemClock
 from horolog.errors import HorologError, escaped
+from horolog.results import size
 from horolog.times import format_time
 
 LOG_EVERY_S: Final = 30.0

@@ -1,7 +1,9 @@
-"""One page about the times of topics, to be mailed: `horolog report`.
+"""Explanations of logs: answers for people, made from what brokers and files say.
 
+retention   what retention does about partitions, and what it would do in an Apache Kafka
+lookup      the result of a lookup by time
+files       checks and rewrites of files, in lines
+topics      topics for the page of `horolog report`, one HTML file to be mailed
 picture     append time across, create time up: how many records are where
-page        the page: one HTML file without a network (`page.html` is its template)
-
-What is known of the topics is given to it (`horolog.cli.report`).
+page        the page, without a network (`page.html` is its template)
 """

@@ -8,7 +8,7 @@ and the moments of `row_times`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from horolog.client import ClientConfig, Security
 from horolog.errors import Misconfigured
@@ -24,6 +24,7 @@ from horolog.sources.limits import (
     Limit,
     OffsetByPartition,
     Subscription,
+    Topics,
     check_order,
     limit_of,
     subscription_of,
@@ -59,6 +60,13 @@ class Fetching:
     poll_timeout_ms: int = 120_000
     lookup_retries: int = 3
     lookup_retry_interval_ms: int = 10
+
+
+_THROUGH_LOSS: Final[Mapping[str, Any]] = {
+    "fail_on_data_loss": False,
+    "fail_on_damage": True,
+    "loss_option": None,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +209,20 @@ class ReadOptions:
             lookup_retries=1,
         )
         return cls(brokers=brokers, fetching=fetching, **more)
+
+    @classmethod
+    def of_topic(cls, config: ClientConfig, topic: str) -> "ReadOptions":
+        """A read of a whole topic that continues where something is gone, and fails at damage."""
+        return cls.of_client(
+            config, max_bytes=4 << 20, subscription=Topics((topic,)), **_THROUGH_LOSS
+        )
+
+    @classmethod
+    def of_path(cls, path: str, settings: Mapping[str, str] | None = None) -> "ReadOptions":
+        """The same of a path; `settings` are those of its object store."""
+        given = {name.lower(): value for name, value in (settings or {}).items()}
+        store, paths = StoreOptions.parse(given), (LogPath.parse(path),)
+        return cls(paths=paths, may_have_any_name=True, store=store, **_THROUGH_LOSS)
 
     def batch_starting(self) -> Limit:
         """Where a batch read starts: Kafka's source refuses "latest" there.

@@ -1,18 +1,20 @@
 """`horolog spark archive`: topics as Parquet by date and hour."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import typer
 
 from horolog.cli.jobs.command import Call, job_command
-from horolog.cli.screen import say, size
-from horolog.cli.terminal import echo
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.archive import ArchiveCommand
+from horolog.results import size
 
 app = typer.Typer()
+
+Done: TypeAlias = tuple[Any, Iterable[str], Mapping[str, str]]
+"""What was done, in lines, and what is wrong, by where it is."""
 
 
 @job_command(app, ArchiveCommand)
@@ -22,28 +24,20 @@ def archive(job: ArchiveCommand, call: Call) -> None:
         raise Misconfigured("--remove-unreferenced goes with --check")
     if (job.check or job.merge) and (job.source is not None or (job.check and job.merge)):
         raise Misconfigured("give one of --source, --check and --merge")
-    if job.check:
-        problems = _check(job, call)
-    elif job.merge:
-        problems = _merge(job, call)
-    else:
-        problems = _archive(job, call)
-    for where, why in problems.items():
-        say(f"{where}: {why}")
-    if problems:
-        raise typer.Exit(1)
+    run = _check if job.check else _merge if job.merge else _archive
+    done, lines, problems = run(job, call)
+    call.show(asdict(done), lines, (f"{where}: {why}" for where, why in problems.items()))
 
 
-def _archive(job: ArchiveCommand, call: Call) -> Mapping[str, str]:
+def _archive(job: ArchiveCommand, call: Call) -> Done:
     with call.working("records", state=job.resumable) as (spark, work):
         from horolog.jobs.archives import archiving
 
         done = archiving.archive.run(spark, replace(job, on_progress=work))
-    call.show(lambda: asdict(done), lambda: _show(done))
-    return done.refused
+    return done, _lines(done), done.refused
 
 
-def _check(job: ArchiveCommand, call: Call) -> Mapping[str, str]:
+def _check(job: ArchiveCommand, call: Call) -> Done:
     with call.working("records", what="check") as (spark, work):
         from horolog.jobs.archives.checking import check_archive
 
@@ -54,11 +48,10 @@ def _check(job: ArchiveCommand, call: Call) -> Mapping[str, str]:
             remove_unreferenced=job.remove_unreferenced and not job.dry_run,
             on_progress=work,
         )
-    call.show(lambda: asdict(found), lambda: _show_checked(found))
-    return found.problems
+    return found, _checked(found), found.problems
 
 
-def _merge(job: ArchiveCommand, call: Call) -> Mapping[str, str]:
+def _merge(job: ArchiveCommand, call: Call) -> Done:
     with call.working("records", what="merge") as (spark, work):
         from horolog.jobs.archives.merging import merge_archive
 
@@ -70,39 +63,37 @@ def _merge(job: ArchiveCommand, call: Call) -> Mapping[str, str]:
             dry_run=job.dry_run,
             on_progress=work,
         )
-    call.show(lambda: asdict(found), lambda: _show_merged(found))
-    return found.refused
+    return found, [_merged(found)], found.refused
 
 
-def _show(done: Any) -> None:
+def _lines(done: Any) -> Iterator[str]:
     if done.is_dry_run:
-        echo(
+        yield (
             f"Would archive {done.partitions} partitions in {done.archive}, about "
             f"{size(done.bytes)}, up to:"
         )
-        for partition, end in done.ends.items():
-            echo(f"  {partition}  {end}")
+        yield from (f"  {partition}  {end}" for partition, end in done.ends.items())
         return
-    echo(
+    yield (
         f"Archived {done.records} records of {done.partitions} partitions ({size(done.bytes)}) in "
         f"{done.archive}: {done.files} files of records, {size(done.file_bytes)} in all, manifest "
         f"{done.manifest}"
     )
 
 
-def _show_checked(found: Any) -> None:
-    echo(
+def _checked(found: Any) -> Iterator[str]:
+    yield (
         f"Checked {found.files} files of {found.archive} with {found.records} records, "
         f"{size(found.bytes)}: {len(found.problems)} problems, {len(found.unreferenced)} files "
         f"that the manifest does not name, {len(found.removed)} of them removed"
     )
     for path, count in found.unreferenced.items():
-        echo(f"  not named: {path}  {size(count)}")
+        yield f"  not named: {path}  {size(count)}"
 
 
-def _show_merged(found: Any) -> None:
+def _merged(found: Any) -> str:
     would = "Would merge" if found.is_dry_run else "Merged"
-    echo(
+    return (
         f"{would} {found.files_before} files of {found.archive} into {found.files_after}, "
         f"{size(found.bytes)}"
     )

@@ -1,5 +1,6 @@
 """`horolog spark audit`: which times of a log are wrong."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -8,10 +9,10 @@ import typer
 from horolog.cli.jobs.audit_windows import WRONG, show_windows, wrong_in
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.stopping import stopped_after, stopped_by_signals
-from horolog.cli.jobs.tables import most, plain, show_rows
-from horolog.cli.terminal import echo
+from horolog.cli.jobs.tables import most, plain, row_table
 from horolog.errors import Misconfigured, printable
 from horolog.jobs.parameters.questions import AuditCommand
+from horolog.results import Shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,8 +88,8 @@ def _audit(job: AuditCommand, call: Call) -> int:
         for row in listed:
             row["client_id"] = clients.get(row["producer"])
     call.show(
-        lambda: {**found, "evidence": [shown(each) for each in bounds]},
-        lambda: _show(found, [str(each) for each in bounds if each.is_suggested]),
+        {**found, "evidence": [*map(shown, bounds)]},
+        _lines(found, [str(each) for each in bounds if each.is_suggested]),
     )
     return wrong_in(found["topics"])
 
@@ -101,29 +102,30 @@ def _wrong(rows: "DataFrame") -> "DataFrame":
     return rows.withColumn("wrong", F.expr(" + ".join(names))).where("wrong > 0")
 
 
-def _show(found: dict[str, Any], suggestions: list[str]) -> None:
+def _lines(found: dict[str, Any], suggestions: list[str]) -> Iterator[Shown]:
     rows = found["topics"]
     if not rows:
-        echo("no records")
+        yield "no records"
         return
     columns = ["records", *WRONG, "untimed", "before_1970", "out_of_order", "late_max_ms"]
-    show_rows(rows, ["topic", "compared_with", *columns], _HEADINGS)
+    yield row_table(rows, ["topic", "compared_with", *columns], _HEADINGS)
     if any(row["compared_with"] == "now" for row in rows):
-        echo(
-            "",
+        yield ""
+        yield (
             "The log does not know when records of these topics were appended, so that their "
-            "times are compared with now:",
-            "at least this many were in the future, and at most this many in the past.",
+            "times are compared with now:"
         )
+        yield "at least this many were in the future, and at most this many in the past."
     for name, keys in _PLACES.items():
         listed, count = found[name]["rows"], found[name]["count"]
         if listed and (name != "partitions" or len(listed) > 1):
             left_out = f", the {len(listed)} with most" if count > len(listed) else ""
-            echo("", f"By {keys[1]}{left_out}")
+            yield ""
+            yield f"By {keys[1]}{left_out}"
             shown = [
                 each for each in ("client_id", *columns) if any(row.get(each) for row in listed)
             ]
-            show_rows(listed, [*keys, *shown], _HEADINGS)
-    echo("", "Suggested" if suggestions else "No bound is suggested.")
-    for each in suggestions:
-        echo(f"  {printable(each)}")
+            yield row_table(listed, [*keys, *shown], _HEADINGS)
+    yield ""
+    yield "Suggested" if suggestions else "No bound is suggested."
+    yield from (f"  {printable(suggestion)}" for suggestion in suggestions)

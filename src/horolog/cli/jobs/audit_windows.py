@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from horolog.cli.screen import say, show_json
-from horolog.cli.terminal import echo
+from horolog.cli.screen import say, show
 from horolog.errors import printable
 from horolog.times import format_time
 
@@ -42,31 +41,21 @@ def show_windows(windows: "Iterable[AuditWindow]", *, as_json: bool) -> int:
         rows = [_counts(row.asDict()) for row in by_topic.collect()]
         for row in rows:
             _add(sums, row)
-        if as_json:
-            deleted = {str(each): its for each, its in window.deleted.items()}
-            show_json(
-                {
-                    "from_ms": window.from_ms,
-                    "to_ms": window.to_ms,
-                    "topics": rows,
-                    "deleted": deleted,
-                }
-            )
-        else:
-            for said in [_sentence(row) for row in rows] or ["no records"]:
-                echo(f"{format_time(window.to_ms)}  {said}")
+        result = {
+            "from_ms": window.from_ms,
+            "to_ms": window.to_ms,
+            "topics": rows,
+            "deleted": {str(partition): offsets for partition, offsets in window.deleted.items()},
+        }
+        sentences = [*map(_sentence, rows)] or ["no records"]
+        at = format_time(window.to_ms)
+        show(result, [f"{at}  {sentence}" for sentence in sentences], as_json=as_json)
         for partition, offsets in window.deleted.items():
             say(f"{partition}: {offsets:,} offsets were deleted before they could be read")
     all_ = [sums[key] for key in sorted(sums)]
-    if as_json:
-        show_json({"windows": count, "topics": all_})
-    else:
-        echo(
-            f"{count:,} window{'' if count == 1 else 's'}"
-            + (", in all" if all_ else ", no records")
-        )
-        for row in all_:
-            echo(_sentence(row))
+    counted = f"{count:,} window{'' if count == 1 else 's'}"
+    lines = [f"{counted}, in all" if all_ else f"{counted}, no records", *map(_sentence, all_)]
+    show({"windows": count, "topics": all_}, lines, as_json=as_json)
     return wrong_in(all_)
 
 

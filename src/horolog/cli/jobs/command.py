@@ -4,7 +4,7 @@ import inspect
 import signal
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 import typer
 
 from horolog.cli.options import Json, pairs
-from horolog.cli.screen import show_json
+from horolog.cli.screen import say, show
 from horolog.cli.working import Work, working
 from horolog.errors import HorologError, Misconfigured
 from horolog.extras import missing_extra
 from horolog.jobs.parameters.option import DeclaredOption, declared
+from horolog.results import Shown
 from horolog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -108,12 +109,25 @@ class Call:
             ):
                 yield spark, work
 
-    def show(self, as_json: Callable[[], Any], screen: Callable[[], None]) -> None:
-        """Print the result as JSON, or for people."""
-        if self.as_json:
-            show_json(as_json())
-        else:
-            screen()
+    def show(
+        self,
+        result: object,
+        lines: Iterable[Shown],
+        problems: Iterable[str] = (),
+        *,
+        is_ok: bool = True,
+    ) -> None:
+        """Print the result as JSON, or for people, and what is wrong on standard error.
+
+        Raises:
+            typer.Exit: something is wrong.
+        """
+        show(result, lines, as_json=self.as_json)
+        wrong = list(problems)
+        if wrong:
+            say(*wrong)
+        if wrong or not is_ok:
+            raise typer.Exit(1)
 
 
 def _status_of_jvm(session: Any) -> int | None:

@@ -1,12 +1,12 @@
 """`horolog spark compare`: whether two topics hold the same records."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
 from horolog.cli.jobs.command import Call, job_command
-from horolog.cli.terminal import echo
 from horolog.jobs.parameters.mirror import Compare
 
 if TYPE_CHECKING:
@@ -22,18 +22,14 @@ def compare(job: Compare, call: Call) -> None:
         from horolog.jobs import comparing
 
         found = comparing.compare.run(spark, replace(job, on_progress=work))
-    call.show(found.to_json, lambda: _show(found))
-    if not found.is_equal:
-        raise typer.Exit(1)
+    call.show(found.to_json(), _lines(found), is_ok=found.is_equal)
 
 
-def _show(found: "Compared") -> None:
-    for difference in found.differences:
-        echo(f"different: {difference}")
-    for note in found.notes:
-        echo(f"note: {note}.")
+def _lines(found: "Compared") -> Iterator[str]:
+    yield from (f"different: {difference}" for difference in found.differences)
+    yield from (f"note: {note}." for note in found.notes)
     verdict = "equal" if found.is_equal else "equal up to there"
-    echo(
+    yield (
         f"{found.records} records of {found.partitions} partitions are {verdict}, "
         f"{found.same_bytes} of them byte for byte."
     )

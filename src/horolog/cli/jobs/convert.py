@@ -1,14 +1,15 @@
 """`horolog spark convert`: rewrite many partitions in another record format, in parallel."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from horolog.cli.converting import converted_json, show_converted, show_losses
+from horolog.cli.converting import converted_json
 from horolog.cli.jobs.command import Call, job_command
-from horolog.cli.terminal import echo
 from horolog.jobs.parameters.files import Convert
+from horolog.report.files import converted_lines, failed_lines, loss_lines
 
 if TYPE_CHECKING:
     from horolog.jobs.files.convert import ConvertReport
@@ -26,20 +27,16 @@ def convert(job: Convert, call: Call) -> None:
         from horolog.jobs.files.convert import convert as job_of
 
         report = job_of.run(spark, replace(job, on_progress=work))
-    call.show(lambda: _as_json(report), lambda: _show(report))
-    if not report.is_ok:
-        raise typer.Exit(1)
+    call.show(_plain(report), _lines(report), is_ok=report.is_ok)
 
 
-def _show(report: "ConvertReport") -> None:
-    for each in (*report.converted, *report.refused):
-        show_converted(each, report.format, dry_run=report.dry_run)
-    for path, error in report.failed.items():
-        echo(f"FAILED  {path}", f"        {error}")
-    show_losses(report.losses, report.format)
-    if report.resumed:
-        echo(f"{report.resumed} parts were done before and have not changed")
-    echo(
+def _lines(report: "ConvertReport") -> Iterator[str]:
+    segments = (*report.converted, *report.refused)
+    yield from converted_lines(segments, report.format, dry_run=report.dry_run)
+    yield from failed_lines(report.failed, 0)
+    yield from loss_lines(report.losses, report.format)
+    yield from failed_lines({}, report.resumed)
+    yield (
         f"{report.segments} segments, {len(report.converted)} "
         f"{'would be ' if report.dry_run else ''}converted to {report.format} "
         f"({report.records} records), {len(report.refused)} left as they are"
@@ -47,16 +44,14 @@ def _show(report: "ConvertReport") -> None:
     )
 
 
-def _as_json(report: "ConvertReport") -> dict[str, Any]:
+_MEMBERS: Final = ("format", "dry_run", "segments", "records", "failed", "resumed")
+
+
+def _plain(report: "ConvertReport") -> dict[str, Any]:
     return {
         "ok": report.is_ok,
-        "format": report.format,
-        "dry_run": report.dry_run,
-        "segments": report.segments,
-        "records": report.records,
-        "converted": [converted_json(each) for each in report.converted],
-        "refused": {each.path: each.refused for each in report.refused},
-        "failed": report.failed,
-        "lost": report.losses._asdict(),
-        "resumed": report.resumed,
+        **{name: getattr(report, name) for name in _MEMBERS},
+        "converted": [*map(converted_json, report.converted)],
+        "refused": {segment.path: segment.refused for segment in report.refused},
+        "lost": report.losses,
     }

@@ -1,14 +1,12 @@
 """`horolog spark failover`: record, plan and apply where groups continue in another cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from horolog.cli.jobs.command import Call, job_command
-from horolog.cli.jobs.tables import show_rows
-from horolog.cli.screen import say
-from horolog.cli.terminal import echo
+from horolog.cli.jobs.tables import row_table
 from horolog.errors import printable
 from horolog.jobs.failing_over.recorded import (
     BY_APPEND_TIME,
@@ -19,10 +17,10 @@ from horolog.jobs.failing_over.recorded import (
     Bound,
 )
 from horolog.jobs.parameters.failover import ApplyStep, PlanStep, RecordStep
+from horolog.results import Shown, Table
 from horolog.times import format_time
 
 if TYPE_CHECKING:
-    from horolog.jobs.failing_over.applying import Applied
     from horolog.jobs.failing_over.planning import FailoverPlan
     from horolog.jobs.failing_over.recording import Recording
 
@@ -50,11 +48,49 @@ def record(step: RecordStep, call: Call) -> None:
         from horolog.jobs.failing_over import failover
 
         found = failover.record.run(spark, step)
-    _show_recording(found, call)
-    idle = [group for group, its in found.groups.items() if not its]
-    for group in idle:
-        say(f"group {printable(group)} has committed no offset of these topics")
-    raise typer.Exit(1 if idle else 0)
+    bounds: list[dict[str, Any]] = [
+        {
+            "topic": topic,
+            "records": bound.records,
+            "read_now": found.records_read[topic],
+            "latency_ms": bound.latency_ms,
+            "measured_by": bound.latency_by,
+            "broker_counts": found.broker_counts.get(topic),
+            "lateness_ms": bound.lateness_ms,
+            "odd": bound.odd,
+        }
+        for topic, bound in sorted(found.bounds.items())
+    ]
+    groups: list[dict[str, Any]] = [
+        {
+            "group": group,
+            "topic": topic,
+            "recorded_at": format_time(mark.at_ms),
+            "unread": mark.unread,
+            "read_before": format_time(mark.read_before_ms(found.bounds[topic].ms)),
+        }
+        for group, its in sorted(found.groups.items())
+        for topic, mark in sorted(its.items())
+    ]
+    idle = (
+        f"group {printable(group)} has committed no offset of these topics"
+        for group, its in found.groups.items()
+        if not its
+    )
+    call.show({"topics": bounds, "groups": groups}, _recorded(found, bounds, groups), idle)
+
+
+def _recorded(
+    found: "Recording", bounds: list[dict[str, Any]], groups: list[dict[str, Any]]
+) -> Iterator[Shown]:
+    columns = [name for name in bounds[0] if name != "broker_counts"]
+    headings = {"latency_ms": "latency up to (ms)", "lateness_ms": "late by up to (ms)"}
+    yield row_table(bounds, columns, {**headings, "odd": "without usable time"})
+    for topic, counts in sorted(found.broker_counts.items()):
+        yield _about_broker(topic, found.bounds[topic], counts=counts)
+    if groups:
+        yield ""
+        yield row_table(groups, list(groups[0]), {"read_before": "has read all created before"})
 
 
 @job_command(app, PlanStep)
@@ -64,8 +100,8 @@ def plan(step: PlanStep, call: Call) -> None:
         from horolog.jobs.failing_over import failover
 
         found = failover.plan.run(spark, step)
-    call.show(lambda: {**found.to_json(), "proven": found.is_proven}, lambda: _show_plan(found))
-    raise typer.Exit(0 if found.is_proven else 1)
+    result = {**found.to_json(), "proven": found.is_proven}
+    call.show(result, _planned(found), is_ok=found.is_proven)
 
 
 @job_command(app, ApplyStep, on_spark=False)
@@ -73,46 +109,20 @@ def apply(step: ApplyStep, call: Call) -> None:
     """Commit, and show for which groups."""
     from horolog.jobs.failing_over import failover
 
-    _show_applied(failover.apply.run(step), call, dry_run=step.dry_run)
-
-
-def _show_recording(found: "Recording", call: Call) -> None:
-    bounds: list[dict[str, Any]] = [
+    found = failover.apply.run(step)
+    committed = "would commit" if step.dry_run else "committed"
+    rows = [
         {
-            "topic": topic,
-            "records": each.records,
-            "read_now": found.records_read[topic],
-            "latency_ms": each.latency_ms,
-            "measured_by": each.latency_by,
-            "broker_counts": found.broker_counts.get(topic),
-            "lateness_ms": each.lateness_ms,
-            "odd": each.odd,
+            "group": each.group,
+            "offsets": each.offsets,
+            "overwritten": each.before,
+            "result": each.error or (committed if each.offsets else "applied before"),
         }
-        for topic, each in sorted(found.bounds.items())
+        for each in found
     ]
-    groups: list[dict[str, Any]] = [
-        {
-            "group": group,
-            "topic": topic,
-            "recorded_at": format_time(each.at_ms),
-            "unread": each.unread,
-            "read_before": format_time(each.read_before_ms(found.bounds[topic].ms)),
-        }
-        for group, its in sorted(found.groups.items())
-        for topic, each in sorted(its.items())
-    ]
-    headings = {"latency_ms": "latency up to (ms)", "lateness_ms": "late by up to (ms)"}
-
-    def screen() -> None:
-        columns = [name for name in bounds[0] if name != "broker_counts"]
-        show_rows(bounds, columns, {**headings, "odd": "without usable time"})
-        for topic, counts in sorted(found.broker_counts.items()):
-            echo(_about_broker(topic, found.bounds[topic], counts=counts))
-        if groups:
-            echo("")
-            show_rows(groups, list(groups[0]), {"read_before": "has read all created before"})
-
-    call.show(lambda: {"topics": bounds, "groups": groups}, screen)
+    table = Table(rows, "group", "offsets", "overwritten", "result")
+    is_ok = not any(each.error for each in found)
+    call.show({"groups": rows, "dry_run": step.dry_run}, [table], is_ok=is_ok)
 
 
 def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:
@@ -126,7 +136,7 @@ def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:
     return f"{printable(topic)}: {said}; {by}"
 
 
-def _show_plan(found: "FailoverPlan") -> None:
+def _planned(found: "FailoverPlan") -> Iterator[Shown]:
     rows: list[dict[str, Any]] = [
         {
             "group": each.group,
@@ -139,37 +149,18 @@ def _show_plan(found: "FailoverPlan") -> None:
         for number, from_ms in each.from_ms.items()
     ]
     if rows:
-        show_rows(rows, list(rows[0]), {})
-        echo("")
+        yield Table(rows, *rows[0])
+        yield ""
     for each in found.starts:
         name = printable(f"{each.group}, {each.topic}")
-        echo(
+        yield (
             f"{name}: {each.to_read:,} records to read, of which at most {each.duplicates:,} had "
             f"been read when it was recorded at {format_time(each.recorded_at_ms)}, and again "
             f"what was read since. Records took at most {each.bound_ms:,} ms, margin included"
             + (f" ({_WHO_SAYS[each.bound_by]})" if each.bound_by in _WHO_SAYS else "")
         )
         for note in each.notes:
-            echo(f"  not proven: {printable(note)}")
+            yield f"  not proven: {printable(note)}"
     if found.is_proven:
-        echo("", "No record is lost that takes no longer to the source's log than its bound.")
-
-
-def _show_applied(found: Sequence["Applied"], call: Call, *, dry_run: bool) -> None:
-    rows = [
-        {
-            "group": each.group,
-            "offsets": each.offsets,
-            "overwritten": each.before,
-            "result": each.error
-            or (
-                "applied before" if not each.offsets else "would commit" if dry_run else "committed"
-            ),
-        }
-        for each in found
-    ]
-    call.show(
-        lambda: {"groups": rows, "dry_run": dry_run},
-        lambda: show_rows(rows, ["group", "offsets", "overwritten", "result"], {}),
-    )
-    raise typer.Exit(1 if any(each.error for each in found) else 0)
+        yield ""
+        yield "No record is lost that takes no longer to the source's log than its bound."

@@ -1,5 +1,6 @@
 """`horolog spark latency`: how long records take to the log."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import typer
 
 from horolog.cli.jobs.command import Call, job_command
-from horolog.cli.jobs.tables import plain, show_rows
+from horolog.cli.jobs.tables import plain, row_table
 from horolog.cli.screen import say
-from horolog.cli.terminal import echo
 from horolog.errors import printable
 from horolog.jobs.parameters.questions import LatencyCommand
+from horolog.results import Shown
 from horolog.times import duration_text
 
 app = typer.Typer()
@@ -48,47 +49,37 @@ def latency(job: LatencyCommand, call: Call) -> None:
     blind = [row for row in totals if row["records"] and not row["measured"]]
     named = [str(each) for each in drawn]
     call.show(
-        lambda: {"topics": totals, "hours": hours[:limit], "pictures": named},
-        lambda: _show(totals, hours, limit, named),
+        {"topics": totals, "hours": hours[:limit], "pictures": named},
+        _lines(totals, hours, limit, named),
+        map(_why, blind),
     )
-    for row in blind:
-        say(_why(row))
-    raise typer.Exit(1 if blind else 0)
 
 
-def _show(
+def _lines(
     totals: list[dict[str, Any]], hours: list[dict[str, Any]], limit: int, drawn: list[str]
-) -> None:
+) -> Iterator[Shown]:
     if not any(row["records"] for row in totals):
-        echo("no records")
+        yield "no records"
         return
-    measures = sorted({row["measure"] for row in totals})
-    for number, measure in enumerate(measures):
+    more = f", the first {limit}" if len(hours) > limit else ""
+    for number, measure in enumerate(sorted({row["measure"] for row in totals})):
         if number:
-            echo("")
-        _show_measure(
-            measure,
-            [row for row in totals if row["measure"] == measure],
-            [row for row in hours[:limit] if row["measure"] == measure],
-            f", the first {limit}" if len(hours) > limit else "",
-        )
-    for each in drawn:
-        echo(f"drawn: {each}")
-
-
-def _show_measure(
-    measure: str, totals: list[dict[str, Any]], hours: list[dict[str, Any]], more: str
-) -> None:
-    echo(f"{measure}, in milliseconds", "")
-    left_out = [
-        name
-        for name in ("untimed", "in_other_unit", "not_appended")
-        if any(row[name] for row in totals)
-    ]
-    show_rows(totals, ["topic", "records", *left_out, *_COLUMNS], _HEADINGS)
-    if len(hours) > 1:
-        echo("", f"By hour{more}")
-        show_rows(hours, ["hour", "topic", *_COLUMNS], _HEADINGS)
+            yield ""
+        yield f"{measure}, in milliseconds"
+        yield ""
+        its = [row for row in totals if row["measure"] == measure]
+        left_out = [
+            name
+            for name in ("untimed", "in_other_unit", "not_appended")
+            if any(row[name] for row in its)
+        ]
+        yield row_table(its, ["topic", "records", *left_out, *_COLUMNS], _HEADINGS)
+        by_hour = [row for row in hours[:limit] if row["measure"] == measure]
+        if len(by_hour) > 1:
+            yield ""
+            yield f"By hour{more}"
+            yield row_table(by_hour, ["hour", "topic", *_COLUMNS], _HEADINGS)
+    yield from (f"drawn: {each}" for each in drawn)
 
 
 def _why(row: dict[str, Any]) -> str:

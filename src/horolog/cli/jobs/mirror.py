@@ -1,6 +1,6 @@
 """`horolog spark mirror`: topics into another cluster."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -8,9 +8,9 @@ import typer
 
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.stopping import stopped_by_signals
-from horolog.cli.screen import say, show_table, size
-from horolog.cli.terminal import echo
+from horolog.cli.screen import say
 from horolog.jobs.parameters.mirror import Mirror
+from horolog.results import Aside, Shown, Table, size
 
 if TYPE_CHECKING:
     from horolog.jobs.mirroring import Mirrored
@@ -40,46 +40,33 @@ def mirror(job: Mirror, call: Call) -> None:
 
         control = mirroring.Control(on_progress=follow, should_stop=stop.is_set)
         done = mirroring.mirror.run(spark, replace(job, control=control))
-    call.show(done.to_json, lambda: _show(done, told))
-    if done.errors:
-        raise typer.Exit(1)
+    call.show(done.to_json(), _lines(done, told), is_ok=not done.errors)
 
 
-def _show(done: "Mirrored", told: Collection[str]) -> None:
-    columns = ["topic", "partition", "target", "records", "offset", "end", "behind", "lag"]
-    rows = [
-        [
-            each.topic,
-            each.partition,
-            each.target,
-            each.records,
-            each.offset,
-            each.end,
-            each.lag,
-            _age(each.lag_ms),
-        ]
-        for each in done.partitions
-    ]
-    show_table(columns, rows)
+def _lines(done: "Mirrored", told: Collection[str]) -> Iterator[Shown]:
+    columns = ("behind", "lag"), ("lag", lambda each: _age(each.lag_ms))
+    yield Table(
+        done.partitions, "topic", "partition", "target", "records", "offset", "end", *columns
+    )
     for group in done.groups:
         carried = f"{group.partitions} committed offsets carried over"
         said = [carried] if group.partitions else []
         said += [group.note] if group.note else []
-        echo(f"group {group.group}: {'; '.join(said or [carried])}")
+        yield f"group {group.group}: {'; '.join(said or [carried])}"
     for note in done.notes:
         if note not in told:
-            echo(f"note: {note}")
+            yield f"note: {note}"
     for error in done.errors:
-        say(f"error: {error}")
+        yield Aside(f"error: {error}")
     if done.is_dry_run:
         refused = f", {len(done.errors)} refused" if done.errors else ""
-        echo(f"A run would read {done.lag} offsets{refused}; nothing was changed.")
+        yield f"A run would read {done.lag} offsets{refused}; nothing was changed."
         return
     count = len(done.errors)
     ends = [f"{count} error{'s' * (count > 1)}"] if count else []
     if done.partitions or not count:
         ends.append(f"{done.lag} offsets behind")
-    echo(f"Mirrored {done.records} records ({size(done.bytes)}); {', '.join(ends)}.")
+    yield f"Mirrored {done.records} records ({size(done.bytes)}); {', '.join(ends)}."
 
 
 def _age(lag_ms: int | None) -> str:

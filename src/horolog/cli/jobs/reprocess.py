@@ -1,19 +1,19 @@
 """`horolog spark reprocess`: exactly the records at or after a time, into a sink."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.stopping import stopped_by_signals
-from horolog.cli.screen import say, show_table
-from horolog.cli.terminal import echo
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.mirror import Reprocess
+from horolog.results import Shown, Table
 from horolog.times import format_time
 
 if TYPE_CHECKING:
@@ -61,38 +61,32 @@ def reprocess(job: Reprocess, call: Call) -> None:
 
         control = Control(on_progress=follow, should_stop=stop.is_set)
         done = reprocessing.reprocess.run(spark, replace(job, control=control))
-    call.show(lambda: _as_json(done), lambda: _show(done))
-    for each in done.errors:
-        say(f"error: {each}")
-    raise typer.Exit(1 if done.errors else 0)
+    call.show(_plain(done), _lines(done), (f"error: {error}" for error in done.errors))
 
 
-def _as_json(done: "Reprocessed") -> dict[str, Any]:
+def _plain(done: "Reprocessed") -> dict[str, Any]:
     return {
-        "records": done.records,
-        "topics": dict(done.topics),
-        "batches": done.batches,
-        "from_ms": done.from_ms,
-        "to_ms": done.to_ms,
+        **{name: getattr(done, name) for name in _MEMBERS},
         "dry_run": done.is_dry_run,
-        "errors": list(done.errors),
-        "mirrored": None if done.mirrored is None else done.mirrored.to_json(),
+        "mirrored": done.mirrored and done.mirrored.to_json(),
     }
 
 
-def _show(done: "Reprocessed") -> None:
+_MEMBERS: Final = ("records", "topics", "batches", "from_ms", "to_ms", "errors")
+
+
+def _lines(done: "Reprocessed") -> Iterator[Shown]:
     if done.is_dry_run:
         if done.topics:
-            show_table(["topic", "records"], list(done.topics.items()))
-        echo(
+            yield Table.of(("topic", "records"), done.topics.items())
+        yield (
             f"A run would write {done.records:,} records from {_time(done.from_ms)} to "
             f"{_time(done.to_ms)}; nothing was changed."
         )
     else:
-        echo(f"Reprocessed {done.records:,} records.")
+        yield f"Reprocessed {done.records:,} records."
     if done.mirrored is not None:
-        for note in done.mirrored.notes:
-            echo(f"note: {note}")
+        yield from (f"note: {note}" for note in done.mirrored.notes)
 
 
 def _time(ms: int | None) -> str:

@@ -1,14 +1,14 @@
 """`horolog spark restore`: the logs of an archive, restored."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 import typer
 
 from horolog.cli.jobs.command import Call, job_command
-from horolog.cli.screen import say, size
-from horolog.cli.terminal import echo
 from horolog.jobs.parameters.archive import Restore
+from horolog.results import Aside, size
 
 app = typer.Typer()
 
@@ -20,21 +20,17 @@ def restore(job: Restore, call: Call) -> None:
         from horolog.jobs.archives import restoring
 
         done = restoring.restore.run(spark, replace(job, on_progress=work))
-    call.show(lambda: asdict(done), lambda: _show(done))
-    for partition, why in done.refused.items():
-        say(f"{partition}: {why}")
-    if done.refused:
-        raise typer.Exit(1)
+    problems = (f"{partition}: {why}" for partition, why in done.refused.items())
+    call.show(asdict(done), _lines(done), problems)
 
 
-def _show(done: Any) -> None:
+def _lines(done: Any) -> Iterator[str]:
     what = "Would restore" if done.is_dry_run else "Restored and compared"
-    echo(
+    yield (
         f"{what} {done.records} records of {len(done.partitions)} partitions in {done.target}: "
         f"{done.segments} segments, {size(done.bytes)}"
     )
     for partition, (start, end) in done.partitions.items():
         what = f"offsets {start} to {end - 1}" if start < end else f"empty, at offset {end}"
-        echo(f"  {partition}  {what}")
-    for note in done.notes:
-        say(note)
+        yield f"  {partition}  {what}"
+    yield from map(Aside, done.notes)

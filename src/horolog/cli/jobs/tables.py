@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from horolog.cli.screen import show_table
-from horolog.errors import printable
+from horolog.results import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -23,18 +22,11 @@ def most(rows: "DataFrame", limit: int, *keys: str) -> dict[str, Any]:
     return {"count": len(found) if len(found) < limit else rows.count(), "rows": found}
 
 
-def show_rows(
+def row_table(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], headings: Mapping[str, str]
-) -> None:
-    """Print these columns of rows as a table."""
-    titles = [headings.get(name, name.replace("_", " ")) for name in names]
-    show_table(titles, [[_cell(row[name]) for name in names] for row in rows])
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    return value
+) -> Table:
+    """These columns of rows."""
+    return Table(rows, *((headings.get(name, name.replace("_", " ")), name) for name in names))
 
 
 def _plain(value: Any) -> Any:

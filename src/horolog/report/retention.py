@@ -1,23 +1,60 @@
 """What retention does about the segments of partitions, asked of a broker or read from files."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import tzinfo
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from horolog.broker.offline_settings import OfflineSettings, OfflineTopic
-from horolog.cli.retention_screen import Explained
-from horolog.client import Client
-from horolog.client.topic_facts import ServedPartitions
+from horolog.client import Client, GroupUnread, HeldUp
+from horolog.client.topic_facts import ServedPartitions, served_partitions
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, StorageFailed
 from horolog.json_text import read_as
 from horolog.metadata.open_transactions import find_held_up
+from horolog.record.looks_like import unit_of
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.removal.retention_report import SegmentRetention, report, settings_of
 from horolog.storage.verify import find_target
+from horolog.times import format_time
 from horolog.wire.questions import RETENTION, RETENTION_UNREAD, AskRetention, AskUnread
+
+_AS_KAFKA: Final = {"horolog.retention.by": "create-time"}
+
+
+class Explained(NamedTuple):
+    """What retention does about one partition."""
+
+    name: str
+    now_ms: int
+    settings: Mapping[str, Any]
+    """Those that it depends on."""
+    source: str
+    """Where they are from."""
+    is_exempt: bool
+    segments: Sequence[SegmentRetention] = ()
+    notes: Sequence[str] = ()
+    damage: str | None = None
+    """Why nothing is known of its segments."""
+    unread: Sequence[GroupUnread] | None = None
+    """What groups lose by it; None where no broker is asked, which alone knows groups."""
+    held_up: HeldUp | None = None
+    """What consumers of committed records wait for."""
+
+
+class AtRisk(NamedTuple):
+    """A partition of which Kafka deletes more, or earlier."""
+
+    partition: str
+    deleted_at_once: int
+    """Bytes, at Kafka's first check."""
+    before_offset: int | None
+    """All records before it are deleted at once; None if none are."""
+    deleted_earlier: int
+    """Bytes of segments that are deleted later than that, and before they would be here."""
 
 
 def explained_by_broker(
@@ -99,3 +136,48 @@ def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[Segm
         names_markers=True,
     )
     return list(found)
+
+
+def moved_by_files(
+    path: Path, now_ms: int, settings: Mapping[str, str]
+) -> Iterator[tuple[Explained, Explained]]:
+    """Each partition as retention here sees it, and as Kafka's does."""
+    here = explained_by_files(path, None, now_ms, settings)
+    there = explained_by_files(path, None, now_ms, {**settings, **_AS_KAFKA})
+    return zip(here, there, strict=True)
+
+
+def moved_by_broker(
+    client: Client, topic: str, settings: Mapping[str, str]
+) -> Iterator[tuple[Explained, Explained]]:
+    """The same of the partitions of a topic, as its broker explains them."""
+    served = served_partitions(client, topic)
+    here = explained_by_broker(client, served, None, settings)
+    there = explained_by_broker(client, served, None, {**settings, **_AS_KAFKA})
+    return zip(here, there, strict=True)
+
+
+def at_risk(here: Explained, there: Explained) -> list[AtRisk]:
+    """A partition here and in Kafka; nothing where Kafka does not delete more, nor earlier."""
+    if here.is_exempt:
+        return []
+    stay = {each.base_offset: each for each in here.segments if not each.goes_now}
+    at_once = [each for each in there.segments if each.goes_now and each.base_offset in stay]
+    earlier = [
+        each.size
+        for each in there.segments
+        if not each.goes_now
+        and each.goes_ms is not None
+        and (its := stay.get(each.base_offset)) is not None
+        and (its.goes_ms is None or each.goes_ms < its.goes_ms)
+    ]
+    if not at_once and not earlier:
+        return []
+    before = max((each.end_offset for each in at_once), default=None)
+    return [AtRisk(here.name, sum(each.size for each in at_once), before, sum(earlier))]
+
+
+def moment_text(time_ms: int | None, zone: tzinfo) -> str:
+    """A time, with the other unit that it seems to be in, if it is no likely one."""
+    unit = "" if time_ms is None else unit_of(time_ms)
+    return format_time(time_ms, zone) + (f" (looks like {unit})" if unit else "")

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from horolog.cli.retention_screen import moment_text
 from horolog.client import Client, FoundRecord
 from horolog.client.topic_facts import PartitionFacts
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
 from horolog.record.compression import UncompressedTooLarge
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.report.retention import moment_text
 from horolog.times import format_moment, format_time
 from horolog.wire.questions import LOOKUP_WAY, AskLookup
 

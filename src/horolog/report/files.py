@@ -1,0 +1,108 @@
+"""Checks and rewrites of files, in lines: `horolog log`, and the jobs `index` and `convert`."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from horolog.record.conversion import Losses
+from horolog.results import size
+from horolog.storage.offline.converting import ConvertedSegment
+from horolog.storage.offline.reindex import Reindexed
+from horolog.storage.verify import Checked, Finding, Severity
+
+__all__ = [
+    "converted_lines",
+    "failed_lines",
+    "finding_lines",
+    "loss_lines",
+    "reindexed_lines",
+    "summary_of",
+]
+
+_LOST: Final = {
+    "headers": "headers of records",
+    "timestamps": "timestamps",
+    "producer_batches": "batches' producer ids and sequences",
+    "control_batches": "control batches",
+    "trailing_offsets": "offsets behind the last record of a compacted batch",
+}
+
+
+def finding_lines(findings: Iterable[Finding], root: Path | None = None) -> Iterator[str]:
+    """Findings, the most serious first, with paths relative to where `root` is."""
+    for finding in sorted(findings, key=lambda each: list(Severity).index(each.severity)):
+        place = finding.path if root is None else os.path.relpath(finding.path, root.parent)
+        if finding.position is not None:
+            place += f", byte {finding.position}"
+        if finding.offset is not None:
+            place += f", offset {finding.offset}"
+        yield f"{finding.severity.upper():6}  {place}"
+        yield f"        {finding.what}"
+        if finding.mend:
+            yield f"        repair: {finding.mend}"
+
+
+def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -> str:
+    """One line on how much was checked, and how many findings of which severity there are."""
+    counts = Counter(finding.severity for finding in findings)
+    found = [
+        f"{count} {severity}{'s' if count != 1 else ''}"
+        for severity in Severity
+        if (count := counts[severity])
+    ]
+    wrong = ", ".join(found) if found else "no findings"
+    parts = f"{checked.partitions} partitions, " if checked.partitions else ""
+    return (
+        f"{parts}{checked.segments} segments, {checked.batches} batches, "
+        f"{checked.records} records, {size(checked.bytes)} checked{where}: {wrong}"
+    )
+
+
+def reindexed_lines(segments: Iterable[Reindexed], *, dry_run: bool) -> Iterator[str]:
+    """What was wrong with the indexes of segments and what was done; nothing of the others."""
+    would = "would write" if dry_run else "wrote"
+    for segment in segments:
+        if segment.wrong or segment.written or segment.refused:
+            yield segment.path
+            yield from (f"  wrong: {what}" for what in segment.wrong)
+            yield from (f"  {would} {os.path.basename(file)}" for file in segment.written)
+            removed = "would remove" if dry_run else "removed"
+            yield from (f"  {removed} {os.path.basename(file)}" for file in segment.removed)
+            if segment.refused:
+                yield f"  left unchanged: {segment.refused}"
+
+
+def converted_lines(
+    segments: Iterable[ConvertedSegment], to: str, *, dry_run: bool
+) -> Iterator[str]:
+    """What was done about segments; nothing of those that had the format."""
+    would, when = ("would be ", "then") if dry_run else ("", "now")
+    for segment in segments:
+        directory, file = os.path.split(segment.path)
+        name = os.path.join(os.path.basename(directory), file)
+        if segment.refused:
+            yield f"{name}: left as it is: {segment.refused}"
+        elif segment.is_changed:
+            yield (
+                f"{name}: {segment.records} records {would}written anew in {to}, "
+                f"{size(segment.bytes_before)} before and {size(segment.bytes_after)} {when}"
+            )
+        yield from (f"{name}: {note}" for note in segment.notes)
+
+
+def loss_lines(losses: Losses, to: str) -> Iterator[str]:
+    """What a format has no place for."""
+    for name, count in losses._asdict().items():
+        if count:
+            yield f"{to} has no place for {count} {_LOST[name]}"
+
+
+def failed_lines(failed: Mapping[str, str], resumed: int) -> Iterator[str]:
+    """What parts failed, and how many an earlier run had done."""
+    for path, error in failed.items():
+        yield f"FAILED  {path}"
+        yield f"        {error}"
+    if resumed:
+        yield f"{resumed} parts were done before and have not changed"
