@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from running_broker import BROKER, TOPIC, RunningBroker, a_broker
 
-from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
+from horolog.broker.handlers.configs import MOST_QUESTIONS
 from horolog.wire.api import ApiKey
 from horolog.wire.questions import LOOKUP_WAY, AskLookup
 

@@ -23,7 +23,7 @@ from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
+from horolog.broker.handlers.configs import MOST_QUESTIONS
 from horolog.broker.scheduling import garbage, turns
 from horolog.errors import ErrorCode
 from horolog.metadata import topics

@@ -377,7 +377,7 @@ def test_a_group_that_is_named_several_times_is_answered_each_time(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also an offset; but there is an end to what a small request may ask for."""
-    override(monkeypatch, "horolog.broker.handlers.offset_fetch", MOST_AGAIN=100)
+    override(monkeypatch, "horolog.broker.handlers.offsets", MOST_AGAIN=100)
     with broker.connect() as connection:
         commit(connection, {0: 45, 1: 7})
         commit(connection, {0: 3}, group="other")
@@ -415,7 +415,7 @@ def test_a_group_that_is_named_several_times_is_answered_each_time(
 def test_so_much_metadata_is_given_again_to_who_names_a_partition_often(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    override(monkeypatch, "horolog.broker.handlers.offset_fetch", MOST_AGAIN_BYTES=1_000)
+    override(monkeypatch, "horolog.broker.handlers.offsets", MOST_AGAIN_BYTES=1_000)
     with broker.connect() as connection:
         commit(connection, {0: 45, 1: 7}, committed_metadata="m" * 300)
         commit(connection, {0: 3}, group="plain")
@@ -469,7 +469,7 @@ def test_a_group_is_described_each_time_it_is_named(
         none = ("none", 69, "Dead", [], -(1 << 31))
         assert ask("g", "none", "g", "simple", "none") == [stable, none, stable, empty, none]
         assert ask(*["g"] * 1_500) == [stable] * 1_500
-        override(monkeypatch, "horolog.broker.handlers.describe_groups", MOST_AGAIN_BYTES=1_000)
+        override(monkeypatch, "horolog.broker.handlers.group_tools", MOST_AGAIN_BYTES=1_000)
         often = ask(*["g"] * 10, "simple", "none", "simple")
         assert often[:3] == [stable] * 3
         assert often[9:] == [("g", 42, "", [], none[4]), empty, none, empty]

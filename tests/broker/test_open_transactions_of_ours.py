@@ -361,7 +361,7 @@ def write_marker(broker: RunningBroker, index: int = 0, *, version: int = 2, **m
 def test_the_producers_of_a_partition_are_repeated_so_often(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    override(monkeypatch, "horolog.broker.handlers.describe_producers", MOST_AGAIN=3)
+    override(monkeypatch, "horolog.broker.handlers.transaction_tools", MOST_AGAIN=3)
     send(broker, transactional(0))
     asked = [{"name": "t", "partition_indexes": [0, 1, *[0] * 5]}]
     (topic,) = broker.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=asked).topics

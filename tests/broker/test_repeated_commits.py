@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from patience import eventually
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.handlers.repeated_commits import RepeatedCommit
+from horolog.broker.handlers.commits import RepeatedCommit
 from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.errors import ErrorCode
 from horolog.groups.rows import GroupChange, OffsetRow, PendingRow
@@ -114,16 +114,18 @@ def test_the_third_commit_of_the_same_partitions_is_not_read(
         read.append(frame)
         return offset_commit.read_commit(frame)
 
-    monkeypatch.setattr("horolog.broker.handlers.offset_commit.read_commit", read_commit)
+    monkeypatch.setattr("horolog.broker.handlers.commits.read_commit", read_commit)
     offsets = 2**40, -1, 2**63 - 100
-    answers = []
+    answers, decoded = [], 0
     for offset in offsets:
         again = with_offsets(asked, offset)
+        read.clear()  # what is stored was read meanwhile
         answers.append(client.give(again.frame(broker, offset & 0x7FFF)))
+        decoded += len(read)
         expected = [each[1] for _, its in again.topics for each in its]
         assert [row.committed for row in stored(broker, asked)] == expected
         assert {row.leader_epoch for row in stored(broker, asked)} == {3 if version >= 6 else -1}
-    assert len(read) <= 1, "where one before has waited for the disk, the group may be busy still"
+    assert decoded <= 1, "where one before has waited for the disk, the group may be busy still"
     plain = DispatchedClient(broker, shortcut=False)
     for offset, answer in zip(offsets, answers, strict=True):
         again = with_offsets(asked, offset)

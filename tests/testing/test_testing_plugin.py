@@ -87,14 +87,14 @@ def test_a_failure_keeps_the_log_and_a_bug_in_the_broker_is_a_failure(
         """
         import socket
 
-        from horolog.broker.handlers import api_versions
+        from horolog.broker.handlers import cluster
 
         def test_that_fails(horolog_broker):
             horolog_broker.create_topic("t")
             assert not horolog_broker.log_dir.exists()
 
         def test_that_meets_a_bug(horolog_broker, monkeypatch):
-            monkeypatch.setattr(api_versions, "served", lambda: 1 // 0)
+            monkeypatch.setattr(cluster, "served", lambda: 1 // 0)
             host, _, port = horolog_broker.bootstrap_servers.partition(":")
             with socket.create_connection((host, int(port))) as client:
                 client.sendall(bytes.fromhex("0000000a" "00120000" "00000001" "ffff"))

@@ -2,7 +2,7 @@
 
 `service.serve` runs a broker in the foreground; `service.Service` is one to start and stop.
 
-    handlers     one module per API
+    handlers     requests to answers, by what they are about
     control      horolog's own questions and actions (docs/wire.md)
     metrics      numbers for Prometheus (docs/metrics.md)
     shadow       another cluster followed, and led in its place (docs/following.md)

@@ -12,7 +12,7 @@ from patience import eventually
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.dispatch import served
-from horolog.broker.handlers import api_versions
+from horolog.broker.handlers import cluster
 from horolog.clock import ManualClock
 from horolog.record.compression import Codec
 from horolog.record.timestamps import AppendTimeStretch
@@ -110,7 +110,7 @@ def test_a_leader_that_has_no_such_old_fetch_is_named(
     source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Apache Kafka 4, which converts nothing any more."""
-    monkeypatch.setattr(api_versions, "served", lambda: {**served(), ApiKey.FETCH: Versions(4, 18)})
+    monkeypatch.setattr(cluster, "served", lambda: {**served(), ApiKey.FETCH: Versions(4, 18)})
     shadow = attach(inter_broker_protocol_version="0.10.0", log_message_format_version="0.9.0")
 
     def why() -> str:

@@ -1,100 +1,43 @@
-"""A module per API, named as Kafka names it; importing them fills the table in `dispatch`.
+"""The handlers of requests; importing them fills the table in `dispatch`.
 
-Modules that several handlers share:
-    partition_results   what a request names, of topics that may not exist
-    committing          the topics and offsets of OffsetCommit and TxnOffsetCommit
-    repeated_commits    one member's commits of the same partitions, faster than by the codec
-    config_resources    the topics and brokers whose settings are described or altered
-    authorized          authorized operations, as Kafka's bit fields
-    group_errors, transaction_errors   error codes of failed operations
+    topics, configs, cluster         what the broker has
+    produce, fetch, list_offsets     records, and where they are; `records`: the rest
+    groups, group_tools              members of groups; what tools ask
+    commits, offsets                 offsets that groups commit; that they have committed
+    transactions, transaction_tools  requests of producers; what tools ask
+    authorized                       authorized operations, as Kafka's bit fields
+
+The versions of an API stand above its handler.
 """
 
 from horolog.broker.handlers import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    alter_configs,
-    alter_partition_reassignments,
-    api_versions,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_quorum,
-    describe_transactions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    end_txn,
+    cluster,
+    commits,
+    configs,
     fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_config_resources,
-    list_groups,
+    group_tools,
+    groups,
     list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
+    offsets,
     produce,
-    sync_group,
-    txn_offset_commit,
-    write_txn_markers,
+    records,
+    topics,
+    transaction_tools,
+    transactions,
 )
 
 __all__ = [
-    "add_offsets_to_txn",
-    "add_partitions_to_txn",
-    "alter_configs",
-    "alter_partition_reassignments",
-    "api_versions",
-    "create_partitions",
-    "create_topics",
-    "delete_groups",
-    "delete_records",
-    "delete_topics",
-    "describe_client_quotas",
-    "describe_cluster",
-    "describe_configs",
-    "describe_groups",
-    "describe_log_dirs",
-    "describe_producers",
-    "describe_quorum",
-    "describe_transactions",
-    "describe_user_scram_credentials",
-    "elect_leaders",
-    "end_txn",
+    "cluster",
+    "commits",
+    "configs",
     "fetch",
-    "find_coordinator",
-    "heartbeat",
-    "incremental_alter_configs",
-    "init_producer_id",
-    "join_group",
-    "leave_group",
-    "list_config_resources",
-    "list_groups",
+    "group_tools",
+    "groups",
     "list_offsets",
-    "list_partition_reassignments",
-    "list_transactions",
-    "metadata",
-    "offset_commit",
-    "offset_delete",
-    "offset_fetch",
-    "offset_for_leader_epoch",
+    "offsets",
     "produce",
-    "sync_group",
-    "txn_offset_commit",
-    "write_txn_markers",
+    "records",
+    "topics",
+    "transaction_tools",
+    "transactions",
 ]

@@ -1,8 +1,4 @@
-"""DeleteRecords: advances the log start offset of partitions (KIP-107).
-
-v1  as v0
-v2  flexible
-"""
+"""Requests about records beside Produce and Fetch: DeleteRecords, OffsetForLeaderEpoch."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -12,13 +8,27 @@ from horolog.broker.controller import check_owned
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, StorageFailed, code_for
 from horolog.wire.api import ApiKey
-from horolog.wire.requests import DeleteRecordsPartition, DeleteRecordsRequest
+from horolog.wire.requests import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+)
 
 if TYPE_CHECKING:
     from horolog.wire.responses import (
         DeleteRecordsPartitionResult,
         DeleteRecordsResponse,
+        EpochEndOffset,
+        OffsetForLeaderEpochResponse,
+        OffsetForLeaderTopicResult,
     )
+
+# --- DeleteRecords: advances the log start offset of partitions (KIP-107) ---------------
+#
+# v1  as v0
+# v2  flexible
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,3 +100,44 @@ def _not_written_down(outcome: "DeleteRecordsPartitionResult", error: StorageFai
     """They are gone for readers, but a kill would bring them back: the client is to try again."""
     if not outcome["error_code"]:
         outcome["low_watermark"], outcome["error_code"] = -1, code_for(error)
+
+
+# --- OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-279) ----------
+#
+# v1  the epoch found
+# v2  the client's current leader epoch is checked (KIP-320)
+# v3  replica id: any may ask
+# v4  flexible
+
+
+@api(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+async def offset_for_leader_epoch(
+    request: Request[OffsetForLeaderEpochRequest], broker: Broker
+) -> "OffsetForLeaderEpochResponse":
+    """The largest epoch not above the one asked for, and the offset after its last record."""
+    topics: list[OffsetForLeaderTopicResult] = []
+    for topic in request.body.topics:
+        partitions: list[EpochEndOffset] = []
+        for requested in topic.partitions:
+            await request.checkpoint()
+            partitions.append(_end(broker, topic.topic, requested))
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
+
+
+def _end(broker: Broker, topic: str, requested: OffsetForLeaderPartition) -> "EpochEndOffset":
+    error_code, epoch, end_offset = ErrorCode.none, -1, -1
+    try:
+        log = broker.partition(topic, requested.partition).log
+        log.check_epoch(requested.current_leader_epoch)
+        end = log.end_of_epoch(requested.leader_epoch)
+        if end is not None:
+            epoch, end_offset = end
+    except HorologError as error:
+        error_code = code_for(error)
+    return {
+        "error_code": error_code,
+        "partition": requested.partition,
+        "leader_epoch": epoch,
+        "end_offset": end_offset,
+    }

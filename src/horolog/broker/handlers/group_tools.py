@@ -1,15 +1,4 @@
-"""DescribeGroups: state, protocol and members of consumer groups.
-
-v1  throttle time
-v3  authorized operations on request: all, for there is no authorizer
-v4  group instance id of members (KIP-345)
-v5  flexible
-v6  a group that is not there is an error with a message; before, it is a dead group
-
-A group that is named several times is described each time, as by Apache Kafka. But once
-`MOST_AGAIN_BYTES` were repeated, it gets INVALID_REQUEST: the answer to a small request would have
-no bounds.
-"""
+"""Requests of tools that list, describe and delete groups."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,18 +7,95 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers import authorized
+from horolog.broker.handlers.groups import group_error_code
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
-from horolog.errors import ErrorCode, RequestRefused, code_for, printable
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
+from horolog.groups.group import Group
 from horolog.groups.values import GroupDescription, GroupState
 from horolog.wire.api import ApiKey
-from horolog.wire.requests import DescribeGroupsRequest
+from horolog.wire.requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 
 if TYPE_CHECKING:
-    from horolog.wire.responses import DescribedGroup, DescribeGroupsResponse
+    from horolog.wire.responses import (
+        DeletableGroupResult,
+        DeleteGroupsResponse,
+        DescribedGroup,
+        DescribeGroupsResponse,
+        ListedGroup,
+        ListGroupsResponse,
+    )
+
+# --- ListGroups: all consumer groups ----------------------------------------------------
+#
+# v1  throttle time
+# v3  flexible
+# v4  state, and a filter on it (KIP-518)
+# v5  type, and a filter on it (KIP-848): all groups here are classic
+
+
+GROUP_TYPE = "classic"
+
+_MANY_LISTED: Final = 1_000
+
+
+@api(ApiKey.LIST_GROUPS)
+def list_groups(
+    request: Request[ListGroupsRequest], broker: Broker
+) -> "ListGroupsResponse | Apart":
+    """All groups that pass the filters; names compare without regard to case, as in Kafka."""
+    states = {state.lower() for state in request.body.states_filter}
+    types = {kind.lower() for kind in request.body.types_filter}
+    groups = broker.groups.all()
+    if types and GROUP_TYPE not in types:
+        groups = []
+    error_code = ErrorCode.none
+    if broker.groups.is_loading:
+        error_code = ErrorCode.coordinator_load_in_progress
+    make = partial(_listed, groups, states, error_code)
+    if len(groups) > _MANY_LISTED:
+        return Apart(make)
+    return make()
+
+
+def _listed(
+    groups: list[Group],
+    states: set[str],
+    error_code: ErrorCode,
+    checkpoint: Checkpoint = no_checkpoint,
+) -> "ListGroupsResponse":
+    found: list[ListedGroup] = []
+    for group in groups:
+        checkpoint()
+        state = group.state.value
+        if states and state.lower() not in states:
+            continue
+        found.append(
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type or "",
+                "group_state": state,
+                "group_type": GROUP_TYPE,
+            }
+        )
+    return {"error_code": error_code, "groups": found}
+
+
+# --- DescribeGroups: state, protocol and members of consumer groups ---------------------
+#
+# v1  throttle time
+# v3  authorized operations on request: all, for there is no authorizer
+# v4  group instance id of members (KIP-345)
+# v5  flexible
+# v6  a group that is not there is an error with a message; before, it is a dead group
+#
+# A group that is named several times is described each time, as by Apache Kafka. But once
+# `MOST_AGAIN_BYTES` were repeated, it gets INVALID_REQUEST: the answer to a small request would
+# have no bounds.
+
 
 MOST_AGAIN_BYTES: Final = 16 << 20
 """Of members in an answer that has them already."""
-_MANY: Final = 200  # groups
+_MANY_DESCRIBED: Final = 200  # groups
 _LARGE_BYTES: Final = 64 << 10  # of members
 _MEMBER_BYTES: Final = 64  # for what making the answer of one costs
 
@@ -55,8 +121,8 @@ async def describe_groups(
         size += found[group_id].size
         await request.checkpoint()
     with_operations = request.body.include_authorized_operations
-    make = partial(_answer, asked, found, request.version, with_operations)
-    return Apart(make) if len(asked) > _MANY or size > _LARGE_BYTES else make()
+    make = partial(_descriptions, asked, found, request.version, with_operations)
+    return Apart(make) if len(asked) > _MANY_DESCRIBED or size > _LARGE_BYTES else make()
 
 
 def _find(group_id: str, broker: Broker) -> _Found:
@@ -72,7 +138,7 @@ def _find(group_id: str, broker: Broker) -> _Found:
     return _Found(group, size)
 
 
-def _answer(
+def _descriptions(
     asked: Sequence[str],
     found: Mapping[str, _Found],
     version: int,
@@ -139,3 +205,28 @@ def _described(
             for member in group.members
         ],
     }
+
+
+# --- DeleteGroups: deletes empty groups and their offsets -------------------------------
+#
+# v1  throttle time
+# v2  flexible
+#
+# A group that is named several times is deleted and answered once, as by Apache Kafka.
+
+
+@api(ApiKey.DELETE_GROUPS)
+async def delete_groups(
+    request: Request[DeleteGroupsRequest], broker: Broker
+) -> "DeleteGroupsResponse":
+    """Delete each group; one result or error each."""
+    results: list[DeletableGroupResult] = []
+    for group_id in dict.fromkeys(request.body.groups_names):
+        await request.checkpoint()
+        error_code = ErrorCode.none
+        try:
+            await broker.groups.delete(group_id)
+        except HorologError as error:
+            error_code = group_error_code(error)
+        results.append({"group_id": group_id, "error_code": error_code})
+    return {"results": results}

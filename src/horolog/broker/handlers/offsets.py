@@ -1,22 +1,4 @@
-"""OffsetFetch: the committed offsets of groups.
-
-v0   one without a commit is UNKNOWN_TOPIC_OR_PARTITION; Kafka read these from ZooKeeper, here they
-     are the group's, as those of later versions
-v1   one without a commit is -1 without an error
-v2   all topics on null, and an error for the group
-v3   throttle time
-v5   leader epoch of the last record read
-v6   flexible
-v7   require_stable: offsets that a transaction has pending are UNSTABLE_OFFSET_COMMIT (KIP-447)
-v8   several groups in one request (KIP-709)
-v9   member id and epoch of the new group protocol: not checked, all groups are classic
-v10  topics by id
-
-A group that is named several times is answered each time, as by Apache Kafka. But once
-`MOST_AGAIN` offsets were repeated for those that ask for all topics, they get INVALID_REQUEST: the
-answer to a small request would have no bounds. So do partitions that are named several times, once
-`MOST_AGAIN_BYTES` of their metadata were repeated.
-"""
+"""Requests for the offsets that groups have committed, and for their deletion."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,13 +8,15 @@ from uuid import UUID
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.handlers.groups import group_error_code
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, HorologError
 from horolog.groups.rows import OffsetRow
-from horolog.metadata.topics import TopicRegistry
+from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
+    OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -40,12 +24,34 @@ from horolog.wire.requests import (
 
 if TYPE_CHECKING:
     from horolog.wire.responses import (
+        OffsetDeleteResponse,
+        OffsetDeleteResponsePartition,
+        OffsetDeleteResponseTopic,
         OffsetFetchResponse,
         OffsetFetchResponseGroup,
         OffsetFetchResponsePartition,
         OffsetFetchResponseTopic,
         OffsetFetchResponseTopics,
     )
+
+# --- OffsetFetch: the committed offsets of groups ---------------------------------------
+#
+# v0   one without a commit is UNKNOWN_TOPIC_OR_PARTITION; Kafka read these from ZooKeeper, here
+#      they are the group's, as those of later versions
+# v1   one without a commit is -1 without an error
+# v2   all topics on null, and an error for the group
+# v3   throttle time
+# v5   leader epoch of the last record read
+# v6   flexible
+# v7   require_stable: offsets that a transaction has pending are UNSTABLE_OFFSET_COMMIT (KIP-447)
+# v8   several groups in one request (KIP-709)
+# v9   member id and epoch of the new group protocol: not checked, all groups are classic
+# v10  topics by id
+#
+# A group that is named several times is answered each time, as by Apache Kafka. But once
+# `MOST_AGAIN` offsets were repeated for those that ask for all topics, they get INVALID_REQUEST:
+# the answer to a small request would have no bounds. So do partitions that are named several
+# times, once `MOST_AGAIN_BYTES` of their metadata were repeated.
 
 
 class Repeats:
@@ -266,3 +272,57 @@ def _existing(topics: TopicRegistry, committed: Committed) -> list[tuple[str, UU
         for name, of_topic in indexes.items()
         if (topic := topics.find(name)) is not None
     ]
+
+
+# --- OffsetDelete: deletes offsets of topics that a group does not subscribe to (KIP-496)
+#
+# v0  never flexible
+
+
+_MANY_DELETED: Final = 1_000  # partitions
+
+
+@api(ApiKey.OFFSET_DELETE)
+async def offset_delete(
+    request: Request[OffsetDeleteRequest], broker: Broker
+) -> "OffsetDeleteResponse | Apart":
+    """Delete each offset, unless the group subscribes to its topic."""
+    body = request.body
+    keys = [
+        (topic.name, partition.partition_index)
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
+    try:
+        subscribed = await broker.groups.delete_offsets(body.group_id, keys)
+    except HorologError as error:
+        return {"error_code": group_error_code(error), "topics": []}
+    make = partial(_deleted, broker, body, subscribed)
+    if len(keys) > _MANY_DELETED:
+        return Apart(make)
+    return make()
+
+
+def _deleted(
+    broker: Broker,
+    body: OffsetDeleteRequest,
+    subscribed: frozenset[str],
+    checkpoint: Checkpoint = no_checkpoint,
+) -> "OffsetDeleteResponse":
+    topics: list[OffsetDeleteResponseTopic] = []
+    for topic in body.topics:
+        known, is_subscribed = broker.topics.find(topic.name), topic.name in subscribed
+        partitions: list[OffsetDeleteResponsePartition] = []
+        for partition in topic.partitions:
+            checkpoint()
+            index = partition.partition_index
+            error_code = _error(known, index, is_subscribed=is_subscribed)
+            partitions.append({"partition_index": index, "error_code": error_code})
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"error_code": ErrorCode.none, "topics": topics}
+
+
+def _error(topic: Topic | None, index: int, *, is_subscribed: bool) -> ErrorCode:
+    if topic is None or not topic.has_partition(index):
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.group_subscribed_to_topic if is_subscribed else ErrorCode.none

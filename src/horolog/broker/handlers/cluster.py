@@ -1,0 +1,457 @@
+"""Requests about the cluster: its versions, brokers, controller, disks, and what it never has."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api, served
+from horolog.broker.handlers import authorized
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
+from horolog.schemas.metadata import TRANSACTION_VERSION
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
+from horolog.wire.api import ApiKey, Versions
+from horolog.wire.features import FEATURES
+from horolog.wire.requests import (
+    AlterPartitionReassignmentsRequest,
+    ApiVersionsRequest,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClusterRequest,
+    DescribeLogDirsRequest,
+    DescribeQuorumRequest,
+    DescribeUserScramCredentialsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        AlterPartitionReassignmentsResponse,
+        ApiVersionsResponse,
+        DescribeClientQuotasResponse,
+        DescribeClusterResponse,
+        DescribeLogDirsPartition,
+        DescribeLogDirsResponse,
+        DescribeQuorumPartitionData,
+        DescribeQuorumReplicaState,
+        DescribeQuorumResponse,
+        DescribeUserScramCredentialsResponse,
+        DescribeUserScramCredentialsResult,
+        ElectLeadersResponse,
+        Listener,
+        ListPartitionReassignmentsResponse,
+        ReassignableTopicResponse,
+        ReplicaElectionResult,
+    )
+
+# --- ApiVersions: the supported APIs, versions and features; a client's first request ---
+#
+# v1  throttle time
+# v3  flexible, with the client's name and version (KIP-511); supported and finalized features
+# v4  features may start at version 0
+#
+# A version that is not served is answered in v0 (see dispatch).
+
+
+_FLOWS = Versions(FIRST_FLOW, SECOND_FLOW)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
+
+
+@api(ApiKey.API_VERSIONS)
+def api_versions(request: Request[ApiVersionsRequest], broker: Broker) -> "ApiVersionsResponse":
+    """Every API with a handler, its versions, horolog's features, and the flow of transactions."""
+    body, level = request.body, broker.transaction_version
+    error = ErrorCode.none
+    if request.version >= 3 and not (
+        _SOFTWARE.match(body.client_software_name) and _SOFTWARE.match(body.client_software_version)
+    ):
+        error = ErrorCode.invalid_request
+    return {
+        "error_code": error,
+        "api_keys": [
+            {"api_key": key, "min_version": versions.min, "max_version": versions.max}
+            for key, versions in served().items()
+        ],
+        "supported_features": [
+            {"name": name, "min_version": levels.min, "max_version": levels.max}
+            for name, levels in (*FEATURES.items(), (TRANSACTION_VERSION, _FLOWS))
+        ],
+        "finalized_features_epoch": 0,
+        "finalized_features": [
+            {"name": TRANSACTION_VERSION, "min_version_level": level, "max_version_level": level}
+        ]
+        if level
+        else [],
+    }
+
+
+# --- DescribeCluster: the brokers and the controller (KIP-700) --------------------------
+#
+# v0  flexible from the start
+# v1  brokers or controllers; only brokers are known here
+# v2  fenced brokers on request: there are none
+
+
+BROKERS: Final = 1
+
+
+@api(ApiKey.DESCRIBE_CLUSTER)
+def describe_cluster(
+    request: Request[DescribeClusterRequest], broker: Broker
+) -> "DescribeClusterResponse":
+    """This broker, which is also the controller."""
+    endpoint_type = request.body.endpoint_type
+    if endpoint_type != BROKERS:
+        return {
+            "error_code": ErrorCode.mismatched_endpoint_type,
+            "error_message": "this is a broker's endpoint, not a controller's",
+            "cluster_id": broker.cluster_id,
+            "brokers": [],
+        }
+    here = broker.endpoint(request.peer.listener)
+    return {
+        "error_code": ErrorCode.none,
+        "endpoint_type": endpoint_type,
+        "cluster_id": broker.cluster_id,
+        "controller_id": broker.config.node_id,
+        "cluster_authorized_operations": (
+            authorized.ON_CLUSTER
+            if request.body.include_cluster_authorized_operations
+            else authorized.NOT_ASKED
+        ),
+        "brokers": [
+            {
+                "broker_id": broker.config.node_id,
+                "host": here.host,
+                "port": here.port,
+                "rack": broker.config.broker_rack,
+                "is_fenced": False,
+            }
+        ],
+    }
+
+
+# --- DescribeQuorum: the controllers, and the time of the active one (KIP-595) ----------
+#
+# v0  flexible from the start
+# v1  when each controller last fetched and caught up; of the active one, its time now (KIP-836)
+# v2  error messages, directory ids and the controllers' listeners (KIP-853)
+#
+# Kafka's clients have no other request that returns a cluster's time.
+
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+@api(ApiKey.DESCRIBE_QUORUM)
+def describe_quorum(
+    request: Request[DescribeQuorumRequest], broker: Broker
+) -> "DescribeQuorumResponse":
+    """This broker, which is the only controller and keeps no metadata log."""
+    match request.body.topics:
+        case (topic,) if topic.topic_name == METADATA_TOPIC and [
+            partition.partition_index for partition in topic.partitions
+        ] == [0]:
+            pass
+        case _:
+            return {
+                "error_code": ErrorCode.invalid_request,
+                "error_message": f"only partition 0 of {METADATA_TOPIC} has a quorum",
+                "topics": [],
+                "nodes": [],
+            }
+    here = broker.endpoint(request.peer.listener)
+    now_ms = broker.clock.now_ms()
+    voter: DescribeQuorumReplicaState = {
+        "replica_id": broker.config.node_id,
+        "replica_directory_id": None,
+        "log_end_offset": 0,
+        "last_fetch_timestamp": now_ms,
+        "last_caught_up_timestamp": now_ms,
+    }
+    partition: DescribeQuorumPartitionData = {
+        "partition_index": 0,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "leader_id": broker.config.node_id,
+        "leader_epoch": 0,
+        "high_watermark": 0,
+        "current_voters": [voter],
+        "observers": [],
+    }
+    listener: Listener = {"name": request.peer.listener.name, "host": here.host, "port": here.port}
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}],
+        "nodes": [{"node_id": broker.config.node_id, "listeners": [listener]}],
+    }
+
+
+# --- DescribeLogDirs: the partitions in the log directory and their sizes (KIP-113) -----
+#
+# v1  as v0
+# v2  flexible
+# v3  an error for the whole answer
+# v4  total and usable bytes of the volume (KIP-827)
+# v5  usable bytes may be unknown
+
+
+@api(ApiKey.DESCRIBE_LOG_DIRS)
+async def describe_log_dirs(
+    request: Request[DescribeLogDirsRequest], broker: Broker
+) -> "DescribeLogDirsResponse":
+    """Describe the log directory with the requested partitions."""
+    asked = request.body.topics
+    requested: set[tuple[str, int]] | None = None
+    if asked is not None:
+        requested = set[tuple[str, int]]()
+        for asked_topic in asked:
+            await request.checkpoint()
+            requested.update((asked_topic.topic, index) for index in asked_topic.partitions)
+    by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
+    for (topic, index), partition in list(broker.partitions.items()):
+        await request.checkpoint()
+        if requested is None or (topic, index) in requested:
+            by_topic.setdefault(topic, []).append(
+                {
+                    "partition_index": index,
+                    "partition_size": partition.log.size,
+                    "offset_lag": 0,
+                    "is_future_key": False,
+                }
+            )
+    loop = asyncio.get_running_loop()
+    volume = await loop.run_in_executor(broker.readers, shutil.disk_usage, broker.log_dir_path)
+    return {
+        "error_code": ErrorCode.none,
+        "results": [
+            {
+                "error_code": ErrorCode.none,
+                "log_dir": str(broker.log_dir_path),
+                "topics": [
+                    {"name": name, "partitions": partitions}
+                    for name, partitions in by_topic.items()
+                ],
+                "total_bytes": volume.total,
+                "usable_bytes": volume.free,
+            }
+        ],
+    }
+
+
+# --- Results for the partitions that a request names, of topics that may not exist ------
+
+
+PartitionT = TypeVar("PartitionT")
+
+
+async def check_each(
+    request: Request[Any],
+    broker: Broker,
+    topic_name: str,
+    asked: Sequence[PartitionT],
+    index_of: Callable[[PartitionT], int],
+    check: Callable[[PartitionT], None],
+) -> list[tuple[int, ErrorCode, str | None]]:
+    """Number, error code and message of each partition; `check` raises what it is refused with."""
+    topic = broker.topics.find(topic_name)
+    results: list[tuple[int, ErrorCode, str | None]] = []
+    for partition in asked:
+        await request.checkpoint()
+        index, error_code, message = index_of(partition), ErrorCode.none, None
+        try:
+            if topic is None or not topic.has_partition(index):
+                raise RequestRefused(
+                    ErrorCode.unknown_topic_or_partition,
+                    f"there is no partition {index} of topic {topic_name}",
+                )
+            check(partition)
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+        results.append((index, error_code, message))
+    return results
+
+
+# --- ElectLeaders: this broker leads every partition, so that no election is needed (KIP-183)
+#
+# v0  the preferred replica
+# v1  unclean elections too (KIP-460)
+# v2  flexible
+
+
+_ELECTION_TYPES: Final = (0, 1)  # preferred, unclean
+
+
+@api(ApiKey.ELECT_LEADERS)
+async def elect_leaders(
+    request: Request[ElectLeadersRequest], broker: Broker
+) -> "ElectLeadersResponse":
+    """ELECTION_NOT_NEEDED for each partition; without topics, nothing was elected, as in Kafka."""
+    election_type = request.body.election_type
+
+    def check(partition: int) -> None:
+        if election_type not in _ELECTION_TYPES:
+            raise RequestRefused(
+                ErrorCode.invalid_request, f"Unknown election type {election_type}"
+            )
+        raise RequestRefused(
+            ErrorCode.election_not_needed, "Leader election not needed for topic partition."
+        )
+
+    results: list[ReplicaElectionResult] = []
+    for topic in request.body.topic_partitions or ():
+        await request.checkpoint()
+        checked = await check_each(request, broker, topic.topic, topic.partitions, int, check)
+        results.append(
+            {
+                "topic": topic.topic,
+                "partition_result": [
+                    {"partition_id": index, "error_code": error_code, "error_message": message}
+                    for index, error_code, message in checked
+                ],
+            }
+        )
+    is_known = election_type in _ELECTION_TYPES
+    return {
+        "error_code": ErrorCode.none if is_known else ErrorCode.invalid_request,
+        "replica_election_results": results,
+    }
+
+
+# --- AlterPartitionReassignments: each partition stays on this broker, the only one (KIP-455)
+#
+# v0  flexible from the start
+# v1  whether the number of replicas may change (KIP-860)
+
+
+@api(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+async def alter_partition_reassignments(
+    request: Request[AlterPartitionReassignmentsRequest], broker: Broker
+) -> "AlterPartitionReassignmentsResponse":
+    """An assignment to this broker changes nothing; there is none to cancel and no other broker."""
+    here = broker.config.node_id
+
+    def check(partition: ReassignablePartition) -> None:
+        if partition.replicas is None:
+            raise RequestRefused(
+                ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress."
+            )
+        if list(partition.replicas) != [here]:
+            raise RequestRefused(
+                ErrorCode.invalid_replica_assignment,
+                f"the replicas of a partition are [{here}]: broker {here} is the only one",
+            )
+
+    responses: list[ReassignableTopicResponse] = []
+    for topic in request.body.topics:
+        await request.checkpoint()
+        checked = await check_each(
+            request, broker, topic.name, topic.partitions, attrgetter("partition_index"), check
+        )
+        responses.append(
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": index, "error_code": error_code, "error_message": message}
+                    for index, error_code, message in checked
+                ],
+            }
+        )
+    return {
+        "allow_replication_factor_change": request.body.allow_replication_factor_change,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "responses": responses,
+    }
+
+
+# --- ListPartitionReassignments: none, as there is no broker to move a partition to (KIP-455)
+#
+# v0  flexible from the start
+
+
+@api(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+def list_partition_reassignments(
+    request: Request[ListPartitionReassignmentsRequest], broker: Broker
+) -> "ListPartitionReassignmentsResponse":
+    """No topic has any, of whatever topics they are asked for, as in Kafka."""
+    return {"error_code": ErrorCode.none, "error_message": None, "topics": []}
+
+
+# --- DescribeClientQuotas: none are set, as there are no quotas (KIP-546) ---------------
+#
+# v1  flexible
+
+
+_ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
+_EXACT, _ANY = 0, 2  # match types; 1 is the default entity
+
+
+@api(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+async def describe_client_quotas(
+    request: Request[DescribeClientQuotasRequest], broker: Broker
+) -> "DescribeClientQuotasResponse":
+    """No entry, or why the filter is none, as in Kafka."""
+    seen: set[str] = set()
+    try:
+        for component in request.body.components:
+            await request.checkpoint()
+            _check(component, seen)
+    except RequestRefused as error:
+        return {"error_code": code_for(error), "error_message": str(error), "entries": None}
+    return {"error_code": ErrorCode.none, "error_message": None, "entries": []}
+
+
+def _check(component: ComponentData, seen: set[str]) -> None:
+    kind, how = component.entity_type, component.match_type
+    if kind not in _ENTITY_TYPES:
+        error_code = ErrorCode.unsupported_version if kind else ErrorCode.invalid_request
+        raise RequestRefused(error_code, f"there is no entity type {kind!r:.60} of quotas")
+    if not _EXACT <= how <= _ANY:
+        raise RequestRefused(ErrorCode.invalid_request, f"Unknown match type {how}")
+    if (component.match is not None) != (how == _EXACT):
+        raise RequestRefused(
+            ErrorCode.invalid_request, f"a match of type {how} of {kind} has a name iff it is exact"
+        )
+    if kind in seen or (seen and "ip" in {kind, *seen}):
+        raise RequestRefused(
+            ErrorCode.invalid_request, f"{kind} cannot be combined with {', '.join(sorted(seen))}"
+        )
+    seen.add(kind)
+
+
+# --- DescribeUserScramCredentials: there are none, as there is no SASL (KIP-554) --------
+#
+# v0  flexible from the start
+
+
+@api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+async def describe_user_scram_credentials(
+    request: Request[DescribeUserScramCredentialsRequest], broker: Broker
+) -> "DescribeUserScramCredentialsResponse":
+    """No credentials, and an error for each user who is named, as in Kafka."""
+    times: dict[str, int] = {}
+    for user in request.body.users or ():
+        await request.checkpoint()
+        times[user.name] = times.get(user.name, 0) + 1
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "results": [_refused(user, asked) for user, asked in times.items()],
+    }
+
+
+def _refused(user: str, times: int) -> "DescribeUserScramCredentialsResult":
+    if times > 1:
+        code, message = ErrorCode.duplicate_resource, "Cannot describe a user twice in one request"
+    else:
+        code, message = ErrorCode.resource_not_found, "There are no SCRAM credentials of the user"
+    shown = printable(f"{message}: {user}")
+    return {"user": user, "error_code": code, "error_message": shown, "credential_infos": []}

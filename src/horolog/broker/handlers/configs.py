@@ -1,0 +1,375 @@
+"""Requests about settings of topics and brokers, and levels of loggers."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from horolog.broker.broker import Broker
+from horolog.broker.control.table import describe, questions_in, split_actions
+from horolog.broker.dispatch import Request, api
+from horolog.broker.loggers import alter_loggers, describe_loggers
+from horolog.config import (
+    DescribedSetting,
+    Operation,
+    SettingChange,
+    describe_broker,
+    describe_cluster,
+    describe_topic,
+)
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
+from horolog.wire.requests import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        AlterConfigsResourceResponse,
+        AlterConfigsResponse,
+        ConfigResource,
+        DescribeConfigsResourceResult,
+        DescribeConfigsResponse,
+        DescribeConfigsResult,
+        IncrementalAlterConfigsResponse,
+        ListConfigResourcesResponse,
+    )
+
+# --- What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs are about: topics and brokers
+
+
+async def alter_each(
+    request: Request[Any], broker: Broker, *, replaces: bool
+) -> "list[AlterConfigsResourceResponse]":
+    """Alter one resource after the other, and return the response to each.
+
+    A resource that the request contains twice is refused, and one with a setting twice.
+
+    Args:
+        request: AlterConfigs, or IncrementalAlterConfigs.
+        broker: the broker to alter.
+        replaces: AlterConfigs: the changes replace all settings of a resource, but no loggers.
+    """
+    responses: list[AlterConfigsResourceResponse] = []
+    times: Counter[tuple[int, str]] = Counter()
+    for resource in request.body.resources:
+        await request.checkpoint()
+        times[resource.resource_type, resource.resource_name] += 1
+    for resource in request.body.resources:
+        await request.checkpoint()
+        error_code, message = ErrorCode.none, None
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise RequestRefused(
+                    ErrorCode.invalid_request, "Each resource must appear at most once."
+                )
+            changes = []
+            for config in resource.configs:
+                await request.checkpoint()
+                operation = Operation.SET if replaces else _operation(config.config_operation)
+                changes.append(SettingChange(config.name, operation, config.value))
+            await _alter(request, broker, resource, changes, replaces=replaces)
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+        responses.append(
+            {
+                "error_code": error_code,
+                "error_message": message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+            }
+        )
+    return responses
+
+
+async def _alter(
+    request: Request[Any],
+    broker: Broker,
+    resource: Any,
+    changes: list[SettingChange],
+    *,
+    replaces: bool,
+) -> None:
+    name, validate_only = resource.resource_name, request.body.validate_only
+    alter: Callable[..., Awaitable[None]]
+    match resource.resource_type:
+        case ResourceType.TOPIC as about:
+            topic = broker.topics.named(name)
+            alter = partial(broker.controller.alter_topic_settings, topic)
+        case ResourceType.BROKER as about:
+            is_of_all = check_broker(broker, name)
+            alter = partial(broker.controller.alter_broker_settings, cluster_wide=is_of_all)
+        case ResourceType.BROKER_LOGGER if not replaces:
+            check_logger_broker(broker, name)
+            alter_loggers(changes, validate_only=validate_only)
+            return
+        case number:
+            raise without_settings(number)
+    perform, settings = split_actions(broker, request.peer, ResourceType(about), name, changes)
+    if settings or perform is None:
+        await alter(settings, replaces=replaces, validate_only=validate_only)
+    if perform is not None and not validate_only:
+        await perform()
+
+
+def _operation(number: int) -> Operation:
+    try:
+        return Operation(number)
+    except ValueError:
+        raise RequestRefused(ErrorCode.invalid_request, f"there is no operation {number}") from None
+
+
+def check_broker(broker: Broker, name: str) -> bool:
+    """Refuse a broker that is not this one; whether all brokers are meant (the name is empty)."""
+    if name and name != str(broker.config.node_id):
+        raise RequestRefused(
+            ErrorCode.invalid_request,
+            f"Unexpected broker id, expected {broker.config.node_id} or empty string, "
+            f"but received {name}",
+        )
+    return not name
+
+
+def check_logger_broker(broker: Broker, name: str) -> None:
+    """Refuse the loggers of any broker but this one."""
+    if check_broker(broker, name):
+        raise RequestRefused(ErrorCode.invalid_request, "Broker id must not be empty")
+
+
+_WITHOUT_SETTINGS: Final[Mapping[int, str]] = {
+    ResourceType.CLIENT_METRICS: "client metrics",
+    ResourceType.GROUP: "groups",
+}
+
+
+def without_settings(number: int) -> RequestRefused:
+    """The refusal to describe or change a resource that has no settings here."""
+    what = _WITHOUT_SETTINGS.get(number, "an unknown kind")
+    return RequestRefused(
+        ErrorCode.invalid_request,
+        f"there are no settings of {what} (resource type {number}) here: those of topics (2) and "
+        "brokers (4) can be described and changed, and levels of loggers (8), incrementally",
+    )
+
+
+# --- DescribeConfigs: the settings of topics and brokers, with sources and synonyms -----
+#
+# v1  source and synonyms instead of is_default (KIP-226)
+# v2  throttle time semantics only
+# v3  type and documentation (KIP-569)
+# v4  flexible
+
+
+MOST_QUESTIONS: Final = 500
+"""In one request: names with a value that is looked up for the answer (docs/wire.md)."""
+
+_KEYS_AT_ONCE: Final = 1_000
+
+_MOST_REPEATED: Final = 100
+"""Resources that one request names again: each answer is as large as the first."""
+
+Keys: TypeAlias = tuple[str, ...] | None
+"""Names of settings, in the order asked; None for all."""
+
+
+@api(ApiKey.DESCRIBE_CONFIGS)
+async def describe_configs(
+    request: Request[DescribeConfigsRequest], broker: Broker
+) -> "DescribeConfigsResponse":
+    """The settings of each resource, or an error, in the order of the request."""
+    descriptions, seen, repeated = _Descriptions(request, broker), set(), 0
+    results: list[DescribeConfigsResult] = []
+    for resource in request.body.resources:
+        await request.checkpoint()
+        resource_type, name = what = resource.resource_type, resource.resource_name
+        error_code, message, configs = ErrorCode.none, None, []
+        repeated += what in seen
+        seen.add(what)
+        try:
+            if repeated > _MOST_REPEATED:
+                raise RequestRefused(
+                    ErrorCode.invalid_request,
+                    f"ask for {_MOST_REPEATED} resources twice at most in a request",
+                )
+            keys = await _distinct(request, resource.configuration_keys)
+            configs = await descriptions.of(resource_type, name, keys)
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+        results.append(
+            {
+                "error_code": error_code,
+                "error_message": message,
+                "resource_type": resource_type,
+                "resource_name": name,
+                "configs": configs,
+            }
+        )
+    return {"results": results}
+
+
+async def _distinct(request: Request[DescribeConfigsRequest], keys: Sequence[str] | None) -> Keys:
+    """The names asked for, each once."""
+    if keys is None:
+        return None
+    found: dict[str, None] = {}
+    for first in range(0, len(keys), _KEYS_AT_ONCE):
+        found |= dict.fromkeys(keys[first : first + _KEYS_AT_ONCE])
+        await request.checkpoint()
+    return tuple(found)
+
+
+class _Descriptions:
+    """Settings described once for all topics of a request that have the same."""
+
+    def __init__(self, request: Request[DescribeConfigsRequest], broker: Broker) -> None:
+        self._request = request
+        self._broker = broker
+        self._synonyms: bool = request.body.include_synonyms
+        self._documentation: bool = request.body.include_documentation
+        self._of_topics: dict[Any, list[DescribeConfigsResourceResult]] = {}
+        self._questions_left = MOST_QUESTIONS
+
+    async def of(
+        self, resource_type: int, name: str, keys: Keys
+    ) -> "list[DescribeConfigsResourceResult]":
+        """The settings of a resource, as DescribeConfigs has them; not to be changed."""
+        match resource_type:
+            case ResourceType.TOPIC:
+                return await self._of_topic(name, keys)
+            case ResourceType.BROKER:
+                return await self._of_broker(name, keys)
+            case ResourceType.BROKER_LOGGER:
+                check_logger_broker(self._broker, name)
+                return [self._described(entry) for entry in describe_loggers(keys)]
+            case number:
+                if number == ResourceType.GROUP and name and questions_in(keys):
+                    return await self._answers(ResourceType.GROUP, name, keys)
+                raise without_settings(number)
+
+    async def _of_topic(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
+        broker = self._broker
+        topic = broker.topics.named(name)
+        same = (frozenset(topic.overrides.items()), keys)
+        found = self._of_topics.get(same)
+        if found is None:
+            entries = describe_topic(broker.settings, topic.overrides, keys)
+            found = self._of_topics[same] = [self._described(entry) for entry in entries]
+        answers = await self._answers(ResourceType.TOPIC, name, keys)
+        return found + answers if answers else found
+
+    async def _of_broker(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
+        is_of_all = check_broker(self._broker, name)
+        entries = (describe_cluster if is_of_all else describe_broker)(self._broker.settings, keys)
+        found = [self._described(entry) for entry in entries]
+        return found + await self._answers(ResourceType.BROKER, name, keys)
+
+    async def _answers(
+        self, about: ResourceType, name: str, keys: Keys
+    ) -> "list[DescribeConfigsResourceResult]":
+        """What a resource has beside its settings.
+
+        Raises:
+            RequestRefused: the request has too many questions.
+        """
+        questions = len(questions_in(keys))
+        if questions > self._questions_left:
+            raise RequestRefused(
+                ErrorCode.invalid_request,
+                f"ask at most {MOST_QUESTIONS} questions in a request (docs/wire.md)",
+            )
+        self._questions_left -= questions
+        found = []
+        for entry in await describe(self._broker, self._request, about, name, keys):
+            found.append(self._described(entry))
+            await self._request.checkpoint()
+        return found
+
+    def _described(self, entry: DescribedSetting) -> "DescribeConfigsResourceResult":
+        return _described(entry, synonyms=self._synonyms, documentation=self._documentation)
+
+
+def _described(
+    entry: DescribedSetting, *, synonyms: bool, documentation: bool
+) -> "DescribeConfigsResourceResult":
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": entry.read_only,
+        "config_source": entry.source,
+        "is_default": entry.is_default,
+        "is_sensitive": entry.sensitive,
+        "synonyms": [
+            {"name": synonym.name, "value": synonym.value, "source": synonym.source}
+            for synonym in (entry.synonyms if synonyms else ())
+        ],
+        "config_type": entry.kind,
+        "documentation": entry.documentation if documentation else None,
+    }
+
+
+# --- AlterConfigs: replaces all dynamic settings of topics and brokers ------------------
+#
+# v1  as v0
+# v2  flexible
+
+
+@api(ApiKey.ALTER_CONFIGS)
+async def alter_configs(
+    request: Request[AlterConfigsRequest], broker: Broker
+) -> "AlterConfigsResponse":
+    """Replace the settings of each resource atomically."""
+    return {"responses": await alter_each(request, broker, replaces=True)}
+
+
+# --- IncrementalAlterConfigs: sets, deletes, appends to, subtracts from settings (KIP-339)
+#
+# Of loggers it sets and deletes levels (KIP-412).
+#
+# v1  flexible
+
+
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+async def incremental_alter_configs(
+    request: Request[IncrementalAlterConfigsRequest], broker: Broker
+) -> "IncrementalAlterConfigsResponse":
+    """Apply the changes of each resource atomically."""
+    return {"responses": await alter_each(request, broker, replaces=False)}
+
+
+# --- ListConfigResources: what has settings (KIP-1142) ----------------------------------
+#
+# v0  flexible from the start; client metrics only (as ListClientMetricsResources, KIP-1000)
+# v1  kinds of resources
+
+
+@api(ApiKey.LIST_CONFIG_RESOURCES)
+async def list_config_resources(
+    request: Request[ListConfigResourcesRequest], broker: Broker
+) -> "ListConfigResourcesResponse":
+    """The resources of the requested kinds, of all without any; an unknown kind refuses all."""
+    asked = set(request.body.resource_types)
+    if request.version == 0:
+        asked = {ResourceType.CLIENT_METRICS}
+    if asked - set(ResourceType):
+        return {"error_code": ErrorCode.unsupported_version, "config_resources": []}
+    resources: list[ConfigResource] = []
+    for kind in sorted(asked or set(ResourceType)):
+        for name in _names(broker, ResourceType(kind)):
+            await request.checkpoint()
+            resources.append({"resource_name": name, "resource_type": kind})
+    return {"error_code": ErrorCode.none, "config_resources": resources}
+
+
+def _names(broker: Broker, kind: ResourceType) -> Iterator[str]:
+    """Groups and subscriptions of client metrics have no settings here."""
+    match kind:
+        case ResourceType.TOPIC:
+            yield from (topic.name for topic in broker.topics)
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            yield str(broker.config.node_id)
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            pass

@@ -1,0 +1,296 @@
+"""Requests about consumer groups and their members."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
+from horolog.groups.values import Join, Joined, Protocol, Sync, Synced
+from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        Coordinator,
+        FindCoordinatorResponse,
+        HeartbeatResponse,
+        JoinGroupResponse,
+        LeaveGroupResponse,
+        SyncGroupResponse,
+    )
+
+# --- The error codes of failed operations on consumer groups ----------------------------
+
+
+_SAYS_NOT_FOUND = 9  # the first version of OffsetCommit that says that a group is not there
+
+
+def group_error_code(error: HorologError) -> ErrorCode:
+    """The code of a failure, as Apache Kafka's coordinator translates it.
+
+    A disk that refuses is NOT_COORDINATOR: clients look for the coordinator and retry. Of
+    KAFKA_STORAGE_ERROR they give up.
+    """
+    if isinstance(error, StorageFailed):
+        return ErrorCode.not_coordinator
+    return code_for(error)
+
+
+def commit_error_code(error: HorologError, version: int) -> ErrorCode:
+    """As `group_error_code`, for this version of OffsetCommit."""
+    error_code = group_error_code(error)
+    if error_code is ErrorCode.group_id_not_found and version < _SAYS_NOT_FOUND:
+        return ErrorCode.illegal_generation
+    return error_code
+
+
+# --- FindCoordinator: the coordinator of a group or a transactional id, which is this broker
+#
+# On a shadow, too: it answers InitProducerId with COORDINATOR_LOAD_IN_PROGRESS until a promotion,
+# which all clients retry. Here aiokafka gives up at that error.
+#
+# v1  coordinators of transactions
+# v2  like v1
+# v3  flexible
+# v4  several keys (KIP-699)
+# v5  like v4
+# v6  coordinators of share groups, not served here
+
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+_SHARE: Final = 2
+
+_MANY_KEYS: Final = 1_000  # keys
+
+
+@api(ApiKey.FIND_COORDINATOR)
+def find_coordinator(
+    request: Request[FindCoordinatorRequest], broker: Broker
+) -> "FindCoordinatorResponse | Apart":
+    """This broker, for every group and transactional id."""
+    body = request.body
+    here = broker.endpoint(request.peer.listener)
+    find = partial(_coordinator, broker.config.node_id, here.host, here.port, body.key_type)
+    if request.version < 4:
+        found = find(body.key)
+        return {
+            "error_code": found["error_code"],
+            "error_message": found["error_message"],
+            "node_id": found["node_id"],
+            "host": found["host"],
+            "port": found["port"],
+        }
+    make = partial(_coordinators, find, body.coordinator_keys)
+    if len(body.coordinator_keys) > _MANY_KEYS:
+        return Apart(make)
+    return make()
+
+
+def _coordinators(
+    find: "Callable[[str], Coordinator]",
+    keys: Sequence[str],
+    checkpoint: Checkpoint = no_checkpoint,
+) -> "FindCoordinatorResponse":
+    found: list[Coordinator] = []
+    for key in keys:
+        checkpoint()
+        found.append(find(key))
+    return {"coordinators": found}
+
+
+def _coordinator(node_id: int, host: str, port: int, key_type: int, key: str) -> "Coordinator":
+    error, message = _refusal(key, key_type)
+    is_here = error is ErrorCode.none
+    return {
+        "key": key,
+        "error_code": error,
+        "error_message": message,
+        "node_id": node_id if is_here else -1,
+        "host": host if is_here else "",
+        "port": port if is_here else -1,
+    }
+
+
+def _refusal(key: str, key_type: int) -> tuple[ErrorCode, str | None]:
+    if key_type == GROUP:
+        if not key:
+            return ErrorCode.invalid_group_id, "a group id must not be empty"
+    elif key_type == TRANSACTION:
+        if not key:
+            return ErrorCode.invalid_request, "a transactional id must not be empty"
+    elif key_type == _SHARE:
+        return ErrorCode.invalid_request, "This broker has no share groups"
+    else:
+        return ErrorCode.invalid_request, f"there is no key type {key_type}"
+    return ErrorCode.none, None
+
+
+# --- JoinGroup: join a consumer group; completed with the rebalance ---------------------
+#
+# v1  rebalance timeout; before, the session timeout serves for it
+# v2  throttle time
+# v4  a newcomer is first refused with its member id, and asks again with it (KIP-394)
+# v5  static members by group instance id (KIP-345)
+# v6  flexible
+# v7  protocol type in the answer
+# v8  reason
+# v9  the leader may be told to skip the assignment (KIP-814)
+
+
+_LARGE: Final = 64 << 10
+
+
+@api(ApiKey.JOIN_GROUP)
+async def join_group(
+    request: Request[JoinGroupRequest], broker: Broker
+) -> "JoinGroupResponse | Apart":
+    """Join, and wait for the new generation."""
+    body = request.body
+    rebalance_timeout_ms = body.session_timeout_ms
+    if request.version >= 1:
+        rebalance_timeout_ms = body.rebalance_timeout_ms
+    protocols = []
+    for protocol in body.protocols:
+        await request.checkpoint()
+        protocols.append(Protocol(protocol.name, protocol.metadata))
+    join = Join(
+        member_id=body.member_id,
+        instance_id=body.group_instance_id,
+        protocol_type=body.protocol_type,
+        protocols=tuple(protocols),
+        session_timeout_ms=body.session_timeout_ms,
+        rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
+        client_id=request.client_id,
+        client_host=f"/{request.peer.host}",
+        expects_member_id=request.version >= 4,
+        may_skip_assignment=request.version >= 9,
+    )
+    try:
+        joined = await broker.groups.join(body.group_id, join)
+    except RequestRefused as error:
+        joined = Joined(code_for(error), body.member_id)
+    answer: JoinGroupResponse = {
+        "error_code": joined.error,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        # Null since v7 only.
+        "protocol_name": joined.protocol_name or ("" if request.version < 7 else None),
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "metadata": member.metadata,
+            }
+            for member in joined.members
+        ],
+    }
+    if sum(len(member.metadata) for member in joined.members) + len(joined.members) > _LARGE:
+        return Apart(lambda _: answer)
+    return answer
+
+
+# --- SyncGroup: a member gets its assignment; the leader sends those of all -------------
+#
+# v1  throttle time
+# v3  group instance id (KIP-345)
+# v4  flexible
+# v5  the member's protocol type and name are checked, and returned (KIP-559)
+
+
+@api(ApiKey.SYNC_GROUP)
+async def sync_group(request: Request[SyncGroupRequest], broker: Broker) -> "SyncGroupResponse":
+    """Wait for the leader's assignment."""
+    body = request.body
+    assignments = []
+    for assigned in body.assignments:
+        await request.checkpoint()
+        assignments.append((assigned.member_id, assigned.assignment))
+    sync = Sync(
+        member_id=body.member_id,
+        generation=body.generation_id,
+        instance_id=body.group_instance_id,
+        protocol_type=body.protocol_type,
+        protocol_name=body.protocol_name,
+        assignments=tuple(assignments),
+    )
+    try:
+        synced = await broker.groups.sync(body.group_id, sync)
+    except RequestRefused as error:
+        synced = Synced(code_for(error))
+    return {
+        "error_code": synced.error,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol_name,
+        "assignment": synced.assignment,
+    }
+
+
+# --- Heartbeat: extends a member's session; the response says when it must rejoin -------
+#
+# v1  throttle time
+# v3  group instance id (KIP-345)
+# v4  flexible
+
+
+@api(ApiKey.HEARTBEAT)
+def heartbeat(request: Request[HeartbeatRequest], broker: Broker) -> "HeartbeatResponse":
+    """Extend the member's session."""
+    body = request.body
+    try:
+        broker.groups.heartbeat(
+            body.group_id,
+            body.member_id,
+            body.group_instance_id,
+            body.generation_id,
+        )
+    except RequestRefused as error:
+        return {"error_code": code_for(error)}
+    return {"error_code": ErrorCode.none}
+
+
+# --- LeaveGroup: removes members before their sessions expire ---------------------------
+#
+# v1  throttle time
+# v3  several members, by member id or group instance id, each with its own error (KIP-345)
+# v4  flexible
+# v5  reason
+
+
+@api(ApiKey.LEAVE_GROUP)
+async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> "LeaveGroupResponse":
+    """Remove the members."""
+    body = request.body
+    if not body.group_id:
+        return {"error_code": ErrorCode.invalid_group_id, "members": []}
+    try:
+        broker.groups.check_loaded(body.group_id)
+    except RequestRefused as refused:
+        return {"error_code": code_for(refused), "members": []}
+    if request.version < 3:
+        (error,) = await broker.groups.leave(body.group_id, [(body.member_id, None)])
+        return {"error_code": error}
+    members = []
+    for member in body.members:
+        await request.checkpoint()
+        members.append((member.member_id, member.group_instance_id))
+    errors = await broker.groups.leave(body.group_id, members)
+    return {
+        "error_code": ErrorCode.none,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
+            for (member_id, instance_id), error in zip(members, errors, strict=True)
+        ],
+    }

@@ -1,0 +1,441 @@
+"""Requests about topics: Metadata, CreateTopics, CreatePartitions, DeleteTopics."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
+
+from horolog.broker.broker import Broker
+from horolog.broker.controller import NewTopic
+from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers import authorized
+from horolog.config import describe_topic
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.metadata.topics import NewPartitions, Topic, unknown_topic
+from horolog.storage.names import INTERNAL_TOPICS
+from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        CreatableTopicConfigs,
+        CreatableTopicResult,
+        CreatePartitionsResponse,
+        CreatePartitionsTopicResult,
+        CreateTopicsResponse,
+        DeletableTopicResult,
+        DeleteTopicsResponse,
+        MetadataResponse,
+        MetadataResponsePartition,
+        MetadataResponseTopic,
+    )
+
+# --- Metadata: brokers, topics, partitions and their leaders ----------------------------
+#
+# v0   an empty list of topics means all
+# v1   null means all; controller, rack, internal topics
+# v2   cluster id
+# v3   throttle time
+# v4   the client may forbid that topics it asks for are created
+# v5   offline replicas
+# v7   leader epoch
+# v8   authorized operations
+# v9   flexible
+# v10  topic ids
+# v11  no authorized operations of the cluster (DescribeCluster has them)
+# v12  topics may be asked for by id
+# v13  an error for the whole answer
+
+
+@api(ApiKey.METADATA)
+async def metadata(request: Request[MetadataRequest], broker: Broker) -> "MetadataResponse":
+    """Describe topics; missing ones are created if the request and the broker allow it."""
+    body = request.body
+    operations = authorized.NOT_ASKED
+    if body.include_topic_authorized_operations:
+        operations = authorized.ON_TOPIC
+    asked: Sequence[MetadataRequestTopic] | None = body.topics
+    answers: list[MetadataResponseTopic] = []
+    if asked is None or (request.version == 0 and not asked):
+        answers = [await _described(request, broker, topic) for topic in broker.topics]
+    elif not _is_well_named(request.version, asked):
+        return await _refused(request, asked)
+    else:
+        creation = NewPartitions()
+        # One answer for each topic however often it is asked for, as in Kafka.
+        for name, topic_id in dict.fromkeys(_names(asked)):
+            await request.checkpoint()
+            answers.append(await _asked_for(request, broker, name, topic_id, creation))
+    for answer in answers:
+        answer["topic_authorized_operations"] = operations
+    here = broker.endpoint(request.peer.listener)
+    of_cluster = body.include_cluster_authorized_operations
+    return {
+        "brokers": [
+            {
+                "node_id": broker.config.node_id,
+                "host": here.host,
+                "port": here.port,
+                "rack": broker.config.broker_rack,
+            }
+        ],
+        "cluster_id": broker.cluster_id,
+        "controller_id": broker.config.node_id,
+        "cluster_authorized_operations": (
+            authorized.ON_CLUSTER if of_cluster else authorized.NOT_ASKED
+        ),
+        "topics": answers,
+    }
+
+
+def _names(asked: Sequence[MetadataRequestTopic]) -> Iterator[tuple[str | None, UUID | None]]:
+    for topic in asked:
+        topic_id = topic.topic_id
+        yield (topic.name if topic_id is None else None), topic_id
+
+
+def _is_well_named(version: int, asked: Sequence[MetadataRequestTopic]) -> bool:
+    """Whether the request may name its topics like this: by id since v12, else by name."""
+    if version >= 12:
+        return True
+    return all(topic.name is not None and topic.topic_id is None for topic in asked)
+
+
+async def _refused(
+    request: Request[MetadataRequest], asked: Sequence[MetadataRequestTopic]
+) -> "MetadataResponse":
+    """Kafka's answer to v10 and v11 with an id or without a name: nothing but the error."""
+    topics: list[MetadataResponseTopic] = []
+    for topic in asked:
+        await request.checkpoint()
+        topics.append(
+            {
+                "error_code": ErrorCode.invalid_request,
+                "name": topic.name or "",
+                "topic_id": None,
+                "is_internal": False,
+                "partitions": [],
+                "topic_authorized_operations": authorized.NOT_ASKED,
+            }
+        )
+    return {
+        "brokers": [],
+        "cluster_id": None,
+        "controller_id": -1,
+        "cluster_authorized_operations": authorized.NOT_ASKED,
+        "topics": topics,
+    }
+
+
+async def _asked_for(
+    request: Request[MetadataRequest],
+    broker: Broker,
+    name: str | None,
+    topic_id: UUID | None,
+    creation: NewPartitions,
+) -> "MetadataResponseTopic":
+    try:
+        if topic_id is not None:
+            topic: Topic | None = broker.topics.with_id(topic_id)
+        elif name is None:
+            raise RequestRefused(ErrorCode.invalid_request, "a topic has neither a name nor an id")
+        else:
+            topic = broker.topics.find(name)
+        if topic is None:
+            assert name is not None
+            await _create(request, broker, name, creation)
+            raise unknown_topic(name)  # as Kafka, where it is there for the next request
+        return await _described(request, broker, topic)
+    except HorologError as error:
+        return {
+            "error_code": code_for(error),
+            "name": name,
+            "topic_id": topic_id,
+            "is_internal": name in INTERNAL_TOPICS,
+            "partitions": [],
+        }
+
+
+async def _create(
+    request: Request[MetadataRequest], broker: Broker, name: str, creation: NewPartitions
+) -> None:
+    may_create = request.body.allow_auto_topic_creation
+    if not (may_create and broker.config.auto_create_topics_enable) or name in INTERNAL_TOPICS:
+        raise unknown_topic(name)
+    creation.take(broker.config.num_partitions)
+    await broker.controller.ensure_topic(name)
+
+
+async def _described(
+    request: Request[MetadataRequest], broker: Broker, topic: Topic
+) -> "MetadataResponseTopic":
+    partitions = []
+    for index in topic.partitions:
+        await request.checkpoint()
+        partitions.append(_partition(broker, topic.name, index))
+    return {
+        "error_code": ErrorCode.none,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": partitions,
+    }
+
+
+def _partition(broker: Broker, topic: str, index: int) -> "MetadataResponsePartition":
+    """A partition: led by this broker, or without a leader if offline, as in Kafka 4."""
+    here = broker.config.node_id
+    partition = broker.partitions.get((topic, index))
+    is_served = partition is not None
+    return {
+        "error_code": ErrorCode.none if is_served else ErrorCode.leader_not_available,
+        "partition_index": index,
+        "leader_id": here if is_served else -1,
+        "leader_epoch": -1 if partition is None else partition.log.leader_epoch,
+        "replica_nodes": [here],
+        "isr_nodes": [here] if is_served else [],
+        "offline_replicas": [] if is_served else [here],
+    }
+
+
+# --- CreateTopics: creates topics, with partitions and settings -------------------------
+#
+# v1  validate_only, error messages
+# v2  throttle time
+# v4  -1 partitions or replicas: the broker's default (KIP-464)
+# v5  flexible; the response has partitions, replication factor and settings (KIP-525)
+# v6  throttling errors: never
+# v7  topic ids
+
+
+@api(ApiKey.CREATE_TOPICS)
+async def create_topics(
+    request: Request[CreateTopicsRequest], broker: Broker
+) -> "CreateTopicsResponse":
+    """Create each topic; one result or error each."""
+    body = request.body
+    named = Counter(topic.name for topic in body.topics)
+    described = _Described(broker)
+    answers: list[CreatableTopicResult] = []
+    refusal = _refusal(request, broker)
+    for asked in {topic.name: topic for topic in body.topics}.values():
+        await request.checkpoint()
+        try:
+            if refusal is not None:
+                raise refusal
+            if named[asked.name] > 1:
+                raise RequestRefused(
+                    ErrorCode.invalid_request, f"Duplicate topic name: {asked.name}"
+                )
+            topic = await broker.controller.create_topic(
+                _new_topic(asked), validate_only=body.validate_only
+            )
+            answers.append(_created(described, topic, validate_only=body.validate_only))
+        except HorologError as error:
+            answers.append(
+                {
+                    "name": asked.name,
+                    "topic_id": None,
+                    "error_code": code_for(error),
+                    "error_message": str(error),
+                    "num_partitions": -1,
+                    "replication_factor": -1,
+                    "configs": None,
+                }
+            )
+    return {"topics": answers}
+
+
+def _refusal(request: Request[CreateTopicsRequest], broker: Broker) -> RequestRefused | None:
+    """Why the request as a whole creates too much, as in Kafka."""
+    left = NewPartitions()
+    try:
+        for asked in request.body.topics:
+            if asked.assignments:
+                left.take(len(asked.assignments))
+            else:
+                count = asked.num_partitions
+                left.take(broker.config.num_partitions if count == -1 else count)
+    except RequestRefused as refusal:
+        return refusal
+    return None
+
+
+def _new_topic(asked: CreatableTopic) -> NewTopic:
+    assigned = [assignment.partition_index for assignment in asked.assignments]
+    repeated = [index for index, count in Counter(assigned).items() if count > 1]
+    return NewTopic(
+        name=asked.name,
+        partitions=asked.num_partitions,
+        replication_factor=asked.replication_factor,
+        assignments={a.partition_index: tuple(a.broker_ids) for a in asked.assignments},
+        repeated=repeated[0] if repeated else None,
+        overrides={config.name: config.value for config in asked.configs},
+    )
+
+
+class _Described:
+    """The settings of new topics, described once for all that have the same."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._settings = broker.settings
+        self._seen: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
+
+    def of(self, topic: Topic) -> "list[CreatableTopicConfigs]":
+        key = frozenset(topic.overrides.items())
+        found = self._seen.get(key)
+        if found is None:
+            found = self._seen[key] = [
+                {
+                    "name": entry.name,
+                    "value": entry.value,
+                    "read_only": entry.read_only,
+                    "config_source": entry.source,
+                    "is_sensitive": entry.sensitive,
+                }
+                for entry in describe_topic(self._settings, topic.overrides)
+            ]
+        return found
+
+
+def _created(described: _Described, topic: Topic, *, validate_only: bool) -> "CreatableTopicResult":
+    return {
+        "name": topic.name,
+        "topic_id": None if validate_only else topic.topic_id,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "num_partitions": len(topic.partitions),
+        "replication_factor": 1,
+        "configs": described.of(topic),
+    }
+
+
+# --- CreatePartitions: adds partitions to topics; their number never decreases ----------
+#
+# v1  as v0
+# v2  flexible
+# v3  throttling errors: never
+
+
+@api(ApiKey.CREATE_PARTITIONS)
+async def create_partitions(
+    request: Request[CreatePartitionsRequest], broker: Broker
+) -> "CreatePartitionsResponse":
+    """Add partitions to each topic; one result or error each."""
+    body = request.body
+    named = Counter(topic.name for topic in body.topics)
+    left = NewPartitions()
+    results: list[CreatePartitionsTopicResult] = []
+    for asked in {topic.name: topic for topic in body.topics}.values():
+        await request.checkpoint()
+        error_code, message = ErrorCode.none, None
+        try:
+            if named[asked.name] > 1:
+                raise RequestRefused(
+                    ErrorCode.invalid_request, f"Duplicate topic name: {asked.name}"
+                )
+            assignments = None
+            if asked.assignments is not None:
+                assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+            topic = broker.topics.named(asked.name)
+            left.take(asked.count - len(topic.partitions))
+            await broker.controller.create_partitions(
+                topic,
+                asked.count,
+                assignments,
+                validate_only=body.validate_only,
+            )
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+        results.append({"name": asked.name, "error_code": error_code, "error_message": message})
+    return {"results": results}
+
+
+# --- DeleteTopics: deletes topics with their records, settings and committed offsets ----
+#
+# v1  throttle time; v0 differs in that alone
+# v3  TOPIC_DELETION_DISABLED; before, INVALID_REQUEST
+# v4  flexible
+# v5  error messages
+# v6  topics by name or id
+
+
+_Asked: TypeAlias = tuple[str | None, UUID | None]
+
+
+@api(ApiKey.DELETE_TOPICS)
+async def delete_topics(
+    request: Request[DeleteTopicsRequest], broker: Broker
+) -> "DeleteTopicsResponse":
+    """Delete each topic; one result or error each, and nothing of a topic that is named twice."""
+    body = request.body
+    if request.version >= 6:
+        asked = [(topic.name, topic.topic_id) for topic in body.topics]
+    else:
+        asked = [(name, None) for name in body.topic_names]
+    named_by_both = await _named_by_both(request, broker, asked)
+    responses: list[DeletableTopicResult] = []
+    for (name, topic_id), count in Counter(asked).items():
+        await request.checkpoint()
+        if topic_id is not None and topic_id in named_by_both.values():
+            continue  # said of its name
+        error_code, message = ErrorCode.none, None
+        try:
+            _check_named(name, topic_id, count)
+            if name in named_by_both:
+                topic_id = named_by_both[name]
+                raise RequestRefused(
+                    ErrorCode.invalid_request,
+                    "The provided topic name maps to an ID that was already supplied.",
+                )
+            topics = broker.topics
+            topic = topics.named(name) if topic_id is None else topics.with_id(topic_id)
+            name, topic_id = topic.name, topic.topic_id
+            await broker.controller.delete_topic(topic)
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+            if error_code is ErrorCode.topic_deletion_disabled and request.version < 3:
+                error_code = ErrorCode.invalid_request
+        responses.append(
+            {
+                "name": name,
+                "topic_id": topic_id,
+                "error_code": error_code,
+                "error_message": message,
+            }
+        )
+    return {"responses": responses}
+
+
+async def _named_by_both(
+    request: Request[DeleteTopicsRequest], broker: Broker, asked: Sequence[_Asked]
+) -> dict[str | None, UUID]:
+    """The topics that are asked for by name and by id."""
+    ids = {topic_id for name, topic_id in asked if name is None and topic_id is not None}
+    found: dict[str | None, UUID] = {}
+    for name, topic_id in asked if ids else ():
+        await request.checkpoint()
+        topic = None if name is None or topic_id is not None else broker.topics.find(name)
+        if topic is not None and topic.topic_id in ids:
+            found[name] = topic.topic_id
+    return found
+
+
+def _check_named(name: str | None, topic_id: UUID | None, count: int) -> None:
+    """Refuse a topic that is not named by one of both, once."""
+    if name is not None and topic_id is not None:
+        what = "You may not specify both topic name and topic id."
+    elif name is None and topic_id is None:
+        what = "Neither topic name nor id were specified."
+    elif count > 1:
+        what = f"Duplicate topic {'name' if topic_id is None else 'id'}."
+    else:
+        return
+    raise RequestRefused(ErrorCode.invalid_request, what)

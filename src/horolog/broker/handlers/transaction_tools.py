@@ -1,0 +1,291 @@
+"""Requests of tools that look at transactions, and end those that hang (KIP-664)."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.placement import not_leader
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
+from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.patterns import name_pattern
+from horolog.record.markers import TransactionEnd
+from horolog.schemas.transactions import SECOND_FLOW
+from horolog.storage.names import TopicPartition
+from horolog.transactions.values import NONE, STATUS_NAMES, Transaction
+from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    WritableTxnMarker,
+    WriteTxnMarkersRequest,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        DescribeProducersResponse,
+        DescribeTransactionsResponse,
+        ListTransactionsResponse,
+        ListTransactionsTransactionState,
+        PartitionResponse,
+        TopicResponse,
+        TransactionState,
+        WritableTxnMarkerPartitionResult,
+        WritableTxnMarkerResult,
+        WritableTxnMarkerTopicResult,
+        WriteTxnMarkersResponse,
+    )
+
+# --- DescribeProducers: who writes to partitions, and where their open transactions began (KIP-664)
+#
+# v0  flexible
+#
+# A partition that is named several times is described each time, as by Apache Kafka. But once
+# `MOST_AGAIN` producers were repeated, it gets INVALID_REQUEST: the answer to a small request would
+# have no bounds.
+
+
+MOST_AGAIN: Final = 10_000
+"""Producers in an answer that has them already."""
+_MANY_PRODUCERS: Final = 1_000  # producers
+
+
+@api(ApiKey.DESCRIBE_PRODUCERS)
+async def describe_producers(
+    request: Request[DescribeProducersRequest], broker: Broker
+) -> "DescribeProducersResponse | Apart":
+    """List the producers of each partition that is led here."""
+    count = again = 0
+    known: dict[TopicPartition, PartitionResponse] = {}
+    topics: list[TopicResponse] = []
+    for asked in request.body.topics:
+        partitions: list[PartitionResponse] = []
+        for index in asked.partition_indexes:
+            await request.checkpoint()
+            key = TopicPartition(asked.name, index)
+            answer = known.get(key)
+            if answer is None:
+                answer = known[key] = await _of_partition(broker, asked.name, index)
+            else:
+                again += len(answer["active_producers"])
+                if again > MOST_AGAIN:
+                    answer = _named_too_often(index)
+            count += len(answer["active_producers"])
+            partitions.append(answer)
+        topics.append({"name": asked.name, "partitions": partitions})
+    response: DescribeProducersResponse = {"topics": topics}
+    return Apart(lambda _: response) if count > _MANY_PRODUCERS else response
+
+
+def _named_too_often(index: int) -> "PartitionResponse":
+    return {
+        "partition_index": index,
+        "error_code": ErrorCode.invalid_request,
+        "error_message": "name each partition once in a request",
+        "active_producers": [],
+    }
+
+
+async def _of_partition(broker: Broker, name: str, index: int) -> "PartitionResponse":
+    try:
+        partition = broker.partition(name, index)
+        topic = broker.topics.find(name)
+        if topic is not None and topic.followed:
+            raise not_leader(topic)
+        found = await partition.active_producers()
+    except HorologError as error:
+        return {
+            "partition_index": index,
+            "error_code": code_for(error),
+            "error_message": str(error),
+            "active_producers": [],
+        }
+    return {
+        "partition_index": index,
+        "error_code": 0,
+        "error_message": None,
+        "active_producers": [
+            {
+                "producer_id": each.producer_id,
+                "producer_epoch": each.epoch,
+                "last_sequence": each.last_sequence,
+                "last_timestamp": each.last_timestamp,
+                "coordinator_epoch": each.coordinator_epoch,
+                "current_txn_start_offset": each.first_open_offset,
+            }
+            for each in found
+        ],
+    }
+
+
+# --- ListTransactions: all transactional ids that pass the filters (KIP-664) ------------
+#
+# v1  for how long a transaction has been open (KIP-994)
+# v2  a pattern of the transactional id (KIP-1152): INVALID_REGULAR_EXPRESSION if it is none, or
+#     would take seconds for the ids that pass the other filters
+
+
+_STATUSES: Final = {name: status for status, name in STATUS_NAMES.items()}
+_MANY_LISTED: Final = 1_000
+
+
+@api(ApiKey.LIST_TRANSACTIONS)
+def list_transactions(
+    request: Request[ListTransactionsRequest], broker: Broker
+) -> "ListTransactionsResponse | Apart":
+    """The transactional ids; the filters are joined by "and", each one's values by "or"."""
+    try:
+        found = list(broker.transactions.all())
+    except HorologError as error:
+        return {
+            "error_code": code_for(error),
+            "unknown_state_filters": [],
+            "transaction_states": [],
+        }
+    make = partial(_answer, request.body, found)
+    filters = len(request.body.state_filters) + len(request.body.producer_id_filters)
+    if max(len(found), filters) > _MANY_LISTED or request.body.transactional_id_pattern:
+        return Apart(make)
+    return make()
+
+
+def _answer(
+    body: ListTransactionsRequest,
+    found: list[tuple[str, Transaction, int]],
+    checkpoint: Checkpoint = no_checkpoint,
+) -> "ListTransactionsResponse":
+    states = {_STATUSES[name] for name in body.state_filters if name in _STATUSES}
+    unknown = [name for name in dict.fromkeys(body.state_filters) if name not in _STATUSES]
+    producers = set(body.producer_id_filters)
+    chosen: list[tuple[str, Transaction]] = []
+    for transactional_id, transaction, open_ms in found:
+        checkpoint()
+        if (
+            (not body.state_filters or transaction.status in states)
+            and (not producers or transaction.producer.id in producers)
+            and (body.duration_filter < 0 or open_ms > body.duration_filter)
+        ):
+            chosen.append((transactional_id, transaction))
+    try:
+        pattern = (
+            name_pattern(body.transactional_id_pattern) if body.transactional_id_pattern else None
+        )
+        if pattern is not None and pattern.is_slow_for(each for each, _ in chosen):
+            raise ValueError("it takes too long")
+    except ValueError:
+        return {
+            "error_code": ErrorCode.invalid_regular_expression,
+            "unknown_state_filters": unknown,
+            "transaction_states": [],
+        }
+    listed: list[ListTransactionsTransactionState] = []
+    for transactional_id, transaction in chosen:
+        checkpoint()
+        if pattern is None or pattern.matches(transactional_id):
+            listed.append(
+                {
+                    "transactional_id": transactional_id,
+                    "producer_id": transaction.producer.id,
+                    "transaction_state": STATUS_NAMES[transaction.status],
+                }
+            )
+    return {
+        "error_code": ErrorCode.none,
+        "unknown_state_filters": unknown,
+        "transaction_states": listed,
+    }
+
+
+# --- DescribeTransactions: the states of transactional ids (KIP-664) --------------------
+
+
+@api(ApiKey.DESCRIBE_TRANSACTIONS)
+async def describe_transactions(
+    request: Request[DescribeTransactionsRequest], broker: Broker
+) -> "DescribeTransactionsResponse":
+    """Each id with its producer, and the partitions and the start of its open transaction."""
+    states: list[TransactionState] = []
+    for transactional_id in dict.fromkeys(request.body.transactional_ids):
+        await request.checkpoint()
+        states.append(_described(broker, transactional_id))
+    return {"transaction_states": states}
+
+
+def _described(broker: Broker, transactional_id: str) -> "TransactionState":
+    try:
+        transaction = broker.transactions.describe(transactional_id)
+    except HorologError as error:
+        return {
+            "error_code": code_for(error),
+            "transactional_id": transactional_id,
+            "transaction_state": "",
+            "transaction_timeout_ms": 0,
+            "transaction_start_time_ms": 0,
+            "producer_id": 0,
+            "producer_epoch": 0,
+            "topics": [],
+        }
+    return {
+        "error_code": ErrorCode.none,
+        "transactional_id": transactional_id,
+        "transaction_state": STATUS_NAMES[transaction.status],
+        "transaction_timeout_ms": transaction.timeout_ms,
+        "transaction_start_time_ms": transaction.started_ms if transaction.is_open else NONE,
+        "producer_id": transaction.producer.id,
+        "producer_epoch": transaction.producer.epoch,
+        "topics": [
+            {"topic": topic, "partitions": indexes}
+            for topic, indexes in transaction.topics().items()
+        ],
+    }
+
+
+# --- WriteTxnMarkers: ends transactions in partitions, as a tool does where one hangs (KIP-664)
+#
+# v1  flexible
+# v2  the transaction version: from 2 on a marker has an epoch of its own (KIP-1228)
+#
+# The coordinator of this broker ends its transactions without it. Tools do so for one that hangs.
+# In a partition of `__consumer_offsets` the offsets that are pending there count from then on, or
+# never.
+
+
+@api(ApiKey.WRITE_TXN_MARKERS)
+async def write_txn_markers(
+    request: Request[WriteTxnMarkersRequest], broker: Broker
+) -> "WriteTxnMarkersResponse":
+    """Append the markers, one after the other."""
+    results: list[WritableTxnMarkerResult] = []
+    for marker in request.body.markers:
+        topics: list[WritableTxnMarkerTopicResult] = []
+        for topic in marker.topics:
+            partitions: list[WritableTxnMarkerPartitionResult] = []
+            for index in topic.partition_indexes:
+                await request.checkpoint()
+                code = await _write(broker, marker, topic.name, index)
+                partitions.append({"partition_index": index, "error_code": code})
+            topics.append({"name": topic.name, "partitions": partitions})
+        results.append({"producer_id": marker.producer_id, "topics": topics})
+    return {"markers": results}
+
+
+async def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: int) -> ErrorCode:
+    try:
+        broker.partition(name, index)  # or it is refused
+        topic = broker.topics.find(name)
+        if topic is not None and topic.followed:
+            raise not_leader(topic)
+        ended = TransactionEnd(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            marker.transaction_version >= SECOND_FLOW,
+        )
+        writing = broker.markers.end(TopicPartition(name, index), ended)
+        if writing is not None:
+            await writing
+    except HorologError as error:
+        return code_for(error)
+    return ErrorCode.none

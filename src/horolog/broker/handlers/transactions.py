@@ -1,0 +1,445 @@
+"""Requests of transactional producers."""
+
+from collections.abc import Coroutine, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from horolog.broker.authorisation import Authorise
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api, shortcut
+from horolog.broker.handlers.commits import (
+    NamedTopic,
+    existing_rows,
+    named_topics,
+    offset_row,
+)
+from horolog.broker.handlers.groups import group_error_code
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.groups.rows import OffsetRow, TransactionalProducer
+from horolog.groups.values import Committer
+from horolog.metadata.topics import Topic
+from horolog.network.peer import Peer
+from horolog.network.reply import Reply
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
+from horolog.storage.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition
+from horolog.transactions.values import NONE, Producer
+from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+)
+from horolog.wire.transactions import (
+    SingleAdd,
+    SingleEnd,
+    added_answers,
+    ended_answers,
+    read_add,
+    read_end,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        AddOffsetsToTxnResponse,
+        AddPartitionsToTxnPartitionResult,
+        AddPartitionsToTxnResponse,
+        AddPartitionsToTxnTopicResult,
+        EndTxnResponse,
+        InitProducerIdResponse,
+        TxnOffsetCommitResponse,
+    )
+
+# --- Error codes of transactions as a version of a request has them ---------------------
+
+
+def transaction_code(error: HorologError, *, knows_fenced: bool) -> ErrorCode:
+    """The code of an error; to older clients a fenced producer has an invalid epoch (KIP-588)."""
+    code = code_for(error)
+    if code is ErrorCode.producer_fenced and not knows_fenced:
+        return ErrorCode.invalid_producer_epoch
+    return code
+
+
+# --- InitProducerId: gives a producer its id and epoch ----------------------------------
+#
+# v1  throttle time
+# v2  flexible
+# v3  the producer's present id and epoch (KIP-360)
+# v4  error PRODUCER_FENCED; before it is INVALID_PRODUCER_EPOCH
+# v5  as v4, of clients that know TRANSACTION_ABORTABLE
+
+
+_INIT_KNOWS_FENCED: Final = 4
+
+
+@api(ApiKey.INIT_PRODUCER_ID)
+async def init_producer_id(
+    request: Request[InitProducerIdRequest], broker: Broker
+) -> "InitProducerIdResponse":
+    """A new id with epoch 0 for an idempotent producer; for a transactional one the next epoch."""
+    body = request.body
+    try:
+        if body.transactional_id is None:
+            producer = Producer(await broker.producer_ids.next(), 0)
+        else:
+            producer = await broker.transactions.initialise(
+                body.transactional_id, body.transaction_timeout_ms, _expected(body)
+            )
+    except HorologError as error:
+        code = transaction_code(error, knows_fenced=request.version >= _INIT_KNOWS_FENCED)
+        return {"error_code": code, "producer_id": NONE, "producer_epoch": NONE}
+    return {
+        "error_code": ErrorCode.none,
+        "producer_id": producer.id,
+        "producer_epoch": producer.epoch,
+    }
+
+
+def _expected(body: InitProducerIdRequest) -> Producer | None:
+    """The producer that the client has; None if it has none."""
+    expected = Producer(body.producer_id, body.producer_epoch)
+    if (expected.id == NONE) != (expected.epoch == NONE):
+        raise RequestRefused(
+            ErrorCode.invalid_request, "a producer id needs an epoch, and an epoch a producer id"
+        )
+    return None if expected.id == NONE else expected
+
+
+# --- AddPartitionsToTxn: partitions of a transaction, before they are written to --------
+#
+# v2  error PRODUCER_FENCED; before it is INVALID_PRODUCER_EPOCH
+# v3  flexible
+# v4  several transactions, from brokers (KIP-890); partitions may be verified only
+# v5  as v4
+
+
+_KNOWS_FENCED: Final = 2
+_BATCHED: Final = 4
+
+
+@api(ApiKey.ADD_PARTITIONS_TO_TXN)
+async def add_partitions_to_txn(
+    request: Request[AddPartitionsToTxnRequest], broker: Broker
+) -> "AddPartitionsToTxnResponse":
+    """Add all partitions of a transaction, or none."""
+    body, version = request.body, request.version
+    if version < _BATCHED:
+        producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        results = await _add(
+            request,
+            broker,
+            body.v3_and_below_transactional_id,
+            producer,
+            body.v3_and_below_topics,
+            verify_only=False,
+        )
+        return {"results_by_topic_v3_and_below": results}
+    return {
+        "error_code": ErrorCode.none,
+        "results_by_transaction": [
+            {
+                "transactional_id": each.transactional_id,
+                "topic_results": await _add(
+                    request,
+                    broker,
+                    each.transactional_id,
+                    Producer(each.producer_id, each.producer_epoch),
+                    each.topics,
+                    verify_only=each.verify_only,
+                ),
+            }
+            for each in body.transactions
+        ],
+    }
+
+
+@shortcut(ApiKey.ADD_PARTITIONS_TO_TXN)
+def add_single(
+    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+) -> Coroutine[Any, Any, Reply] | None:
+    """Add one partition, without decoding the request by its schema."""
+    asked = read_add(frame)
+    if asked is None:
+        return None
+    authorise(peer, ApiKey.ADD_PARTITIONS_TO_TXN)
+    return _add_single(broker, asked)
+
+
+async def _add_single(broker: Broker, asked: SingleAdd) -> Reply:
+    version, correlation_id, transactional_id, producer_id, epoch, name, index = asked
+    partition = TopicPartition(name, index)
+    code = _refusal(broker, version, partition)
+    if code is ErrorCode.none:
+        producer = Producer(producer_id, epoch)
+        try:
+            await broker.transactions.add_partitions(transactional_id, producer, [partition])
+        except HorologError as error:
+            code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)
+    return (added_answers(version, name).pack(correlation_id, index, code),)
+
+
+def _refusal(broker: Broker, version: int, partition: TopicPartition) -> ErrorCode:
+    """What is wrong with a partition; clients write to none of a coordinator's."""
+    if version < _BATCHED and partition.topic in INTERNAL_TOPICS:
+        return ErrorCode.topic_authorization_failed
+    if broker.partitions.find(*partition) is None:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.none
+
+
+async def _add(
+    request: Request[AddPartitionsToTxnRequest],
+    broker: Broker,
+    transactional_id: str,
+    producer: Producer,
+    topics: Iterable[AddPartitionsToTxnTopic],
+    *,
+    verify_only: bool,
+) -> "list[AddPartitionsToTxnTopicResult]":
+    version = request.version
+    refusals: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        for index in topic.partitions:
+            await request.checkpoint()
+            partition = TopicPartition(topic.name, index)
+            refusals[partition] = _refusal(broker, version, partition)
+    codes: Mapping[TopicPartition, ErrorCode] = refusals
+    try:
+        if any(refusals.values()):
+            codes = {
+                each: code or ErrorCode.operation_not_attempted for each, code in refusals.items()
+            }
+        elif verify_only:
+            codes = broker.transactions.verify(transactional_id, producer, refusals)
+        else:
+            flow = SECOND_FLOW if version >= _BATCHED else FIRST_FLOW
+            await broker.transactions.add_partitions(transactional_id, producer, refusals, flow)
+    except HorologError as error:
+        code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)
+        codes = dict.fromkeys(refusals, code)
+    return [await _results(request, topic, codes) for topic in topics]
+
+
+async def _results(
+    request: Request[AddPartitionsToTxnRequest],
+    topic: AddPartitionsToTxnTopic,
+    codes: Mapping[TopicPartition, ErrorCode],
+) -> "AddPartitionsToTxnTopicResult":
+    results: list[AddPartitionsToTxnPartitionResult] = []
+    for index in topic.partitions:
+        await request.pause()
+        code = codes[TopicPartition(topic.name, index)]
+        results.append({"partition_index": index, "partition_error_code": code})
+    return {"name": topic.name, "results_by_partition": results}
+
+
+# --- AddOffsetsToTxn: the offsets of a group, before they are committed in a transaction
+#
+# v2  error PRODUCER_FENCED; before it is INVALID_PRODUCER_EPOCH
+# v3  flexible
+# v4  as v3, of clients that know TRANSACTION_ABORTABLE
+
+
+@api(ApiKey.ADD_OFFSETS_TO_TXN)
+async def add_offsets_to_txn(
+    request: Request[AddOffsetsToTxnRequest], broker: Broker
+) -> "AddOffsetsToTxnResponse":
+    """Add the partition of `__consumer_offsets` that has the group."""
+    body = request.body
+    try:
+        if not body.group_id:
+            raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
+        index = broker.groups.transactions.partition_of(body.group_id)
+        partition = TopicPartition(CONSUMER_OFFSETS, index)
+        producer = Producer(body.producer_id, body.producer_epoch)
+        await broker.transactions.add_partitions(body.transactional_id, producer, [partition])
+    except HorologError as error:
+        return {
+            "error_code": transaction_code(error, knows_fenced=request.version >= _KNOWS_FENCED)
+        }
+    return {"error_code": ErrorCode.none}
+
+
+# --- TxnOffsetCommit: offsets of a consumer group that count if a transaction is committed (KIP-98)
+#
+# v1  the same
+# v2  leader epoch of the last record read
+# v3  flexible; member, instance and generation (KIP-447)
+# v4  error TRANSACTION_ABORTABLE
+# v5  the group is added to the transaction, without AddOffsetsToTxn before it (KIP-890)
+#
+# The transaction coordinator is asked before the group: it refuses offsets of a transaction that is
+# not open, or that the group's partition of `__consumer_offsets` is not in. It is asked again when
+# the offsets are written: the transaction may have ended meanwhile.
+
+
+_AS_PRODUCE: Final = {5: 12, 4: 11}
+"""The version of Produce that treats transactions as a version does; of others an earlier one."""
+_BEFORE_ABORTABLE: Final = 10
+_LOADING_SINCE: Final = 2  # earlier clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)
+
+_OF_A_PARTITION: Final = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+}
+"""What a client would take for an error of the partition that is committed."""
+
+
+class _Asked(NamedTuple):
+    """What the transaction coordinator is asked."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition]
+    produce_version: int
+
+
+@api(ApiKey.TXN_OFFSET_COMMIT)
+async def txn_offset_commit(
+    request: Request[TxnOffsetCommitRequest], broker: Broker
+) -> "TxnOffsetCommitResponse":
+    """Store the valid offsets as pending; each partition has its own error."""
+    body = request.body
+    topics = await named_topics(
+        request,
+        ((partial(broker.topics.named, named.name), named.partitions) for named in body.topics),
+        partial(_row, request, broker),
+    )
+    if any(topic.has_existing for topic in topics):
+        await _commit(request, broker, topics)
+    return {
+        "topics": [
+            {"name": named.name, "partitions": of_topic.partitions}
+            for named, of_topic in zip(body.topics, topics, strict=True)
+        ]
+    }
+
+
+async def _commit(
+    request: Request[TxnOffsetCommitRequest], broker: Broker, topics: list[NamedTopic]
+) -> None:
+    body = request.body
+    index = broker.groups.transactions.partition_of(body.group_id)
+    asked = _Asked(
+        body.transactional_id,
+        body.producer_id,
+        body.producer_epoch,
+        (TopicPartition(CONSUMER_OFFSETS, index),),
+        _AS_PRODUCE.get(request.version, _BEFORE_ABORTABLE),
+    )
+    try:
+        if not body.group_id:
+            raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
+        broker.groups.check_loaded(body.group_id)
+        await broker.groups.transactions.commit(
+            body.group_id,
+            Committer(body.member_id, body.group_instance_id, body.generation_id),
+            TransactionalProducer(body.producer_id, body.producer_epoch),
+            partial(existing_rows, broker, topics),
+            partial(_admit, asked, broker),
+            partial(_confirm, asked, broker),
+        )
+    except HorologError as error:
+        for topic in topics:
+            topic.fail(_error_code(error, request.version))
+
+
+async def _admit(asked: _Asked, broker: Broker) -> None:
+    """Have the group's partition in the transaction; raises the coordinator's refusal."""
+    codes = await broker.transactions.admit(*asked)
+    _check(asked, codes)
+
+
+def _confirm(asked: _Asked, broker: Broker) -> None:
+    """Ask whether it is there at this moment; raises the coordinator's refusal."""
+    _check(asked, broker.transactions.admitted(*asked))
+
+
+def _check(asked: _Asked, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+    (partition,) = asked.partitions
+    if code := codes[partition]:
+        raise RequestRefused(
+            code, f"{partition} is in no ongoing transaction of {asked.transactional_id!r}"
+        )
+
+
+def _row(
+    request: Request[TxnOffsetCommitRequest],
+    broker: Broker,
+    topic: Topic,
+    requested: TxnOffsetCommitRequestPartition,
+) -> OffsetRow:
+    return offset_row(broker, request.body.group_id, topic, requested, broker.clock.now_ms())
+
+
+def _error_code(error: HorologError, version: int) -> ErrorCode:
+    """The code as Apache Kafka's coordinator translates it for a transactional commit."""
+    error_code = group_error_code(error)
+    if error_code in _OF_A_PARTITION:
+        error_code = _OF_A_PARTITION[error_code]
+    if error_code is ErrorCode.coordinator_load_in_progress and version < _LOADING_SINCE:
+        return ErrorCode.coordinator_not_available
+    return error_code
+
+
+# --- EndTxn: commit or abort a transaction ----------------------------------------------
+#
+# v2  error PRODUCER_FENCED; before it is INVALID_PRODUCER_EPOCH
+# v3  flexible
+# v4  as v3, of clients that know TRANSACTION_ABORTABLE
+# v5  the end bumps the epoch; the producer of the next transaction is in the answer (KIP-890)
+
+
+_BUMPS_EPOCH: Final = 5
+
+
+@api(ApiKey.END_TXN)
+async def end_txn(request: Request[EndTxnRequest], broker: Broker) -> "EndTxnResponse":
+    """Decide a transaction; answered once that is written, and before the markers are."""
+    body = request.body
+    producer = Producer(body.producer_id, body.producer_epoch)
+    code, after = await _end(
+        broker, request.version, body.transactional_id, producer, commit=body.committed
+    )
+    return {"error_code": code, "producer_id": after.id, "producer_epoch": after.epoch}
+
+
+@shortcut(ApiKey.END_TXN)
+def end_single(
+    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+) -> Coroutine[Any, Any, Reply] | None:
+    """Decide a transaction, without decoding the request by its schema."""
+    asked = read_end(frame)
+    if asked is None:
+        return None
+    authorise(peer, ApiKey.END_TXN)
+    return _end_single(broker, asked)
+
+
+async def _end_single(broker: Broker, asked: SingleEnd) -> Reply:
+    version, correlation_id, transactional_id, producer_id, epoch, committed = asked
+    producer = Producer(producer_id, epoch)
+    code, after = await _end(broker, version, transactional_id, producer, commit=committed)
+    answers = ended_answers(version)
+    if version < _BUMPS_EPOCH:
+        return (answers.pack(correlation_id, code),)
+    return (answers.pack(correlation_id, code, *after),)
+
+
+async def _end(
+    broker: Broker, version: int, transactional_id: str, producer: Producer, *, commit: bool
+) -> tuple[ErrorCode, Producer]:
+    """The error code, and the producer of the next transaction."""
+    flow = SECOND_FLOW if version >= _BUMPS_EPOCH else FIRST_FLOW
+    try:
+        after = await broker.transactions.end(transactional_id, producer, flow, commit=commit)
+    except HorologError as error:
+        code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)
+        return code, Producer(NONE, NONE)
+    return ErrorCode.none, after
