@@ -41,7 +41,7 @@ def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
                 _Row(
                     str(log.partition),
                     segment.base_offset,
-                    segment.time_stats(),
+                    segment.blocks.times(segment.size),
                     segment.append_times.seen_span() if segment.has_append_times else None,
                 )
                 for segment in log.segments

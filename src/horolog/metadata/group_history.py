@@ -308,7 +308,7 @@ class _GroupLog(PastLog[GroupEvent]):
         base_offset = names.base_offset_of(os.path.basename(path), names.LOG)
         assert base_offset is not None
         segment = SegmentReader.at(self._files, path, base_offset)
-        spans = segment.spans(window)
+        spans = segment.blocks.spans(window, segment.size)
         if sum(span.end - span.position for span in spans) > _SEARCHED_BYTES:
             return False  # of a Kafka's, say, there is no map of its times
         try:

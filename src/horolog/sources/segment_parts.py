@@ -156,7 +156,7 @@ def has_holes(part: SegmentPart) -> bool:
 
 def may_reach(segment: SegmentReader, timestamp_ms: int) -> bool:
     """Whether a segment may hold a record at or after a time."""
-    known = segment.proved_largest()
+    known = segment.indexes.proved_largest(segment.size)
     if known is None:
         return True
     return known.largest is not None and known.largest.timestamp >= timestamp_ms

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -131,13 +130,13 @@ def test_damage_and_a_lost_partition_leave_the_neighbours_alone(
         log.write_bytes(data)
     for path in log_dir.rglob("*.index"):
         path.unlink()
-    module = sys.modules["horolog.jobs.files.index"]
+    units_of = work.units_of
 
-    def work_on(*arguments: Any) -> Any:
+    def lose_one(*arguments: Any) -> Any:
         shutil.rmtree(log_dir / "small-1")
-        return work.work_on(*arguments)
+        return units_of(*arguments)
 
-    monkeypatch.setattr(module, "work_on", work_on)
+    monkeypatch.setattr(work, "units_of", lose_one)
     report = jobs.index(in_process_spark, log_dir, rebuild=True, state=tmp_path / "state")
     assert len(report.refused) == 2
     assert "its log is damaged at byte 0" in str(report.refused[0].refused)

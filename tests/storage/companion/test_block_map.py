@@ -97,11 +97,11 @@ def test_only_blocks_that_reach_into_a_window_are_named(tmp_path: Path) -> None:
     reader = reader_of(closed(tmp_path, *STEADY))
     assert len(blocks_of(reader)) > 8
     for first in range(NOW, NOW + 400, 30):
-        (span,) = reader.spans(TimeRange(first, first + 9))
+        (span,) = reader.blocks.spans(TimeRange(first, first + 9), reader.size)
         assert span.end - span.position <= 2 * BLOCK
         assert span.base_offset <= (first - NOW) // 10 * 2 < (span.next_offset or 0)
-    assert reader.spans(TimeRange(NOW - 1000, NOW - 1)) == []
-    assert reader.spans(TimeRange(NOW + 400, NOW + 1000)) == []
+    assert reader.blocks.spans(TimeRange(NOW - 1000, NOW - 1), reader.size) == []
+    assert reader.blocks.spans(TimeRange(NOW + 400, NOW + 1000), reader.size) == []
 
 
 @pytest.mark.parametrize("batches", range(1, 36, 2))
@@ -115,7 +115,7 @@ def test_blocks_that_are_not_written_yet_are_as_narrow_as_others(
         assert sum(block.batches for block in blocks_of(segment)) == batches
         for number in range(batches):
             first = NOW + 10 * number
-            (span,) = segment.spans(TimeRange(first, first + 9))
+            (span,) = segment.blocks.spans(TimeRange(first, first + 9), segment.size)
             assert span.end - span.position <= BLOCK
             assert span.base_offset <= 2 * number < (span.next_offset or 2 * batches)
 
@@ -134,7 +134,7 @@ def test_large_batches_are_not_kept_back_for_long(
 def test_a_late_record_is_found_where_it_is(tmp_path: Path) -> None:
     late = [*STEADY[:20], [NOW - 5000], *STEADY[20:]]
     reader = reader_of(closed(tmp_path, *late))
-    (span,) = reader.spans(TimeRange(NOW - 5000, NOW - 5000))
+    (span,) = reader.blocks.spans(TimeRange(NOW - 5000, NOW - 5000), reader.size)
     assert span.base_offset <= 40 < (span.next_offset or 0)
     assert span.end - span.position <= BLOCK
 
@@ -142,11 +142,11 @@ def test_a_late_record_is_found_where_it_is(tmp_path: Path) -> None:
 def test_times_before_1970_are_found_and_missing_times_are_no_times(tmp_path: Path) -> None:
     batches = [[-1, -1], [-5000, -1], [-1], *STEADY, [-1, -2], [-1]]
     reader = reader_of(closed(tmp_path, *batches))
-    (span,) = reader.spans(TimeRange(-6000, -3))
+    (span,) = reader.blocks.spans(TimeRange(-6000, -3), reader.size)
     assert span.base_offset == 0
-    (span,) = reader.spans(TimeRange(-2, -2))
+    (span,) = reader.blocks.spans(TimeRange(-2, -2), reader.size)
     assert span.end == reader.size
-    first, last = reader.spans(TimeRange(-1, -1, with_untimed=True))
+    first, last = reader.blocks.spans(TimeRange(-1, -1, with_untimed=True), reader.size)
     assert (first.position, last.end) == (0, reader.size)
     assert sum(block.times.untimed for block in blocks_of(reader)) == 6
 
@@ -199,13 +199,13 @@ def test_a_map_rebuilt_from_the_log_equals_the_one_written_by_appends(
 def test_append_times_that_are_not_known_exclude_nothing(tmp_path: Path) -> None:
     path = closed(tmp_path, *STEADY)
     reader = reader_of(path)
-    (span,) = reader.spans(TimeRange(NOW + 3, NOW + 3, of_append=True))
+    (span,) = reader.blocks.spans(TimeRange(NOW + 3, NOW + 3, of_append=True), reader.size)
     assert span.end - span.position <= BLOCK
     path.unlink()
     cached = reader_of(path, BlockCache(tmp_path / "cache"))
     cached.blocks.complete(cached.size)
-    assert cached.spans(TimeRange(NOW, NOW + 3)) != whole(cached)
-    (span,) = cached.spans(TimeRange(NOW + 3, NOW + 3, of_append=True))
+    assert cached.blocks.spans(TimeRange(NOW, NOW + 3), cached.size) != whole(cached)
+    (span,) = cached.blocks.spans(TimeRange(NOW + 3, NOW + 3, of_append=True), cached.size)
     assert (span.position, span.end) == (0, cached.size)
 
 
@@ -249,7 +249,7 @@ def test_a_map_of_another_log_is_not_used(tmp_path: Path) -> None:
     put_map(path, map_in(other))
     reader = reader_of(path)
     assert blocks_of(reader) == []
-    assert reader.spans(TimeRange(NOW, NOW)) == whole(reader)
+    assert reader.blocks.spans(TimeRange(NOW, NOW), reader.size) == whole(reader)
 
 
 def test_of_a_log_that_was_cut_and_went_on_differently_only_what_stayed_is_used(
@@ -269,7 +269,7 @@ def test_of_a_log_that_was_cut_and_went_on_differently_only_what_stayed_is_used(
     kept = blocks_of(reader)
     assert 0 < len(kept) < len(before) // ENTRY_SIZE
     assert kept[-1].next_offset <= 40
-    (span,) = reader.spans(TimeRange(NOW - 90_000, NOW - 80_000))
+    (span,) = reader.blocks.spans(TimeRange(NOW - 90_000, NOW - 80_000), reader.size)
     assert span.position == kept[-1].end
     assert span.end == reader.size
 
@@ -288,7 +288,7 @@ def test_a_damaged_map_is_not_used(tmp_path: Path, damage) -> None:
     path = closed(tmp_path, *STEADY)
     put_map(path, damage(map_in(path)))
     reader = reader_of(path)
-    assert reader.spans(TimeRange(NOW, NOW)) == whole(reader)
+    assert reader.blocks.spans(TimeRange(NOW, NOW), reader.size) == whole(reader)
 
 
 def test_entries_before_a_damaged_or_torn_one_are_used(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_gap_may_hold_anything(tmp_path: Path) -> None:
     before, after = blocks_of(reader)[1:3]
     assert before.end < after.position
     gap = Span(before.end, after.position, before.next_offset, after.base_offset)
-    assert reader.spans(TimeRange(NOW + 10_000, NOW + 10_000)) == [gap]
+    assert reader.blocks.spans(TimeRange(NOW + 10_000, NOW + 10_000), reader.size) == [gap]
 
 
 # -- kills, full disks, deletion ----------------------------------------------------------
@@ -342,7 +342,7 @@ def test_after_a_kill_what_the_map_lacks_is_taken_from_the_log(tmp_path: Path) -
     path = partition_dir(killed) / f"{FIRST}.companion"
     reader = reader_of(path)
     assert reader.blocks.is_complete(reader.size)
-    assert len(reader.spans(TimeRange(NOW + 200, NOW + 209))) == 1
+    assert len(reader.blocks.spans(TimeRange(NOW + 200, NOW + 209), reader.size)) == 1
 
 
 def test_a_start_goes_on_behind_the_blocks_that_are_there(
@@ -391,7 +391,11 @@ def test_a_full_disk_costs_no_append_and_no_record_of_a_window(
 
 def expect_every_window(log: Log, last: int = len(STEADY) - 1) -> None:
     for number, times in enumerate(STEADY[: last + 1]):
-        found = [span for segment in log.segments for span in segment.spans(TimeRange(*times))]
+        found = [
+            span
+            for segment in log.segments
+            for span in segment.blocks.spans(TimeRange(*times), segment.size)
+        ]
         assert any(s.base_offset <= 2 * number < (s.next_offset or 1 << 60) for s in found)
 
 
@@ -452,18 +456,18 @@ def foreign(tmp_path: Path) -> Iterator[Path]:
 def test_a_map_is_built_once_and_kept_elsewhere(foreign: Path, tmp_path: Path) -> None:
     cache = BlockCache(tmp_path / "cache")
     first = reader_of(foreign, cache)
-    assert first.spans(TimeRange(NOW, NOW)) == whole(first)
+    assert first.blocks.spans(TimeRange(NOW, NOW), first.size) == whole(first)
     assert first.blocks.complete(first.size)
     again = reader_of(foreign, cache)
     assert again.blocks.is_complete(again.size)
-    (span,) = again.spans(TimeRange(NOW, NOW))
+    (span,) = again.blocks.spans(TimeRange(NOW, NOW), again.size)
     assert span.end <= 2 * BLOCK
 
 
 def test_without_a_place_to_keep_it_the_whole_log_is_read(foreign: Path) -> None:
     reader = reader_of(foreign)
     assert reader.blocks.complete(reader.size)
-    assert reader.spans(TimeRange(NOW, NOW)) == whole(reader)
+    assert reader.blocks.spans(TimeRange(NOW, NOW), reader.size) == whole(reader)
 
 
 def test_a_cached_map_follows_a_log_that_grows_and_no_other(foreign: Path, tmp_path: Path) -> None:
@@ -475,10 +479,11 @@ def test_a_cached_map_follows_a_log_that_grows_and_no_other(foreign: Path, tmp_p
     assert short.blocks.complete(short.size)
     log.write_bytes(content)
     longer = reader_of(foreign, cache)
-    (span,) = longer.spans(TimeRange(NOW, NOW))[1:]
+    (span,) = longer.blocks.spans(TimeRange(NOW, NOW), longer.size)[1:]
     assert span == Span(ends[20], longer.size, 40, None)
     assert longer.blocks.complete(longer.size)
-    assert len(reader_of(foreign, cache).spans(TimeRange(NOW, NOW))) == 1
+    reader = reader_of(foreign, cache)
+    assert len(reader.blocks.spans(TimeRange(NOW, NOW), reader.size)) == 1
     log.write_bytes(content[: ends[5]] + content[ends[10] :])
     other = reader_of(foreign, cache)
     assert all(block.end <= ends[5] for block in blocks_of(other))
@@ -513,7 +518,7 @@ def test_a_damaged_batch_may_hold_anything_and_others_are_still_excluded(
     cache = BlockCache(tmp_path / "cache")
     reader = reader_of(foreign, cache)
     assert reader.blocks.complete(reader.size)
-    (span,) = reader.spans(TimeRange(5, 5))
+    (span,) = reader.blocks.spans(TimeRange(5, 5), reader.size)
     assert span.position <= ends[20] < span.end
     assert span.end - span.position <= BLOCK
 
@@ -625,7 +630,9 @@ def test_every_record_that_kafka_wrote_is_in_a_stretch_that_is_named(tmp_path: P
         for offset, timestamp, *_ in golden.answers["records"]:
             # That client shows 0 for a message of v0, which has no time.
             window = TimeRange(timestamp, timestamp, with_untimed=timestamp in (-1, 0))
-            found = [span for reader in readers for span in reader.spans(window)]
+            found = [
+                span for reader in readers for span in reader.blocks.spans(window, reader.size)
+            ]
             assert offset < start or any(
                 span.base_offset <= offset and offset < (span.next_offset or 1 << 62)
                 for span in found

@@ -17,7 +17,7 @@ from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.companion.append_times import AppendTimeFile
 from horolog.storage.companion.file import TIMES_AT
 from horolog.storage.companion.time_columns import ChangedTimes, columns_of, unpacked
-from horolog.storage.companion.time_entries import ENTRY, entry_of, middle_for
+from horolog.storage.companion.time_entries import middle_for, packed_entry
 from horolog.storage.files import Files
 from horolog.storage.segments.reader import SegmentReader
 
@@ -86,7 +86,7 @@ def test_columns_are_written_as_entries_one_by_one(is_seen: bool) -> None:
         np.array(offsets), np.array(ms), np.array(identities, np.uint32), is_seen
     )
     entries = [
-        ENTRY.pack(*entry_of(time - middle, offset - base, identity, is_seen=is_seen))
+        packed_entry(time - middle, offset - base, identity, is_seen=is_seen)
         for offset, time, identity in rows
     ]
     assert changes.packed(base, middle) == b"".join(entries)

@@ -94,7 +94,7 @@ def expect_every_answer(log: Log) -> None:
                     TimeRange(truth[offset][1], truth[offset][1]),
                     TimeRange(ms, ms, of_append=True),
                 ):
-                    spans = segment.spans(window, end)
+                    spans = segment.blocks.spans(window, segment.size, end)
                     assert any(s.base_offset <= offset < (s.next_offset or end) for s in spans)
 
 
@@ -105,7 +105,7 @@ def test_a_finished_segment_has_one_file_of_ours(tmp_path: Path) -> None:
     with reopened(path, CONFIG) as (_, log):
         assert append_times(log) == APPENDED
         first = log.segments[0]
-        stats = first.time_stats()
+        stats = first.blocks.times(first.size)
         assert stats is not None
         assert stats.records == log.segments[1].base_offset
         assert first.indexes.seal_facts(first.size) is not None
@@ -123,7 +123,9 @@ def test_it_is_cut_with_the_log_at_any_record(tmp_path: Path, clean: bool, cut: 
         expected = {**kept, cut: NOW + 900}
         assert append_times(log) == expected
         for segment in log.segments:
-            assert segment.time_stats() is not None, "blocks before the cut are not lost"
+            assert segment.blocks.times(segment.size) is not None, (
+                "blocks before the cut are not lost"
+            )
         killed = snapshot_of(path, tmp_path / "killed again")
         assert log_dir.close() == []
     for again in (path, killed):
@@ -189,7 +191,7 @@ def test_a_companion_of_a_topic_before_this_one_says_nothing_of_it(tmp_path: Pat
         assert set(append_times(log).values()) <= {None, NOW + 100_000}
         assert log.find_by_timestamp(5 + RECORDS - 1) is not None
         for segment in log.segments[:-1]:
-            assert segment.spans(TimeRange(5, 5 + RECORDS))
+            assert segment.blocks.spans(TimeRange(5, 5 + RECORDS), segment.size)
 
 
 @pytest.mark.parametrize("place", [(0, 1), (1 << 40, 1), (TIMES_AT + 5, 1), (TIMES_AT, 1 << 31)])

@@ -228,7 +228,7 @@ def test_who_leads_after_that_appends_to_the_same_segment(tmp_path: Path) -> Non
     (reader,) = copy.finished()
 
     def found(first_ms: int, last_ms: int) -> set[int]:
-        spans = reader.spans(TimeRange(first_ms, last_ms))
+        spans = reader.blocks.spans(TimeRange(first_ms, last_ms), reader.size)
         headers = (h for span in spans for _, h in reader.headers(span.position, span.end))
         return {h.base_offset for h in headers if first_ms <= h.max_timestamp <= last_ms}
 

@@ -234,7 +234,7 @@ class Story:
         found = set()
         for segment in self.log.segments:
             end = segment.size
-            for span in segment.spans(window):
+            for span in segment.blocks.spans(window, segment.size):
                 headers = list(segment.headers(span.position, span.end))
                 assert headers[0][0] == span.position
                 assert headers[0][1].base_offset >= span.base_offset

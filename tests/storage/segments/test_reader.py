@@ -51,7 +51,7 @@ def test_looking_changes_nothing(path: Path) -> None:
     before = state_of(path)
     for segment in readers(path):
         segment.largest()
-        segment.proved_largest()
+        segment.indexes.proved_largest(segment.size)
         segment.whole_end()
         for offset in range(segment.base_offset, segment.base_offset + 10):
             segment.locate(offset)
@@ -92,7 +92,7 @@ def test_every_offset_is_located_and_every_segment_knows_its_largest_time(withou
 def test_a_largest_time_is_proved_or_not_known(without: Path) -> None:
     end = 40
     for segment in reversed(readers(without)):
-        known = segment.proved_largest()
+        known = segment.indexes.proved_largest(segment.size)
         is_known = any(
             (partition_dir(without) / f"{segment.base_offset:020d}{suffix}").exists()
             for suffix in (".companion", ".timeindex")

@@ -99,12 +99,12 @@ def test_the_map_says_what_a_scan_of_the_records_says(
             value = bytes(100_000) if large and codec is Codec.NONE else b"v"
             append(log, *each, now=NOW + number, codec=codec, value=value)
         expected = of_records(log, [ms for each in batches for ms in each])
-        found = [segment.time_stats() for segment in log.segments]
+        found = [segment.blocks.times(segment.size) for segment in log.segments]
         assert None not in found
         assert added_up(found) == expected
         log.roll(NOW)  # which writes the last block
     log_dir = PartitionReader(Files(read_only=True), partition_dir(path))
-    again = [segment.time_stats() for segment in log_dir.segments]
+    again = [segment.blocks.times(segment.size) for segment in log_dir.segments]
     assert added_up(again) == expected
 
 
@@ -115,7 +115,7 @@ def test_no_record_is_read(tmp_path: Path) -> None:
         log.roll(NOW)
     reader = PartitionReader(Files(read_only=True), partition_dir(tmp_path)).segments[0]
     found: list[TimeStats | None] = []
-    assert bytes_read_by(lambda: found.append(reader.time_stats())) < 20_000
+    assert bytes_read_by(lambda: found.append(reader.blocks.times(reader.size))) < 20_000
     assert found[0] is not None
     assert found[0].records == 40
 
@@ -128,7 +128,7 @@ def test_a_map_that_does_not_prove_the_whole_log_says_nothing(tmp_path: Path, da
         log.roll(NOW)
         append(log, NOW)
         first = log.segments[0]
-        assert first.time_stats() is not None
+        assert first.blocks.times(first.size) is not None
         path = Path(first.path_of(".companion"))
         content = bytearray(path.read_bytes())
         if damage == "missing":
@@ -145,12 +145,12 @@ def test_a_map_that_does_not_prove_the_whole_log_says_nothing(tmp_path: Path, da
             data[position + 20] ^= 1  # of the last batch's checksum
             log_path.write_bytes(data)
         reader = PartitionReader(Files(read_only=True), partition_dir(tmp_path)).segments[0]
-        assert reader.time_stats() is None
+        assert reader.blocks.times(reader.size) is None
 
 
 def test_an_empty_segment_has_no_records(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
-        assert log.segments[0].time_stats() == NO_RECORDS
+        assert log.segments[0].blocks.times(log.segments[0].size) == NO_RECORDS
 
 
 def test_latencies_have_bounds_by_share() -> None:

@@ -5,14 +5,13 @@ segments anew, compares them record for record with the old ones, and only then 
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
-from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import (
     FileRequest,
     FoundParts,
@@ -24,8 +23,6 @@ from horolog.jobs.files.parts import (
 from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import FORMATS, OLD_CODECS, Convert
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.parameters.option import pinned
-from horolog.jobs.state import JobState, look_at_state
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
 from horolog.storage.offline.converting import (
@@ -39,7 +36,7 @@ from horolog.storage.scan.findings import run_steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertReport:
-    """What was done; all of it, what an earlier run with this state did included."""
+    """The outcome, including that of earlier runs with this state."""
 
     format: str
     dry_run: bool
@@ -61,7 +58,7 @@ class ConvertReport:
 
     @property
     def losses(self) -> Losses:
-        """What the format has no place for."""
+        """Fields of records for which the format has no place."""
         return sum((each.losses for each in self.converted), start=Losses())
 
     @property
@@ -86,8 +83,11 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
     if job.to not in FORMATS:
         raise Misconfigured(f"to is {job.to}: there are {', '.join(FORMATS)}")
     request = FileRequest.of(job.paths, job.topics, job.topics_pattern, None)
-    found = _convertible(find_parts(request))
-    refuse_remote(found, "segments cannot be swapped there; convert them on a disk")
+
+    def find() -> FoundParts:
+        return _convertible(find_parts(request))
+
+    refuse_remote(find(), "segments cannot be swapped there; convert them on a disk")
     work = _Work(
         int(job.to[1]),
         _codec(job.zstd_as),
@@ -95,16 +95,7 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
         SystemClock().now_ms(),
         dry_run=job.dry_run,
     )
-    with ExitStack() as held:
-        kept = None
-        if job.state is not None and job.dry_run:
-            look_at_state(job.state, "convert", pinned(job))
-        elif job.state is not None:
-            kept = held.enter_context(JobState(job.state, "convert", pinned(job)))
-        log_dirs = [part.target.log_dir for part in found.parts]
-        held.enter_context(locked_offline(log_dirs, CONVERSION_REASON))
-        found = _convertible(find_parts(request))  # again: a broker may have been at work until now
-        worked = work_on(spark, found, work, _Done, kept, job.on_progress)
+    _, worked = work_on(spark, "convert", job, find, work, _Done, locked_for=CONVERSION_REASON)
     return _report(worked, job.to, dry_run=job.dry_run)
 
 
@@ -134,7 +125,7 @@ def _report(worked: Worked["_Done"], to: str, *, dry_run: bool) -> ConvertReport
 
 @dataclass(slots=True)
 class _Done:
-    """What became of one part."""
+    """The outcome for one part."""
 
     looked_at: int = 0
     segments: list[ConvertedSegment] = field(default_factory=list)
@@ -155,7 +146,7 @@ def _convertible(found: FoundParts) -> FoundParts:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a task does with a part."""
+    """The work of a task on a part."""
 
     magic: int
     zstd_as: Codec | None

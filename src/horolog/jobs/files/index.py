@@ -8,7 +8,7 @@ all are known.
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import (
     FileRequest,
     FoundParts,
@@ -28,9 +27,7 @@ from horolog.jobs.files.parts import (
 from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.parameters.option import pinned
 from horolog.jobs.spread import spread
-from horolog.jobs.state import JobState, look_at_state
 from horolog.metadata.verify import check_store
 from horolog.sources.file_systems import Root
 from horolog.sources.object_stores import StoreOptions
@@ -46,7 +43,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexReport:
-    """What was found or done; all of it, what an earlier run with this state did included."""
+    """The outcome, including that of earlier runs with this state."""
 
     rebuilt: bool
     """Whether indexes were to be rebuilt; otherwise all was verified, and nothing changed."""
@@ -96,23 +93,13 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
     if rebuilds:
         refuse_remote(found, "indexes are only verified there, and rebuilt on disks")
     work = _Work(request.store, rebuilds, job.rebuild_all, job.dry_run, job.interval_bytes)
-    with ExitStack() as held:
-        kept = None
-        if job.state is not None and job.dry_run:
-            look_at_state(job.state, "index", pinned(job))
-        elif job.state is not None:
-            kept = held.enter_context(JobState(job.state, "index", pinned(job)))
-        if rebuilds:
-            log_dirs = [part.target.log_dir for part in found.parts]
-            held.enter_context(locked_offline(log_dirs, REINDEXING_REASON))
-            found = find_parts(request)  # again: a broker may have been at work until now
-        live = {
-            log_dir
-            for log_dir in {part.target.log_dir for part in found.parts if part.is_local}
-            if is_locked(str(log_dir / names.LOCK))
-        }
-        worked = work_on(spark, found, work, _Done, kept, job.on_progress)
-        return _report(spark, found, work, worked, live)
+    log_dirs = {part.target.log_dir for part in found.parts if part.is_local}
+    live = {log_dir for log_dir in log_dirs if is_locked(str(log_dir / names.LOCK))}
+    why = REINDEXING_REASON if rebuilds else None
+    found, worked = work_on(
+        spark, "index", job, lambda: find_parts(request), work, _Done, locked_for=why
+    )
+    return _report(spark, found, work, worked, live)
 
 
 # On the driver.
@@ -187,7 +174,7 @@ def _log_dir(target: VerifyTarget) -> "_Done":
 
 @dataclass(slots=True)
 class _Done:
-    """What became of one part."""
+    """The outcome for one part."""
 
     checked: Checked = field(default_factory=Checked)
     findings: list[Finding] = field(default_factory=list)
@@ -208,7 +195,7 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a task does with a part."""
+    """The work of a task on a part."""
 
     store: StoreOptions
     rebuild: bool
@@ -243,7 +230,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What a task does with a partition whose segments are known."""
+    """The work of a task on a partition whose segments are known."""
 
     store: StoreOptions
 

@@ -55,7 +55,7 @@ class LogPart:
 
     @property
     def directory(self) -> Path:
-        """Of its partition."""
+        """The directory of its partition."""
         return self.target.partitions[0]
 
     @property
@@ -65,14 +65,14 @@ class LogPart:
 
     @property
     def key(self) -> str:
-        """What names it in a state directory: no two parts have the same."""
+        """Its name in a state directory: no two parts have the same."""
         path = str(self.target.segment or self.directory)
         return path if self.is_local else f"{self.path.scheme}:{path}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundParts:
-    """What is below the paths."""
+    """The parts below the paths."""
 
     parts: tuple[LogPart, ...]
     log_dirs: tuple[VerifyTarget, ...] = ()
@@ -100,7 +100,7 @@ class FileRequest:
         topics_pattern: str | None,
         settings: Mapping[str, str] | None,
     ) -> "FileRequest":
-        """What a job's arguments name.
+        """The request of a job's arguments.
 
         Raises:
             Misconfigured: an argument that cannot be, or a combination.

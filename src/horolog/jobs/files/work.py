@@ -1,6 +1,7 @@
 """Runs the work of a job on parts of logs: resumes, spreads, writes down what is done."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -8,17 +9,20 @@ from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError
 from horolog.jobs.counting import count
+from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import FoundParts, LogPart, units_of
+from horolog.jobs.parameters.files import Convert, Index
+from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.spread import Outcome, cores_of, spread
-from horolog.jobs.state import JobState, value_of
+from horolog.jobs.state import JobState, look_at_state, value_of
 from horolog.record.scan import load_kernels
 
 _WORTH_KERNELS_BYTES: Final = 4 << 20
 
 
 class PartDone(Protocol):
-    """What became of one part: a dataclass, of which the state directory keeps what it has."""
+    """The outcome for one part: a dataclass, which the state directory keeps."""
 
     fingerprint: str
     """Of the part when the work on it ended; with another one it is worked on again."""
@@ -29,7 +33,7 @@ Done = TypeVar("Done", bound=PartDone)
 
 @dataclass(frozen=True, slots=True)
 class Worked(Generic[Done]):
-    """What became of all parts, by their keys."""
+    """The outcome for all parts, by their keys."""
 
     done: Mapping[str, Done]
     failed: Mapping[str, str]
@@ -40,7 +44,7 @@ class Worked(Generic[Done]):
 
 @dataclass(frozen=True, slots=True)
 class _Task(Generic[Done]):
-    """What a task does with the parts of a unit: one that fails leaves the others alone."""
+    """The work of a task on the parts of a unit: one that fails leaves the others alone."""
 
     work: Callable[[LogPart], Done]
 
@@ -59,22 +63,48 @@ class _Task(Generic[Done]):
 
 def work_on(
     spark: SparkSession,
+    name: str,
+    job: Index | Convert,
+    find: Callable[[], FoundParts],
+    work: Callable[[LogPart], Done],
+    kind: type[Done],
+    *,
+    locked_for: str | None = None,
+) -> tuple[FoundParts, Worked[Done]]:
+    """Work on each part that is not done yet; what is done is on disk before the next wave.
+
+    Args:
+        name: of the job, for its state.
+        job: its arguments.
+        find: lists the parts.
+        work: the work of a task on a part; it is pickled.
+        kind: the class of its outcome; `json_text.read_as` reads it.
+        locked_for: a reason to keep brokers away meanwhile; None where nothing is changed.
+
+    Raises:
+        Misconfigured: a broker is at work; another run has the state.
+    """
+    with ExitStack() as held:
+        kept, found = None, find()
+        if job.state is not None and job.dry_run:
+            look_at_state(job.state, name, pinned(job))
+        elif job.state is not None:
+            kept = held.enter_context(JobState(job.state, name, pinned(job)))
+        if locked_for is not None:
+            log_dirs = [part.target.log_dir for part in found.parts]
+            held.enter_context(locked_offline(log_dirs, locked_for))
+            found = find()  # again: a broker may have been at work until now
+        return found, _worked(spark, found, work, kind, kept, job.on_progress)
+
+
+def _worked(
+    spark: SparkSession,
     found: FoundParts,
     work: Callable[[LogPart], Done],
     kind: type[Done],
     kept: JobState | None,
     on_progress: OnProgress,
 ) -> Worked[Done]:
-    """Work on each part that is not done yet; what is done is on disk before the next wave.
-
-    Args:
-        spark: the session.
-        found: the parts.
-        work: what a task does with one; it is pickled.
-        kind: what it gives; `json_text.read_as` reads it.
-        kept: the state; None to keep none.
-        on_progress: is called with the bytes that are done, and with all.
-    """
     done: dict[str, Done] = {}
     failed: dict[str, str] = {}
     waiting = []

@@ -90,7 +90,7 @@ EVERYTHING: Final = ReadAhead(_READ_AHEAD_BYTES, _READ_AHEAD_BYTES, _READ_AHEAD_
 
 
 class TornTail(CorruptBatch):
-    """What follows the last whole batch is too short to be one."""
+    """The rest behind the last whole batch is too short to be a batch."""
 
 
 class BatchReader:
@@ -121,7 +121,7 @@ class BatchReader:
         least_offset: int = 0,
         limit: int | None = None,
     ) -> None:
-        """Of a file whose batches have offsets from `least_offset` to before `limit`, if given."""
+        """Read a file whose batches have offsets from `least_offset` on and before `limit`."""
         self.size = size
         self.in_any_order = False
         """Whether offsets are left to the caller to judge: in walks they must grow otherwise."""
@@ -171,11 +171,10 @@ class BatchReader:
     def stretches(
         self, start: int = 0, end: int | None = None, *, check_crcs: bool = False
     ) -> Iterator[tuple[int, BatchHeader, PlainMessages | None]]:
-        """As `headers`; plain messages of v0 and v1 that follow each other come as one.
+        """Walk as `headers` does; plain messages of v0 and v1 that follow each other come as one.
 
         Args:
             start: the position of a batch.
-            end: where to stop.
             check_crcs: whether a stretch ends before a message whose checksum is wrong; that of
                 a batch that comes alone is left to the caller.
 
@@ -212,7 +211,7 @@ class BatchReader:
     def whole_headers(
         self, start: int = 0, *, before: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """As `headers`, up to the last whole batch: a live file ends with a part of one."""
+        """Walk up to the last whole batch: a live file ends with a part of one."""
         try:
             yield from self.headers(start, before=before)
         except TornTail:
@@ -382,7 +381,7 @@ class BatchReader:
         return memoryview(self._window)[begin : begin + header.size - HEADER_SIZE]
 
     def more_records(self, position: int, header: BatchHeader, held: int) -> Iterator[memoryview]:
-        """What follows the first `held` bytes of the records, in pieces, as far as asked for.
+        """The rest of the records behind the first `held` bytes, in pieces, as far as asked for.
 
         More than a few pieces count as `may_block`.
         """
@@ -583,7 +582,7 @@ class BatchReader:
     # The file.
 
     def will_need(self, position: int, size: int) -> None:
-        """See `Files.will_need`."""
+        """Ask the system to read a stretch (`Files.will_need`)."""
         if position < self.size:
             self._files.will_need(self._file, min(size, self.size - position), position)
 

@@ -1,4 +1,4 @@
-"""Which batches of a damaged log are still whole, wherever they begin.
+"""Searches a damaged log for batches that are still whole, wherever they begin.
 
 A log is searched for batches whose checksum is right. What the search costs is bounded, so that
 bytes made to look like batches cannot hold a start up.

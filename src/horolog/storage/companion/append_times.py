@@ -15,7 +15,7 @@ unknown.
 
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -46,7 +46,6 @@ from horolog.storage.companion.time_entries import (
     ENTRY,
     LOST,
     earliest_for,
-    entry_of,
     first_damaged,
     follows,
     is_intact,
@@ -92,7 +91,7 @@ class AppendTimeEntry(NamedTuple):
 
 
 class _Entries(Entries):
-    """As another process may cut them while they are read."""
+    """Entries that another process may cut while they are read."""
 
     __slots__ = ()
 
@@ -125,12 +124,10 @@ class AppendTimeFile:
     )
 
     def __init__(self, files: Files, companion: Companion, segment: ProvingSegment) -> None:
-        """Of a segment.
+        """Read nothing yet.
 
         Args:
             files: the way to the disk.
-            companion: has the entries.
-            segment: whose batches prove them.
         """
         self._files = files
         self._companion = companion
@@ -174,7 +171,6 @@ class AppendTimeFile:
         """When the records of these offsets were appended, in order; the first one begins there.
 
         Args:
-            from_offset: of the first record.
             to_offset: after the last; at most the segment's end, as the caller took it before.
             seen: give also when a follower saw those whose append times are not known.
 
@@ -211,7 +207,7 @@ class AppendTimeFile:
         return found
 
     def columns(self, from_offset: int, to_offset: int) -> "TimeColumns":
-        """As `stretches` of known and seen ones, far faster where these are many.
+        """The known and seen append times as columns: far faster than `stretches` of many.
 
         Raises:
             StorageFailed: the disk refused.
@@ -364,7 +360,7 @@ class AppendTimeFile:
         return len(self._entries) > 0
 
     def damage(self) -> str | None:
-        """What is wrong with the file itself, None if nothing is; reads all of it.
+        """Damage of the file itself; None without any. Reads all of it.
 
         Raises:
             StorageFailed: the disk refused.
@@ -400,7 +396,7 @@ class AppendTimeFile:
         return packed_head(base_offset, head.middle_ms, covered._replace(entries=left)) + entries
 
     def kept_from(self, from_offset: int) -> bytes | None:
-        """What is sure of the records from an offset on, as bytes for `KeptTimes`; else None.
+        """The sure append times from an offset on, as bytes for `KeptTimes`; None without any.
 
         For what recovery takes off a damaged log, where entries behind the damage cannot be
         compared with their batches. With a valid marker no other broker has written, and all are
@@ -547,7 +543,7 @@ class AppendTimeFile:
             _, batch, identity = found
             ms = self._ms_at(proof.entries - 1)
             ms = first_ms if ms is None else ms
-            entries.append(*self._entry(batch.base_offset, ms, identity, is_unknown=True))
+            entries.append_packed(self._entry(batch.base_offset, ms, identity, is_unknown=True))
         # Last: from here on a kill leaves a file that covers all of the log.
         self._marker.write()
         time, place = entries[len(entries) - 1] if len(entries) else BEFORE_ALL
@@ -559,7 +555,6 @@ class AppendTimeFile:
         """Say when the batch that comes next is appended; `take_back` if it does not come.
 
         Args:
-            offset: of its first record.
             ms: when; `fits`.
             identity: of the batch, as it will be stored.
 
@@ -576,42 +571,38 @@ class AppendTimeFile:
             self._entries.append_packed(packed_entry(delta_ms, delta, identity))
         except FileMissing:  # the file was removed
             self._open(ms)
-            self._entries.append(*self._entry(offset, ms, identity))
+            self._entries.append_packed(self._entry(offset, ms, identity))
         self.last_ms, self.last_is_seen = ms, False
 
     def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
-        """As `add`, of each in one write; all of them fit.
+        """Add entries in one write; all of their times fit.
 
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        self.last_ms = _NONE_SAID
-        try:
-            self._add_entries(entries)
-        except FileMissing:  # the file was removed
-            first_ms = next((each.ms for each in entries if each.ms is not None), None)
-            if first_ms is None:
-                return  # as they are
-            self._open(first_ms)
-            self._add_entries(entries)
+        first_ms = next((entry.ms for entry in entries if entry.ms is not None), None)
+        self._add(first_ms, lambda: self._packed(entries))
         self.last_ms, self.last_is_seen = entries[-1].ms, entries[-1].is_seen
 
     def add_columns(self, changes: "ChangedTimes") -> None:
-        """As `add_all`, of at least one; the first and the last fit, and so all do.
+        """Add entries in one write, at least one; the first and the last fit, and so all do.
 
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        self.last_ms = _NONE_SAID
-        try:
-            self._add_columns(changes)
-        except FileMissing:  # the file was removed
-            self._open(int(changes.ms[0]))
-            self._add_columns(changes)
+        base_offset = self._segment.base_offset
+        self._add(int(changes.ms[0]), lambda: changes.packed(base_offset, self._middle_ms))
         self.last_ms, self.last_is_seen = int(changes.ms[-1]), changes.is_seen
 
-    def _add_columns(self, changes: "ChangedTimes") -> None:
-        self._entries.append_packed(changes.packed(self._segment.base_offset, self._middle_ms))
+    def _add(self, first_ms: int | None, pack: Callable[[], bytes]) -> None:
+        """Add entries; `pack` returns their bytes by the middle of the file as it is then."""
+        self.last_ms = _NONE_SAID
+        try:
+            self._entries.append_packed(pack())
+        except FileMissing:  # the file was removed
+            if first_ms is not None:  # otherwise all are unknown, as without a file
+                self._open(first_ms)
+                self._entries.append_packed(pack())
 
     def take_back(self, count: int = 1) -> None:
         """The batches of the last entries were refused by the disk: these are overwritten."""
@@ -651,17 +642,16 @@ class AppendTimeFile:
         self._cover(Proof(count, min(proof.end, next_offset)))
         self._marker.remove()
 
-    def _add_entries(self, entries: Sequence[AppendTimeEntry]) -> None:
-        count = len(self._entries)
-        last_ms = self._ms_at(count - 1)
+    def _packed(self, entries: Sequence[AppendTimeEntry]) -> bytes:
+        last_ms = self._ms_at(len(self._entries) - 1)
         if last_ms is None:
             last_ms = earliest_for(self._middle_ms)
-        found = []
+        packed = []
         for offset, ms, batch, was_seen in entries:
             last_ms = last_ms if ms is None else ms
             kind = {"is_unknown": ms is None, "is_seen": was_seen}
-            found.append(self._entry(offset, last_ms, identity_of(batch), **kind))
-        self._entries.append_all(found)
+            packed.append(self._entry(offset, last_ms, identity_of(batch), **kind))
+        return b"".join(packed)
 
     def _keep(self, count: int) -> None:
         """Keep this number of entries; a block map that follows them goes, too."""
@@ -669,9 +659,9 @@ class AppendTimeFile:
         self._companion.clear_map()
         self._entries.trim()
 
-    def _entry(self, offset: int, ms: int, identity: int, **kind: bool) -> tuple[int, int]:
+    def _entry(self, offset: int, ms: int, identity: int, **kind: bool) -> bytes:
         delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
-        return entry_of(delta_ms, delta, identity, **kind)
+        return packed_entry(delta_ms, delta, identity, **kind)
 
     def _cover(self, proof: Proof) -> None:
         """Write what is proved into the header."""

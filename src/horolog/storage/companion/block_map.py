@@ -37,6 +37,7 @@ from horolog.storage.companion.blocks import (
     BLOCK_BYTES,
     ENTRY_SIZE,
     Span,
+    blocks_of,
     may_hold,
     sound,
     spans,
@@ -90,9 +91,15 @@ class MapLook:
         """The stretches that may hold a record in all of the windows; see `BlockMap.spans`."""
         return spans(self._entries, windows, self._base_offset, self._size, next_offset)
 
+    def summary(self) -> TimeStats | None:
+        """The times of all blocks, if they cover the whole log."""
+        if self.covered != self._size:
+            return None
+        return reduce(TimeStats.followed_by, (block.times for block in blocks_of(self._entries)))
+
 
 class BlockMap:
-    """See the module. One writer while the segment grows; any number of readers."""
+    """The block map of one segment. One writer while it grows; any number of readers."""
 
     __slots__ = (
         "_base_offset",
@@ -187,23 +194,22 @@ class BlockMap:
 
     # Of any segment.
 
-    def spans(self, window: TimeRange, size: int, next_offset: int | None) -> list[Span]:
+    def spans(self, window: TimeRange, size: int, next_offset: int | None = None) -> list[Span]:
         """The stretches of the first `size` bytes that may hold a record in a window.
 
         Args:
-            window: the times.
-            size: of whole batches.
             next_offset: where the segment's offsets end, if that is known.
         """
         if not size:
             return []
-        summary = self._summary
-        if summary is not None and summary[0] == size and not may_hold(window, summary[1]):
+        if self._summary is None or self._summary[0] != size:
+            look = self.look(size)
+            if self._writer is None and (summary := look.summary()) is not None:
+                self._summary = size, summary
+            return look.spans((window,), next_offset)
+        if not may_hold(window, self._summary[1]):
             return []
-        entries = self.entries(size)
-        if summary is None or summary[0] != size:
-            self._summarise(entries, size)
-        return spans(entries, (window,), self._base_offset, size, next_offset)
+        return self.look(size).spans((window,), next_offset)
 
     def entries(self, size: int) -> bytes:
         """The proved entries within the first `size` bytes of the log."""
@@ -244,14 +250,14 @@ class BlockMap:
         `from_offset` are left out.
         """
         entries = self.entries(size)
-        blocks = [unpack(entries, at) for at in range(0, len(entries), ENTRY_SIZE)]
+        blocks = blocks_of(entries)
         if _covered(entries) != size or not all(block.is_exact for block in blocks):
             return None
         counted = (block.times for block in blocks if block.next_offset > from_offset)
         return reduce(TimeStats.followed_by, counted, NO_RECORDS)
 
     def look(self, size: int) -> "MapLook":
-        """What is covered now, read once."""
+        """The proved entries, read once."""
         return MapLook(self.entries(size), self._base_offset, size)
 
     def complete(self, size: int, append_times: AppendTimesOf | None = None) -> bool:
@@ -291,11 +297,6 @@ class BlockMap:
                 self.put(entries)
         except StorageFailed as error:
             _logger.warning("The block map is not written: %s", error)
-
-    def _summarise(self, entries: bytes, size: int) -> None:
-        if self._writer is None and _covered(entries) == size:
-            found = (unpack(entries, at).times for at in range(0, len(entries), ENTRY_SIZE))
-            self._summary = size, reduce(TimeStats.followed_by, found)
 
     # Proof.
 
@@ -411,7 +412,7 @@ def _row_in(
     append_times: AppendTimesOf | None,
     least_offset: int,
 ) -> bytes:
-    """What a block map holds of a batch in a log.
+    """The row of a batch in a log.
 
     Its append time is known if its records are stamped with it, or if the caller knows it.
     """

@@ -1,4 +1,4 @@
-"""What a block map holds of plain messages of v0 and v1, without a look at each of them.
+"""Rows of plain messages of v0 and v1, without an object for each message.
 
 They are scanned as the records of v2 that they would be, as many at a time as have one append time
 and fit into a block.
@@ -42,7 +42,6 @@ def rows_of(
     Args:
         data: the bytes that were listed.
         position: of the first in the log.
-        listed: the messages.
         append_times: when they were appended, if they are not stamped with it.
         least_offset: that the first may have.
         stops: positions in the log, in order, at which a row must end as well.

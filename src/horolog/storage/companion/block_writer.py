@@ -28,14 +28,14 @@ MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
 class Published(NamedTuple):
-    """Which entries there are, as one value: how many in the file, and those after them."""
+    """The published entries, as one value: how many in the file, and those after them."""
 
     in_file: int
     unwritten: bytes
 
 
 class _Open(NamedTuple):
-    """What no entry says yet, as one value: another takes its place, only `pending` grows."""
+    """The batches without an entry, as one value that is replaced; only `pending` grows."""
 
     total: "array[int]"
     """Of the block that has room left, without what is pending; not changed any more."""
@@ -67,7 +67,6 @@ class BlockWriter:
             files: the way to the disk.
             path: of the file beside a segment that is appended to (marker.py).
             in_file: how many entries are in it.
-            unwritten: entries that follow.
         """
         self.published = Published(in_file, unwritten)
         self.is_ready = not unwritten
@@ -113,7 +112,7 @@ class BlockWriter:
         self._open = self._open._replace(finished=counts)
 
     def counts(self) -> BlockTotals:
-        """What was taken up to the last batch, since `count_from`; for any thread."""
+        """The totals up to the last batch, since `count_from`; for any thread."""
         open_now, batches, counts = self._counted
         if open_now is self._open and batches == len(open_now.pending):
             return counts

@@ -125,6 +125,11 @@ def unpack(content: Buffer, start: int) -> Block:
     return Block(position, size, last_position, batches, *offsets, rest[21], times)
 
 
+def blocks_of(entries: Buffer) -> list[Block]:
+    """The blocks of entries that `sound` has accepted."""
+    return [unpack(entries, at) for at in range(0, len(entries), ENTRY_SIZE)]
+
+
 def sound(content: bytes, base_offset: int) -> bytes:
     """The entries that can be: whole, in the order of the log, each with its CRC.
 
@@ -157,8 +162,6 @@ def spans(
     Args:
         entries: proved ones; what is between and behind them may hold anything.
         windows: what is looked for, at least one.
-        base_offset: of the segment.
-        size: of its log.
         next_offset: where its offsets end, if that is known.
     """
     found: list[Span] = []

@@ -1,4 +1,4 @@
-"""What blocks add up to, for counters that only grow: numbers, and no times.
+"""Totals of blocks, for counters that only grow: numbers, and no times.
 
 A writer sums up each block when it is finished (`BlockWriter.counts`), so that nothing is counted
 for an append.
@@ -18,7 +18,7 @@ assert _NUMBERS.size == ENTRY_SIZE
 
 
 class BlockTotals(NamedTuple):
-    """Of records, and of the batches that they are in."""
+    """Totals of records and of their batches."""
 
     numbers: tuple[int, ...] = (0,) * (3 + LATENCY_COUNT)
     """All that follow, in order."""
@@ -57,7 +57,7 @@ def sum_of(all_counts: Iterable[BlockTotals]) -> BlockTotals:
 
 
 def counts_of(entries: bytes) -> BlockTotals:
-    """What blocks add up to, by their entries."""
+    """The totals of blocks, by their entries."""
     if len(entries) == ENTRY_SIZE:
         return BlockTotals(_NUMBERS.unpack(entries))
     return _summed(_NUMBERS.iter_unpack(entries))

@@ -70,7 +70,7 @@ class Covered(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What a companion begins with."""
+    """The first fields of a companion."""
 
     middle_ms: int
     covered: Covered | None
@@ -100,7 +100,7 @@ def _with_crc(content: bytes) -> bytes:
 
 
 def _checked(data: bytes) -> bytes | None:
-    """What comes before the CRC, if that is right."""
+    """The content before the CRC, if that is right."""
     content = data[: -_CRC.size]
     return content if content and _with_crc(content) == data else None
 
@@ -153,7 +153,7 @@ class Companion:
         return size if size or deleted is None else self.log.files.size(deleted)
 
     def head(self) -> Head | None:
-        """What it begins with; None if that is damaged or missing.
+        """Its first fields; None if these are damaged or missing.
 
         Raises:
             StorageFailed: the disk refused.

@@ -43,16 +43,11 @@ def row_of(
     """A batch as a row, or several that were appended at once.
 
     Args:
-        position: in the log.
-        size: in bytes.
-        base_offset: the first offset.
-        last_offset: the last offset.
         identity: of the last batch (proof.py).
         markers: how many records are markers of transactions.
         append_ms: the append time in milliseconds; None if it is unknown.
         flags: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
         counts: the bytes of `Counts`; None if the records cannot be read.
-        batches: how many there are.
         last_position: of the last batch, if there are several.
     """
     first_ms = last_ms = append_ms

@@ -19,7 +19,7 @@ class KeptTimes:
     """When records were appended, by their offsets."""
 
     def __init__(self, content: bytes, base_offset: int) -> None:
-        """Of a segment's records; damaged bytes say nothing."""
+        """Read the bytes of a file for a segment's records; damaged bytes are ignored."""
         self._offsets: list[int] = []
         self._times: list[AppendTimeStretch] = []
         self._end = base_offset

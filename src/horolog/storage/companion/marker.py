@@ -52,7 +52,7 @@ class AppendingMarker:
             self._files.replace(self.path, content, sync=False)
 
     def map(self) -> bytes:
-        """What follows the marker: the entries of the block map, as they are.
+        """The entries of the block map that follow the marker, as they are.
 
         Raises:
             StorageFailed: the disk refused.
@@ -85,7 +85,7 @@ class AppendingMarker:
 
 @cache
 def boot_id() -> str:
-    """What names the time since the machine was started; empty where that is unknown."""
+    """An id of the time since the machine was started; empty where that is unknown."""
     if sys.platform == "darwin":
         return _boot_session_of_macos()
     try:

@@ -142,7 +142,6 @@ def prove_times(
 
     Args:
         segment: its batches prove the entries.
-        entries: the append times.
         covered: how far the head says that they cover the log; None if that is damaged.
         is_marked: the file has a valid marker.
 

@@ -1,4 +1,4 @@
-"""What a finished segment's indexes must look like, so that damage is found before it is used.
+"""The seal of a finished segment: sizes and checksums by which damaged indexes are recognised.
 
 Kafka's index files have no checksum, and most segments have no `.txnindex`. When a segment is
 rolled or closed, when its indexes were rebuilt, or when a scan of its headers has confirmed them, a
@@ -91,9 +91,6 @@ def seal_of(
     Args:
         log: the `.log` file.
         stem: path of the segment's files without their suffixes.
-        last: its last batch.
-        next_offset: the offset after that.
-        largest: its largest timestamp.
     """
     files, offsets, times = log.files, stem + names.OFFSET_INDEX, stem + names.TIME_INDEX
     aborted = stem + names.TXN_INDEX
@@ -157,8 +154,6 @@ def matches_aborted(files: Files, path: str, seal: Seal, *, exists: bool) -> boo
 
     Args:
         files: the way to the disk.
-        path: of the index.
-        seal: of its segment.
         exists: whether there is such a file: where neither has one the disk is not asked.
     """
     if not exists:

@@ -49,7 +49,7 @@ class ChangedTimes(NamedTuple):
     is_seen: bool
 
     def packed(self, base_offset: int, middle_ms: int) -> bytes:
-        """Their entries in the file of a segment; as `format.entry_of` of each."""
+        """Their entries in the file of a segment; as `packed_entry` makes each."""
         entries = np.empty(len(self.offsets), _ENTRY)
         kept = self.identities.astype(np.int64) & BATCH_BITS
         seen = SEEN_BIT if self.is_seen else 0

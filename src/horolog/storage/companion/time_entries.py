@@ -47,28 +47,20 @@ def earliest_for(middle_ms: int) -> int:
 # Entries.
 
 
-def entry_of(
+def packed_entry(
     delta_ms: int, delta: int, identity: int, *, is_unknown: bool = False, is_seen: bool = False
-) -> tuple[int, int]:
-    """The columns of an entry.
+) -> bytes:
+    """The bytes of an entry.
 
     Args:
         delta_ms: append time - middle.
         delta: offset - base offset.
-        identity: of its batch.
-        is_unknown: whether append times are unknown from there on.
-        is_seen: whether the time is when a follower saw the batch.
+        is_unknown: append times are unknown from there on.
+        is_seen: the time is when a follower saw the batch.
     """
-    time = delta_ms << CHECK_BITS | is_seen * SEEN_BIT | (identity & BATCH_BITS)
+    time = delta_ms << CHECK_BITS | is_seen * SEEN_BIT | identity & BATCH_BITS
     place = delta << 1 | is_unknown
-    return time | _check_of(time, place), place
-
-
-def packed_entry(delta_ms: int, delta: int, identity: int) -> bytes:
-    """As `entry_of`, of a time that is known, in the bytes of the file."""
-    time, place = delta_ms << CHECK_BITS | (identity & BATCH_BITS), delta << 1
-    crc = crc32c.crc32c(ENTRY.pack(time, place))
-    return ENTRY.pack(time | (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24) & 0xFF, place)
+    return ENTRY.pack(time | _check_of(time, place), place)
 
 
 def is_seen(time: int) -> bool:

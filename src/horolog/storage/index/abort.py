@@ -1,4 +1,4 @@
-"""Which offsets belong to aborted transactions (KIP-98). Exists only where some were.
+"""The index of aborted transactions (KIP-98). It exists only where there are some.
 
     0  i16  version (0)         10  i64  first offset      26  i64  last stable offset
     2  i64  producer id         18  i64  last offset
@@ -35,7 +35,6 @@ def read_aborted(
 
     Args:
         files: the way to the disk.
-        path: of the file.
         size: bytes of the entries that are published; None if all of the file is.
         from_offset: only transactions that ended there or later.
 

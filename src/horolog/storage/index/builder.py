@@ -173,12 +173,20 @@ class IndexBuilder:
             CorruptBatch: as `add`, or from the walk.
         """
         for position, header, listed in stretches:
-            if listed is None:
-                self.add(position, header)
-            else:
-                self.add_messages(position, listed)
+            self.take(position, header, listed)
         self.finish()
         return self
+
+    def take(self, position: int, header: BatchHeader, listed: PlainMessages | None) -> None:
+        """Take a batch, or plain messages.
+
+        Raises:
+            CorruptBatch: as `add`.
+        """
+        if listed is None:
+            self.add(position, header)
+        else:
+            self.add_messages(position, listed)
 
     def finish(self) -> None:
         """Add the last time entry, so that it holds the largest timestamp."""

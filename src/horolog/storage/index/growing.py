@@ -90,7 +90,7 @@ class IndexWriter:
         return largest
 
     def add_all(self, batches: Iterable[tuple[int, int, int, int]]) -> TimeEntry | None:
-        """As `add` of each, whose entries are written together.
+        """Note several batches, whose entries are written together.
 
         Args:
             batches: the position, size, last offset and largest timestamp of each.
@@ -161,7 +161,7 @@ class IndexWriter:
         return largest
 
     def noted(self) -> Noted:
-        """What has been noted so far."""
+        """The state to go back to."""
         indexes = self._indexes
         counts = len(indexes.offsets.entries), len(indexes.times.entries)
         return Noted(*counts, self._bytes_since_entry, indexes.largest_seen, self.are_full)

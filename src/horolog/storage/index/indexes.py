@@ -57,7 +57,7 @@ ANY_SIZE: Final = 1 << 31
 
 
 class Trust(NamedTuple):
-    """What is done about indexes that are neither sealed nor checked."""
+    """How to treat indexes that are neither sealed nor checked."""
 
     repairs: bool = False
     """All headers of the segment are read, and the indexes rebuilt where they are wrong.
@@ -92,7 +92,6 @@ class Indexes:
 
         Args:
             companion: of the log that they are about; has their seal.
-            base_offset: of the segment.
             trust: what is done about indexes that are neither sealed nor checked.
             max_bytes: an index of a segment that is appended to gets.
         """
@@ -193,14 +192,14 @@ class Indexes:
         return self.largest_seen
 
     def largest_to_search(self, log_size: int) -> TimeEntry | None:
-        """As `largest`, where there is no seal by `proved_largest`."""
+        """The largest timestamp; without a seal, the one of `proved_largest`."""
         if self._largest_known or self.is_growing:
             return self.largest(log_size)
         proved = self.proved_largest(log_size)
         return self.largest(log_size) if proved is None else proved.largest
 
     def proved_largest(self, log_size: int) -> "Proved | None":
-        """What the seal says, or else the last time entry if its batch proves it; None if neither.
+        """The largest timestamp by the seal or a last entry that its batch proves; else None.
 
         That nothing before that batch is later is taken from the entry until `check` has read
         all headers; what follows is read. So a large log that others wrote is not read as a
@@ -345,7 +344,7 @@ class Indexes:
         self._seal(facts.end, facts.next_offset, facts.last_position)
 
     def scan(self, log_size: int, *, keep: bool = True) -> IndexBuilder:
-        """What both must hold, from the headers of the whole log; true entries are kept.
+        """Build both indexes from the headers of the whole log; true entries are kept.
 
         Raises:
             CorruptBatch: the log is damaged.
@@ -359,7 +358,7 @@ class Indexes:
         return facts.add_all(self._log.batches(log_size).stretches())
 
     def seal_facts(self, log_size: int) -> Seal | None:
-        """What the seal says of the log, if it is of this one; the indexes are compared in use."""
+        """The seal, if it is of this log; the indexes are compared in use."""
         seal = seal_of_log(self._companion, log_size)
         if seal is not None:
             self.largest_seen, self._largest_known, self._is_sealed = seal.largest, True, True

@@ -23,9 +23,6 @@ def points_to_its_batch(
     appended at once, at the first of them.
 
     Args:
-        log: of the segment.
-        base_offset: of the segment.
-        entry: of its offset index.
         log_size: bytes of the log that may be read.
 
     Raises:
@@ -59,8 +56,6 @@ def batch_of_time_entry(
     That it is where the offset index says, or near, proves that index right as well.
 
     Args:
-        log: of the segment.
-        entry: of its time index.
         start: where the offset index says that the batch is, or one before it.
         within: bytes after `start` in which the batch must begin; None for any number.
     """

@@ -93,7 +93,7 @@ class OffsetIndex(_SegmentIndex):
         self.entries.append(offset - self.base_offset, position)
 
     def append_all(self, found: Sequence[OffsetPosition]) -> None:
-        """As `append` of each, in one write."""
+        """Index several batches in one write."""
         if found:
             self.entries.append_all([(offset - self.base_offset, at) for offset, at in found])
 
@@ -148,7 +148,7 @@ class TimeIndex(_SegmentIndex):
         self._last = TimeEntry(timestamp, offset)
 
     def append_all(self, found: Sequence[TimeEntry]) -> None:
-        """As `maybe_append` of each, in one write; each is later than the one before."""
+        """Add several entries in one write; each is later than the one before."""
         found = [each for each in found if each.timestamp > self.last.timestamp]
         if found:
             self.entries.append_all([(time, offset - self.base_offset) for time, offset in found])

@@ -153,7 +153,7 @@ def _find_in(
             if header.size > _MUCH_TO_SCAN:
                 segment.may_block()
             batch = log.batch(position, header)
-            if segment.is_nonblocking:
+            if segment.log.files.is_nonblocking:
                 found = _find_in_little(segment, batch, header, timestamp, from_offset)
             else:
                 found = find_at_or_after(

@@ -14,7 +14,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.scan import scan_batch
 from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 from horolog.storage.batches.reader import MAX_HELD_BYTES
-from horolog.storage.companion.blocks import ENTRY_SIZE, Block, unpack
+from horolog.storage.companion.blocks import Block, blocks_of
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.lookup.by_append_time import with_ends
 from horolog.storage.lookup.time_ranges import MAPPED_AT_ONCE
@@ -86,9 +86,8 @@ def unread(
         if segment is not segments[-1] and not segment.blocks.is_final(size) and size <= budget:
             budget -= size
             segment.complete_blocks()
-        at, entries = 0, segment.blocks.entries(size)
-        for place in range(0, len(entries), ENTRY_SIZE):
-            block = unpack(entries, place)
+        at = 0
+        for block in blocks_of(segment.blocks.entries(size)):
             if block.position > at and block.base_offset > first:
                 budget -= block.position - at
                 found = found.plus(_scanned(segment, at, block.position, stretch, budget))

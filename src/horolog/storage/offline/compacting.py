@@ -53,7 +53,7 @@ _REASON: Final = "it would append to what is compacted"
 
 @dataclass(slots=True)
 class CompactedPartition:
-    """What was done about one partition."""
+    """The outcome for one partition."""
 
     path: str
     end_offset: int = 0

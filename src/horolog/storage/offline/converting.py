@@ -48,7 +48,7 @@ CONVERSION_REASON = "it would append to what is converted"
 
 @dataclass(slots=True)
 class ConvertedSegment:
-    """What was done about one segment."""
+    """The outcome for one segment."""
 
     path: str
     records: int = 0
@@ -313,7 +313,7 @@ class _Segment:
 
 
 def _digest(readers: Sequence[SegmentReader], magic: int) -> tuple[str, int]:
-    """What is equal for equal records, as far as a format holds them; and how many there are."""
+    """A digest that is equal for equal records, as far as a format has them; and their number."""
     digest = hashlib.blake2b()
     records = 0
     for reader in readers:
@@ -333,7 +333,7 @@ def is_kafkas_own(name: str) -> bool:
 
 
 def _remove_cleaned(files: Files, directory: str) -> None:
-    """What a kill before the first `.swap` has left."""
+    """Remove the files that a kill before the first `.swap` has left."""
     for name in os.listdir(directory):
         if name.endswith(names.CLEANED):
             files.remove(f"{directory}/{name}")

@@ -73,7 +73,6 @@ class CopiedLog:
 
         Args:
             files: the way to the disk.
-            directory: of the partition.
             known: up to where it was synced.
             segment_bytes: a segment ends before it grows beyond that.
             interval_bytes: `index.interval.bytes`.

@@ -268,7 +268,7 @@ def _first_time(log: BatchReader, position: int, header: BatchHeader) -> int | N
 
 
 def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader:
-    """Of a compressed message of v0 or v1, whose header does not say where its records begin."""
+    """The true header of a compressed message of v0 or v1: it says where the records begin."""
     try:
         return true_header(log.batch(position, header), header, max_bytes=_MAX_OPENED_BYTES)
     except (CorruptBatch, RequestRefused) as error:

@@ -29,7 +29,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class PartitionReader:
-    """See the module. Not for several threads."""
+    """The segments of a partition as they are now. Not for several threads."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PartitionReader:
         segment: Path | None = None,
         cache: Cache | None = None,
     ) -> None:
-        """What a directory holds now.
+        """Open the segments of a directory.
 
         Args:
             files: the way to the disk; read-only.

@@ -58,7 +58,7 @@ REINDEXING_REASON = "it rebuilds its indexes itself where one is wrong"
 
 @dataclass(slots=True)
 class Reindexed:
-    """What was done about one segment."""
+    """The outcome for one segment."""
 
     path: str
     wrong: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a log would have deleted, had it had other settings since it began.
+"""Simulates retention: the deletions of a log if it had had other settings since it began.
 
     simulation = Simulation(config, check_ms)
     for arrival in arrivals:                 # batches, in the order of their offsets
@@ -72,7 +72,7 @@ class Deletion(NamedTuple):
 
 
 class SimulationOutcome(NamedTuple):
-    """What became of a log."""
+    """The outcome for a log."""
 
     deletions: Sequence[Deletion]
     records: int
@@ -94,7 +94,7 @@ class SimulationOutcome(NamedTuple):
 
     @property
     def deleted_within_hour(self) -> int:
-        """Of these, those that were appended less than an hour before."""
+        """Deleted records that were appended less than an hour before."""
         return sum(each.within_hour for each in self.deletions)
 
     @property
@@ -105,7 +105,7 @@ class SimulationOutcome(NamedTuple):
 
 
 class _Times:
-    """What the rules of rolling ask of a segment's append times."""
+    """Append times of a segment, as the rules of rolling ask for them."""
 
     def __init__(self) -> None:
         self.first_ms: int | None = None
@@ -120,7 +120,7 @@ class _Times:
 
 
 class _SimulatedSegment:
-    """What the rules of rolling ask of a segment, and the sums that are known of it."""
+    """A segment as the rules of rolling ask for it, and its sums."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -195,10 +195,10 @@ class _Growing(ActiveSegment):
 
 
 class Simulation:
-    """See the module. Memory grows with segments, held and deleted, and with an hour's batches."""
+    """Simulates one log. Memory grows with its segments and an hour's batches."""
 
     def __init__(self, config: TopicConfig, check_ms: int) -> None:
-        """Of an empty log.
+        """Start the simulation with an empty log.
 
         Args:
             config: the settings to be tried.
@@ -244,7 +244,7 @@ class Simulation:
             self._tick_ms = max(self._tick_ms, self._tick_at(self._now_ms))
 
     def outcome(self) -> SimulationOutcome:
-        """What has become of the log by now."""
+        """The outcome by now."""
         return SimulationOutcome(
             self._deletions,
             self._records,

@@ -1,4 +1,4 @@
-"""Which transactions of a log on disk were aborted, and up to where all have ended (KIP-98).
+"""Aborted transactions of a log on disk, and the offset before which all have ended (KIP-98).
 
 Read from the control batches that end transactions only: Kafka's own
 index of aborted transactions may be missing from a copy. So all headers of the log are
@@ -28,7 +28,7 @@ _LARGEST_MARKER: Final = 128  # bytes: a marker of today has 78
 
 
 class Decided(NamedTuple):
-    """What is decided of transactions that are open in a partition, by their producers' ids."""
+    """Decisions on transactions that are open in a partition, by their producers' ids."""
 
     may_end: frozenset[int]
     """A coordinator of ours may still end these."""
@@ -37,7 +37,7 @@ class Decided(NamedTuple):
 
 
 class Transactions(NamedTuple):
-    """What a committed reader of a log has to know."""
+    """The facts that a reader of committed records needs."""
 
     aborted: Collection[AbortedTransaction]
     last_stable_offset: int

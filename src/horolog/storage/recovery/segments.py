@@ -28,7 +28,7 @@ from horolog.storage.names import TopicPartition
 from horolog.storage.producers.replay import aborted_by_segment, rebuild_aborted
 from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import keep_segment, keep_stretch
-from horolog.storage.scan.walk import whole_stretches
+from horolog.storage.scan.walk import walk
 from horolog.storage.segments.segment import Segment
 
 
@@ -56,7 +56,7 @@ class LoadPlan(NamedTuple):
 
 @dataclass(slots=True)
 class Recovery:
-    """What opening a partition found and did; `notes` are sentences for the log."""
+    """Findings and actions of opening a partition; `notes` are sentences for the log."""
 
     partition: TopicPartition
     checked_bytes: int = 0
@@ -88,9 +88,6 @@ class SegmentRecovery:
 
         Args:
             files: the way to the disk.
-            directory: of the partition.
-            plan: how it is opened.
-            report: gets notes and warnings.
             append_times: of the partition; learn what recovery finds in batches.
             recovery_point: all records before this offset are sure; None if that is unknown.
         """
@@ -455,9 +452,14 @@ def _walk_checked(
     `limit` is the base offset of the next segment, None if there is none.
     """
     facts = IndexBuilder(segment.base_offset, config.index_interval_bytes)
+    damage: CorruptBatch | None = None
     try:
         log = segment.log.batches(segment.size, EVERYTHING)
-        return facts.add_all(whole_stretches(log, limit)), None
-    except CorruptBatch as damage:
-        facts.finish()
-        return facts, damage
+        for position, header, messages, damage in walk(log, limit=limit):
+            if damage is not None:
+                break
+            facts.take(position, header, messages)
+    except CorruptBatch as error:
+        damage = error
+    facts.finish()
+    return facts, damage

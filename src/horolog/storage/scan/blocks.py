@@ -80,7 +80,7 @@ class BlockEntries:
             self._wrong.append((self._number, _difference(block, found)))
 
     def faults(self, *, size: int, is_live: bool) -> Iterator[Finding]:
-        """What is wrong with it, when all batches have been read.
+        """Report all faults, after all batches.
 
         Args:
             size: of the log that was read.
@@ -127,7 +127,7 @@ class BlockEntries:
 
 
 def _from_records(block: Block) -> TimeStats:
-    """What the records tell; of those with create times, only the broker that appended knows."""
+    """Facts that the records prove; not the append times of records with create times."""
     times = block.times._replace(latencies=NO_RECORDS.latencies)
     if times.flags & OF_CREATE_TIME:
         times = times._replace(append_min_ms=None, append_max_ms=None, flags=0)

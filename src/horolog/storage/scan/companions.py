@@ -114,7 +114,6 @@ class AbortedEntries:
         """Compare the entries up to the end of a batch with it: each ends with a marker.
 
         Args:
-            header: of the batch.
             marker: in it, if it is one.
             judge: whether all batches before it were read.
         """
@@ -133,7 +132,7 @@ class AbortedEntries:
                 self._end(header, is_lacking=marker.is_abort and not is_named)
 
     def _contradiction(self, header: BatchHeader, marker: Marker | None) -> str | None:
-        """What the entry says that the batch at its end does not."""
+        """The contradiction between the entry and the batch at its end; None without one."""
         producer_id, first = header.producer_id, self._first_offset
         if (
             not header.is_control
@@ -168,7 +167,7 @@ class AbortedEntries:
             self._last_end[producer_id] = header.last_offset
 
     def faults(self, *, judge: bool) -> Iterator[Finding]:
-        """What is wrong with it, after all batches."""
+        """Report all faults, after all batches."""
         while judge and self._number >= 0:
             self._file.wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
             self._advance()

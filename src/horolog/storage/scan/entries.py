@@ -69,7 +69,7 @@ class IndexFile:
                 yield (start + index, *columns)
 
     def faults(self, *, may_have_room: bool) -> Iterator[Finding]:
-        """What is wrong with it, once all its entries were compared."""
+        """Report all faults, after all entries were compared."""
         width = self._layout.size
         if not self.exists:
             yield fault(self.path, "The index is missing", self._mend)
@@ -260,7 +260,7 @@ class TimeEntries:
 
 
 def misfits(entries: OffsetEntries | TimeEntries, reader: SegmentReader, end: int) -> list[Finding]:
-    """What is wrong with a finished index of the whole batches before byte `end`."""
+    """Compare a finished index with the whole batches before byte `end`."""
     largest: int | None = None
     for position, header in reader.headers(0, end):
         entries.meet(position, header, largest, judge=True)

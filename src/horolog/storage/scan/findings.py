@@ -1,4 +1,4 @@
-"""What a check yields: findings, how much it has read, and facts for the checks that follow.
+"""Findings of a check, how much it has read, and facts for the checks that follow.
 
 Checks are generators of these; they print nothing, change nothing and call nothing back.
 """
@@ -111,7 +111,7 @@ class EpochRun(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class SegmentFacts:
-    """What was found in the batches of a segment."""
+    """Facts of the batches of a segment."""
 
     path: str
     base_offset: int

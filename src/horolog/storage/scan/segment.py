@@ -53,7 +53,7 @@ MAX_UNCOMPRESSED_BYTES = 1 << 30
 
 
 def header_fault(header: BatchHeader) -> str | None:
-    """What is impossible in a header, whatever the records are."""
+    """A value in a header that no records can have; None without one."""
     count, last = header.records_count, header.last_offset_delta
     if not 0 <= count <= last + 1 and not (header.magic != MAGIC and count == UNKNOWN_COUNT):
         return f"it claims {count} records within the {last + 1} offsets it covers"
@@ -68,7 +68,7 @@ def header_fault(header: BatchHeader) -> str | None:
 
 
 def records_fault(header: BatchHeader, batch: Buffer | None) -> str | RecordFacts:
-    """What is wrong with the records of a batch whose header and checksum are good, or their facts.
+    """The fault of the records of a batch whose header and checksum are good, or their facts.
 
     `batch` is None where it is too long to be in memory. The largest timestamp must be the
     records' own. Kafka writes -1 over records that are all from before 1970; compaction keeps
@@ -94,7 +94,7 @@ def records_fault(header: BatchHeader, batch: Buffer | None) -> str | RecordFact
 
 
 class Situation(NamedTuple):
-    """What must be known about the partition to check a segment."""
+    """Facts of the partition that the check of a segment needs."""
 
     is_active: bool
     """It is the last of its partition."""
@@ -291,7 +291,7 @@ class SegmentScan:
     def _judge(
         self, one: Walked, batch: Buffer | None
     ) -> tuple[Finding | None, RecordFacts | None]:
-        """What is wrong with a batch, or what its records are."""
+        """The finding about a batch, or the facts of its records."""
         facts, position, header = self.facts, one.position, one.header
         if isinstance(one.fault, WrongChecksum):
             end = position + header.size

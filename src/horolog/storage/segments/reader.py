@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 from horolog.errors import CorruptBatch, CorruptIndex
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
-from horolog.record.time_stats import TimeStats
-from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile, SegmentEnd, TimeEntry
 from horolog.storage.batches.reader import FEWEST_BYTES, HEADERS, BatchReader, ReadAhead, TornTail
@@ -31,13 +30,12 @@ from horolog.storage.batches.slices import Slice
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.companion.append_times import AppendTimeFile
 from horolog.storage.companion.block_map import BlockMap, Cache, fitting
-from horolog.storage.companion.blocks import Span
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.proof import Proof
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
-from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
+from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Trust
 
 _logger = logging.getLogger(__name__)
 
@@ -154,11 +152,6 @@ class SegmentReader:
     def size(self) -> int:
         """Bytes of whole batches in the log."""
         return self.end.size
-
-    @property
-    def is_nonblocking(self) -> bool:
-        """See `Files.is_nonblocking`."""
-        return self._files.is_nonblocking
 
     def may_block(self) -> None:
         """See `Files.may_block`."""
@@ -291,10 +284,6 @@ class SegmentReader:
             else self.indexes.largest_to_search(self.end.size)
         )
 
-    def proved_largest(self) -> Proved | None:
-        """See `Indexes.proved_largest`; None also where not all of the log can be read."""
-        return self.indexes.proved_largest(self.end.size)
-
     def modified_ms(self) -> int:
         """When the log was last changed: all that is known of a segment without times."""
         return self._files.modified_ms(self.log.open().path)
@@ -323,18 +312,6 @@ class SegmentReader:
         """Cover all of a finished segment by its block map; see `BlockMap.complete`."""
         known = self.append_times.stretches if self.has_append_times else None
         return self.blocks.complete(self.end.size, known)
-
-    def time_stats(self, from_offset: int = 0) -> TimeStats | None:
-        """The times of all records, from the block map alone; see `BlockMap.times`.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-        return self.blocks.times(self.end.size, from_offset)
-
-    def spans(self, window: TimeRange, next_offset: int | None = None) -> list[Span]:
-        """The stretches of the log that may hold a record of a time; see `BlockMap.spans`."""
-        return self.blocks.spans(window, self.end.size, next_offset)
 
     @property
     def first_timestamp(self) -> int | None:

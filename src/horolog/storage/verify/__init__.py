@@ -34,7 +34,7 @@ __all__ = ["Checked", "Finding", "Severity", "Verification", "VerifyTarget", "fi
 
 @dataclass(frozen=True, slots=True)
 class VerifyTarget:
-    """What is to be checked."""
+    """The files to check."""
 
     log_dir: Path
     """The directory of the partitions, whether it is a log directory or not."""
@@ -65,7 +65,7 @@ class VerifyTarget:
 
 
 def find_target(path: Path) -> VerifyTarget:
-    """What there is at a path.
+    """The log directory, partition or segment at a path.
 
     Raises:
         Misconfigured: it is no log directory, partition or segment.

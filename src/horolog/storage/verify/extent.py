@@ -77,7 +77,7 @@ def check_start(
     segments: Sequence[SegmentFacts],
     around: Surroundings,
 ) -> Iterator[Finding]:
-    """What is known about where the log started when it was last written to.
+    """Compare the start of the log with where it started when it was last written to.
 
     DeleteRecords and retention let the first leader epoch begin where the log starts. Until
     the first clean stop a line of ours may lag behind retention. A copy of a log begins with the
@@ -143,7 +143,7 @@ def _first_epoch_start(files: Files, directory: Path) -> int | None:
 def check_ends(
     files: Files, directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
 ) -> Iterator[Finding]:
-    """What the log directory's checkpoints say about where the log begins and ends."""
+    """Compare the log directory's checkpoints with where the log begins and ends."""
     partition = names.partition_of(directory.name)
     last = segments[-1]
     if partition is None or around.is_live:

@@ -68,7 +68,7 @@ def check_partition(files: Files, directory: Path, around: Surroundings) -> Step
 def check_around_segments(
     files: Files, directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
 ) -> Steps[None]:
-    """What there is about a partition besides its segments, by the facts of all of them."""
+    """Check the rest of a partition, by the facts of all of its segments."""
     try:
         listed, present = stable_look(lambda: _names_in(files, str(directory)))
         # A running broker may have removed some since they were read.
@@ -131,7 +131,7 @@ def _unreadable(path: Path | str, error: Exception) -> Finding:
 def situation_of(
     bases: Sequence[int], index: int, sizes: Sequence[int], name: str, around: Surroundings
 ) -> Situation:
-    """What is known about one of a partition's segments before it is read."""
+    """The situation of one of a partition's segments, before it is read."""
     is_active = index == len(bases) - 1
     partition = names.partition_of(name)
     point = around.recovery_points.get(partition, 0) if partition is not None else 0
@@ -205,7 +205,7 @@ _BATCHES = _Kind(
 
 
 def _read_snapshot(files: Files, directory: Path, offset: int) -> str | None:
-    """What a snapshot says that it cannot know, None if nothing."""
+    """A claim of a snapshot that it cannot know; None without one."""
     producers = Producers()
     producers.read(files, str(directory), offset, 0, alone=True)
     for producer_id, state in producers:

@@ -31,7 +31,7 @@ _OFFSET_FILES = {
 
 
 class Surroundings(NamedTuple):
-    """What the log directory says about its partitions."""
+    """The checkpoints of a log directory."""
 
     is_live: bool = False
     """Its lock is held."""
@@ -47,7 +47,7 @@ class Surroundings(NamedTuple):
     """The file of log starts is as it was written with the ids."""
 
     def checkpointed(self, partition: TopicPartition, topic_id: UUID | None) -> Checkpointed:
-        """What of the checkpoints counts for the partition of a topic with this id."""
+        """The checkpoints that count for the partition of a topic with this id."""
         found = Checkpointed(
             self.recovery_points.get(partition),
             self.log_starts.get(partition),
