@@ -279,7 +279,7 @@ def test_readers_of_files_wait_for_what_is_open_as_those_of_the_broker_do(
     if beside:
         shutil.copy(GOLDEN / "clean" / "meta.properties", log_dir)
     broker = make_broker(log_dir=log_dir, clock=ManualClock(NOW_MS), node_id="1")
-    assert (log_dir / "horolog-metadata.log").exists() is beside, "then states are in one file"
+    assert (tmp_path / "log.horolog").exists() is beside, "then states are there"
     assert broker.alter(OPEN, retention_ms="-1").error_code == 0  # it takes transactions
     (_, end), writer = committed_end(broker), Writer(broker, topic=OPEN)
     assert writer.send() == end

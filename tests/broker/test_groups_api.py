@@ -19,7 +19,6 @@ from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.metadata.verify import check_store
-from horolog.storage.names import GROUPS_FILE
 from horolog.wire.api import ApiKey
 
 broker = a_broker("t", partitions=3)
@@ -231,13 +230,13 @@ def beat(connection: RawConnection, joined: Any, generation: int | None = None) 
 def test_members_go_on_in_their_generation_after_a_restart(
     crash: bool, beside: bool, tmp_path: Path
 ) -> None:
-    """Also where groups are in a file of ours, beside another's logs."""
+    """Also where groups are in a directory of ours, beside another's logs."""
     if beside:
         copy_directory("clean", tmp_path / "data")
     with RunningBroker(tmp_path / "data", {}, ManualClock(), SteppedLoop) as broker:
         broker.create_topic("t")
         check_restarts(broker, crash=crash)
-        assert (tmp_path / "data" / GROUPS_FILE).exists() is beside
+        assert (tmp_path / "data.horolog").exists() is beside
 
 
 def check_restarts(broker: RunningBroker, *, crash: bool) -> None:

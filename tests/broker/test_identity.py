@@ -36,9 +36,9 @@ def wrong_with(broker: RunningBroker) -> list[tuple[str, int | None]]:
     return [(each.kind, each.value) for each in health.wrong]
 
 
-def forget_copy(log_dir: Path, *, in_one_file: bool = False) -> None:
+def forget_copy(log_dir: Path) -> None:
     """As an earlier version left the metadata."""
-    log = MetadataLog.open(Files(), str(log_dir), node_id=1, in_one_file=in_one_file)
+    log = MetadataLog.open(Files(), str(log_dir), node_id=1)
     log.append([Config(BROKER, "", "horolog.state.identity", None)], NOW_MS)
     log.close()
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from running_broker import MakeBroker, RunningBroker, a_broker
 
-from horolog.groups.replay import Replay
+from horolog.groups.replay import Replay, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.groups.values import Committer
-from horolog.metadata.group_file import GroupFile
 from horolog.record.batch import parse_header
+from horolog.record.builder import build_batch
 from horolog.schemas.offsets import partition_for
-from horolog.storage.files import Files
 from horolog.storage.names import CONSUMER_OFFSETS, GROUPS_FILE
 
 ALONE = Committer("", None, -1)
@@ -143,7 +142,6 @@ def test_a_file_of_groups_is_carried_once_the_directory_is_ours(broker: RunningB
     older, newer = row(broker, "g", 1), row(broker, "h", 10)
     broker.stop()
     path = broker.log_dir / GROUPS_FILE
-    file = GroupFile(Files(), str(path), now_ms=lambda: 1)
     change = GroupChange(
         groups=[GroupRow("only", "consumer", 80)],
         offsets=[
@@ -152,8 +150,7 @@ def test_a_file_of_groups_is_carried_once_the_directory_is_ours(broker: RunningB
             newer._replace(group_id="i", committed=3),
         ],
     )
-    assert file.write_groups([change]) == [None]
-    file.close()
+    path.write_bytes(build_batch(records_of(change, 1)))
     for _ in range(2):
         broker.start()
         assert [committed(broker, group) for group in "ghi"] == [5, 10, 3]
@@ -169,13 +166,11 @@ def test_a_file_of_groups_that_the_topic_is_ahead_of_goes_and_brings_nothing_bac
     known = row(broker, "g", 1)
     broker.stop()
     path = broker.log_dir / GROUPS_FILE
-    file = GroupFile(Files(), str(path), now_ms=lambda: 1)
     change = GroupChange(
         groups=[GroupRow("g", "", None)],
         offsets=[known._replace(commit_ms=known.commit_ms - 10_000)],
     )
-    assert file.write_groups([change]) == [None]
-    file.close()
+    path.write_bytes(build_batch(records_of(change, 1)))
     broker.start()
     assert committed(broker, "g") == 5
     assert not path.exists()

@@ -21,8 +21,9 @@ from horolog.errors import Misconfigured, StorageFailed
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 from horolog.metadata.forms import KafkaForm
+from horolog.metadata.home import state_dir_beside
 from horolog.metadata.log import MetadataLog
-from horolog.metadata.opening import is_own
+from horolog.metadata.opening import state_dir_of
 from horolog.metadata.topics import Topic
 from horolog.record.batch import iter_headers
 from horolog.schemas.metadata import Supported
@@ -83,8 +84,8 @@ def test_topics_and_settings_are_in_force_also_after_later_starts(start: Start) 
         assert not broker.log("index-full").retention_exempt
         assert "__cluster_metadata" not in broker.broker.topics
         broker.restart(horolog_take_over="false")
-    assert is_own(broker.log_dir)
-    assert not (broker.log_dir / names.METADATA_FILE).exists()
+    assert state_dir_of(broker.log_dir) == broker.log_dir
+    assert not state_dir_beside(broker.log_dir).exists()
 
 
 def test_a_directory_that_is_taken_over_is_named_once_with_its_kafka(
@@ -137,14 +138,14 @@ def test_offsets_that_groups_committed_with_kafka_and_beside_it_count(
     made = OffsetRow("beside", "several", 0, 3, -1, "", 1_000, None, topic.topic_id)
     alone = Committer("", None, -1)
     broker.run(broker.service.broker.groups.commit("beside", alone, lambda: [made]))
-    assert (broker.log_dir / names.GROUPS_FILE).exists()
+    assert [*state_dir_of(broker.log_dir).glob("__consumer_offsets-*")]
     caplog.clear()
     broker.restart(horolog_take_over="true")
     for _ in range(2):
         offsets = broker.service.broker.groups.offsets
         assert offsets.of_group("golden-group")
         assert [row.committed for row in offsets.of_group("beside").values()] == [3]
-        assert not (broker.log_dir / names.GROUPS_FILE).exists()
+        assert not state_dir_beside(broker.log_dir).exists()
         broker.restart(horolog_take_over="false", crash=True)
     assert not any("not carried over" in message for message in caplog.messages)
 
@@ -338,6 +339,12 @@ def opened(path: Path, files: FaultyFiles | None = None, *, take_over: bool) -> 
     return [topic for topic in storage.topics if topic.name not in names.SERVED_INTERNAL]
 
 
+def copied(log_dir: Path, target: Path) -> Path:
+    """A copy of a log directory with its state directory."""
+    shutil.copytree(state_dir_beside(log_dir), state_dir_beside(target))
+    return Path(shutil.copytree(log_dir, target))
+
+
 def with_little_beside(path: Path) -> None:
     """Leave few partitions of Kafka's, and what was made here beside its metadata."""
     broker = RunningBroker(path, None, ManualClock(NOW_MS))
@@ -351,16 +358,16 @@ def test_a_start_that_ends_at_any_step_can_be_done_again(
 ) -> None:
     with_little_beside(kafkas)
     whole = FaultyFiles(None)
-    expected = opened(shutil.copytree(kafkas, tmp_path / "whole"), whole, take_over=True)
+    expected = opened(copied(kafkas, tmp_path / "whole"), whole, take_over=True)
     assert not any(topic.adopted for topic in expected)
     assert whole.count > 10
     every = 1 if IS_THOROUGH else whole.count // 3
     for step in range(0, whole.count, every):
-        path = Path(shutil.copytree(kafkas, tmp_path / "ended"))
+        path = copied(kafkas, tmp_path / "ended")
         files = FaultyFiles(step, fault, for_ops=1 if isinstance(fault, Killed) else 1 << 30)
         with suppress(Killed, StorageFailed):
             opened(path, files, take_over=True)
-        was_taken = is_own(path)
+        was_taken = state_dir_of(path) == path
         beside = opened(path, take_over=False)
         assert {topic.adopted for topic in beside if topic.name != "made"} == {not was_taken}, step
         assert {topic.name: topic.topic_id for topic in beside} == {
@@ -368,3 +375,4 @@ def test_a_start_that_ends_at_any_step_can_be_done_again(
         }
         assert opened(path, take_over=True) == expected, step
         shutil.rmtree(path)
+        shutil.rmtree(state_dir_beside(path), ignore_errors=True)

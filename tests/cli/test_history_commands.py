@@ -18,6 +18,7 @@ from horolog.broker.control import history
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.history import AskGroupHistory, AskTopicHistory
+from horolog.schemas.offsets import partition_for
 from horolog.times import format_time
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
@@ -272,17 +273,17 @@ def test_beside_a_kafkas_logs_both_are_told(make_broker: MakeBroker, tmp_path: P
     found = same(broker, "groups", "history", "golden", "--topic", "several")
     assert {each["log"] for each in found["events"]} == {
         "__consumer_offsets-0",
-        "horolog-groups.log",
+        f"data.horolog/__consumer_offsets-{partition_for('golden', 50)}",
     }
     assert found["events"][-1]["committed"] == 4321
     found = same(broker, "topics", "history", "several")
     assert {each["log"] for each in found["changes"]} == {
         "__cluster_metadata-0",
-        "horolog-metadata.log",
+        "data.horolog/__cluster_metadata-0",
     }
     last = found["changes"][-1]
     assert (last["name"], last["after"]) == ("retention.ms", "99000")
-    assert "horolog-metadata.log" in ask(broker, "topics", "history", "several").out
+    assert "data.horolog/__cluster_metadata-0" in ask(broker, "topics", "history", "several").out
 
 
 def test_long_texts_are_cut_so_that_each_entry_fits_a_page(broker: RunningBroker) -> None:

@@ -17,9 +17,8 @@ from tools.golden.scenarios import QUIET
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset
-from horolog.groups.replay import Replay
+from horolog.groups.replay import Replay, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.metadata.group_file import GroupFile
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.schemas.offsets import (
     CommittedValue,
@@ -254,19 +253,16 @@ def test_a_member_of_kafkas_group_goes_on_here_where_it_is_taken_over(
 def test_kafkas_dump_tool_reads_the_file_of_groups(tmp_path: Path) -> None:
     log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
     log.parent.mkdir()
-    file = GroupFile(
-        Files(),
-        str(log),
-        now_ms=lambda: 1000,
-    )
     put = GroupChange(
         groups=[GroupRow("g", "consumer", 80)],
         offsets=[OffsetRow("g", "t", 3, 5, 8, "note", 77, topic_id=UUID(int=9))],
     )
-    assert file.write_groups([put]) == [None]
-    assert file.write_groups(
-        [GroupChange(dropped_groups=["g"], dropped_offsets=[("g", "t", 3)])]
-    ) == [None]
+    dropped = GroupChange(dropped_groups=["g"], dropped_offsets=[("g", "t", 3)])
+    batches = [
+        build_batch(records_of(change, 1000), base_offset=offset)
+        for change, offset in ((put, 0), (dropped, 2))
+    ]
+    log.write_bytes(b"".join(batches))
     done = run_tool("dump", "--offsets-decoder", "--files", str(log))
     lines = done.stdout.decode().splitlines()
     rows = [line for line in lines if line.startswith("| offset")]

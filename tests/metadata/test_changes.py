@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-import pytest
-
 from horolog.metadata.image import TOPIC, Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.topic_history import changes
@@ -22,9 +20,9 @@ def setting(value: int) -> m.Config:
     return m.Config(TOPIC, "a", "retention.ms", str(value))
 
 
-def image_at(path: Path, time_ms: int, *, in_one_file: bool) -> Image:
+def image_at(path: Path, time_ms: int) -> Image:
     image = Image()
-    for change in changes(Files(read_only=True), str(path), in_one_file=in_one_file):
+    for change in changes(Files(read_only=True), str(path)):
         if change.timestamp > time_ms:
             break
         for record in change.records:
@@ -32,23 +30,20 @@ def image_at(path: Path, time_ms: int, *, in_one_file: bool) -> Image:
     return image
 
 
-@pytest.mark.parametrize("in_one_file", [False, True])
-def test_what_was_known_at_a_time_is_known_from_the_changes_before_it(
-    tmp_path: Path, in_one_file: bool
-) -> None:
-    assert list(changes(Files(read_only=True), str(tmp_path), in_one_file=in_one_file)) == []
-    log = MetadataLog.open(Files(), str(tmp_path), node_id=1, in_one_file=in_one_file)
+def test_what_was_known_at_a_time_is_known_from_the_changes_before_it(tmp_path: Path) -> None:
+    assert list(changes(Files(read_only=True), str(tmp_path))) == []
+    log = MetadataLog.open(Files(), str(tmp_path), node_id=1)
     log.append([m.FeatureLevel(METADATA_VERSION, 30)], NOW)
     log.append([m.Topic("a", UUID(int=4)), setting(0)], NOW + 1)
     for number in range(1, 5):
         log.append([setting(number)], NOW + number * DAY)
     log.append([m.RemoveTopic(UUID(int=4))], NOW + 9 * DAY)
-    assert image_at(tmp_path, NOW, in_one_file=in_one_file).topics == {}
+    assert image_at(tmp_path, NOW).topics == {}
     for number in range(1, 5):
-        image = image_at(tmp_path, NOW + number * DAY + 1, in_one_file=in_one_file)
+        image = image_at(tmp_path, NOW + number * DAY + 1)
         assert image.settings_of(TOPIC, "a") == {"retention.ms": str(number)}
-    assert image_at(tmp_path, NOW + 10 * DAY, in_one_file=in_one_file).topics == {}
-    found = list(changes(Files(), str(tmp_path), in_one_file=in_one_file))
+    assert image_at(tmp_path, NOW + 10 * DAY).topics == {}
+    found = list(changes(Files(), str(tmp_path)))
     times = [each.timestamp for each in found]
     assert times == sorted(times)
     assert [len(each.records) for each in found] == [1, 2, 1, 1, 1, 1, 1]
@@ -70,6 +65,4 @@ def test_what_is_older_than_a_year_is_what_a_snapshot_says(tmp_path: Path) -> No
     records = [first.records[-1], *(each.records[0] for each in found[1:])]
     assert records == list(map(setting, range(100 - len(found), 100)))
     log.append([setting(5000)], NOW + 2000 * DAY)
-    assert image_at(tmp_path, NOW + 2000 * DAY, in_one_file=False).settings_of(TOPIC, "a") == {
-        "retention.ms": "5000"
-    }
+    assert image_at(tmp_path, NOW + 2000 * DAY).settings_of(TOPIC, "a") == {"retention.ms": "5000"}

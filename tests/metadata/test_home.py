@@ -20,6 +20,9 @@ OURS = KAFKAS._replace(others=PROPERTIES)
         (Signs(None, meta=KAFKAS), Home.BESIDE),  # its controllers are elsewhere
         (Signs(None, internal={"__transaction_state"}), Home.BESIDE),
         (Signs(None, has_file_beside=True, meta=OURS), Home.BESIDE),
+        (Signs(None, has_partitions=True, has_state_beside=True), Home.BESIDE),
+        (Signs(None, has_state_beside=True), Home.OWN),  # of a directory of the same name
+        (Signs(True, has_state_beside=True, meta=KAFKAS), Home.OWN),  # taken over
         (Signs(False, meta=OURS), Home.OWN),  # damaged where the mark was
         (Signs(None, meta=OURS, internal={"__consumer_offsets"}), Home.OWN),  # its metadata is lost
     ],

@@ -46,18 +46,16 @@ def records_for(what: str, number: int, log: MetadataLog, made: int) -> list[Rec
     return [m.Config(TOPIC, name, "retention.ms", str(made))]
 
 
-@given(STEPS, st.booleans())
+@given(STEPS)
 def test_every_acknowledged_change_and_no_half_of_another_is_there(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], in_one_file: bool
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
 ) -> None:
     path = str(tmp_path_factory.mktemp("log"))
     files = FaultyFiles(None)
     now = NOW
 
     def opened() -> MetadataLog:
-        return MetadataLog.open(
-            files, path, node_id=1, in_one_file=in_one_file, snapshot_bytes=3000
-        )
+        return MetadataLog.open(files, path, node_id=1, snapshot_bytes=3000)
 
     log = opened()
     log.append([m.FeatureLevel(METADATA_VERSION, 30)], now)

@@ -11,14 +11,14 @@ import pytest
 from golden import GOLDEN
 from horolog.errors import Misconfigured
 from horolog.metadata import mapping, state
+from horolog.metadata.home import state_dir_beside
 from horolog.metadata.image import BROKER, TOPIC, Image
 from horolog.metadata.log import MetadataLog
-from horolog.metadata.opening import open_store
+from horolog.metadata.opening import open_store, state_dir_of
 from horolog.metadata.rows import FollowedRow, SourceRow, TopicRow
 from horolog.metadata.store import MetadataStore
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
-from horolog.storage import names
 from horolog.storage.files import Files
 
 NOW = 1_800_000_000_000
@@ -34,10 +34,18 @@ def kafkas(tmp_path: Path) -> Path:
 
 
 def opened(
-    path: Path, *, take_over: bool = False, node_id: int = 1, open_to_all: bool = False
+    path: Path,
+    *,
+    take_over: bool = False,
+    node_id: int = 1,
+    open_to_all: bool = False,
+    state_dir: Path | None = None,
 ) -> MetadataStore:
     return open_store(
-        Files(), path, node_id, lambda: NOW, take_over=take_over, open_to_all=open_to_all
+        *(Files(), path, node_id, lambda: NOW),
+        take_over=take_over,
+        open_to_all=open_to_all,
+        state_dir=state_dir,
     )
 
 
@@ -63,7 +71,7 @@ def test_a_new_directory_has_its_own_log_with_a_level_and_a_mark(tmp_path: Path)
     for take_over in (False, True):  # it is nobody else's
         image = start(tmp_path, take_over=take_over)
         assert (image.metadata_version, is_marked(image)) == (NEWEST_LEVEL, True)
-    assert not (tmp_path / names.METADATA_FILE).exists()
+    assert not state_dir_beside(tmp_path).exists()
 
 
 def test_beside_a_kafkas_log_nothing_of_it_is_touched(kafkas: Path) -> None:
@@ -72,7 +80,8 @@ def test_beside_a_kafkas_log_nothing_of_it_is_touched(kafkas: Path) -> None:
     for _ in range(2):
         image = start(kafkas)
         assert (image.topics, is_marked(image)) == ({}, False)
-    assert (kafkas / names.METADATA_FILE).exists()
+    assert state_dir_of(kafkas) == state_dir_beside(kafkas)
+    assert (state_dir_of(kafkas) / "__cluster_metadata-0").exists()
     assert {path.name: path.read_bytes() for path in own.iterdir()} == before
 
 
@@ -84,7 +93,8 @@ def test_a_kafkas_log_is_gone_on_with_once_it_is_taken_over(kafkas: Path) -> Non
         assert is_marked(image)
         assert {*image.topics} == {*theirs.topics}
         assert image.metadata_version == theirs.metadata_version
-    assert not (kafkas / names.METADATA_FILE).exists()
+    assert not state_dir_beside(kafkas).exists()
+    assert state_dir_of(kafkas) == kafkas
 
 
 def test_a_kill_before_the_mark_leaves_it_to_be_taken_over_again(kafkas: Path) -> None:
@@ -167,11 +177,13 @@ def test_what_is_damaged_is_not_taken_over(kafkas: Path) -> None:
         opened(kafkas, take_over=True)
     quorum.write_bytes(whole)
     start(kafkas)
-    beside = kafkas / names.METADATA_FILE
-    beside.write_bytes(b"\7" * 200 + beside.read_bytes())
-    with pytest.raises(Misconfigured, match=f"{names.METADATA_FILE} is damaged"):
+    beside = state_dir_beside(kafkas) / f"__cluster_metadata-0/{0:020}.log"
+    data = bytearray(beside.read_bytes())
+    data[-3] ^= 1
+    beside.write_bytes(data)
+    with pytest.raises(Misconfigured, match="the metadata beside it is damaged"):
         opened(kafkas, take_over=True)
-    beside.unlink()
+    shutil.rmtree(state_dir_beside(kafkas))
     assert is_marked(start(kafkas, take_over=True))
 
 
@@ -215,6 +227,16 @@ def test_a_secured_directory_is_opened_only_to_be_open_to_all(
             opened(kafkas, take_over=take_over)
     append(removal)
     opened(kafkas).close()
+
+
+def test_a_state_directory_that_cannot_be_made_is_named(kafkas: Path) -> None:
+    state_dir_beside(kafkas).write_text("")
+    with pytest.raises(Misconfigured, match=r"kafka\.horolog cannot be made .*horolog\.state\.dir"):
+        opened(kafkas)
+    with pytest.raises(Misconfigured, match="it would be within the log directory"):
+        opened(kafkas, state_dir=kafkas / "state")
+    opened(kafkas, state_dir=kafkas.parent / "elsewhere" / "state").close()
+    assert (kafkas.parent / "elsewhere" / "state").is_dir()
 
 
 def test_a_broker_without_metadata_is_refused_and_adopted(kafkas: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -17,7 +17,8 @@ from storelogs import open_dir
 
 from golden import GOLDEN, extract
 from horolog.errors import RequestRefused
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.replay import records_of
+from horolog.groups.rows import GroupChange, GroupRow
 from horolog.history import (
     AskGroupHistory,
     AskTopicHistory,
@@ -25,7 +26,6 @@ from horolog.history import (
     GroupHistory,
     TopicAspect,
 )
-from horolog.metadata.group_file import GroupFile
 from horolog.metadata.group_history import read_group_history
 from horolog.metadata.image import TOPIC
 from horolog.metadata.log import MetadataLog
@@ -55,9 +55,9 @@ def setting(value: int) -> m.Config:
     return m.Config(TOPIC, "a", "retention.ms", str(value))
 
 
-def metadata_log(path: Path, *, days: int, in_one_file: bool = False) -> MetadataLog:
+def metadata_log(path: Path, *, days: int) -> MetadataLog:
     """Topic a, whose retention.ms is each day's number."""
-    log = MetadataLog.open(Files(), str(path), node_id=1, in_one_file=in_one_file)
+    log = MetadataLog.open(Files(), str(path), node_id=1)
     log.append([m.FeatureLevel(METADATA_VERSION, 30), m.Topic("a", A)], NOW)
     for day in range(days):
         log.append([setting(day)], NOW + day * DAY)
@@ -147,11 +147,9 @@ def test_what_a_year_has_removed_is_by_a_snapshot(tmp_path: Path) -> None:
     assert values_of(tmp_path, at=found.changes[0].time - 1) == []
 
 
-@pytest.mark.parametrize("in_one_file", [False, True])
-def test_damage_is_named_and_the_rest_is_told(tmp_path: Path, in_one_file: bool) -> None:
-    metadata_log(tmp_path, days=20, in_one_file=in_one_file).close()
-    segment = f"__cluster_metadata-0/{0:020}.log"
-    path = tmp_path / ("horolog-metadata.log" if in_one_file else segment)
+def test_damage_is_named_and_the_rest_is_told(tmp_path: Path) -> None:
+    metadata_log(tmp_path, days=20).close()
+    path = tmp_path / f"__cluster_metadata-0/{0:020}.log"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -229,41 +227,17 @@ def test_commits_of_a_transaction_come_with_its_end(tmp_path: Path) -> None:
     assert offsets(read_group_history(tmp_path, "g", AskGroupHistory(at=NOW + 2))) == []
 
 
-def commit_to(file: GroupFile, numbers: Sequence[int], now: list[int]) -> None:
-    for number in numbers:
-        now[0] = NOW + number
-        rows = [OffsetRow("g", "t", 0, number, -1, "", now[0])]
-        assert file.write_groups([GroupChange(offsets=rows)]) == [None]
-
-
-def test_since_when_a_rewritten_file_is_whole(tmp_path: Path) -> None:
-    now = [NOW]
-    path = str(tmp_path / "horolog-groups.log")
-    file = GroupFile(Files(), path, now_ms=lambda: now[0], least_bytes=5_000)
-    file.load(lambda _: None)
-    commit_to(file, range(20), now)
-    found = read_group_history(tmp_path, "g", AskGroupHistory())
-    assert (len(found.events), found.logs[0].whole_from) == (20, None)
-    commit_to(file, range(20, 60), now)
-    found = read_group_history(tmp_path, "g", AskGroupHistory())
-    first = found.events[0]
-    assert (first.committed or 0) > 20
-    assert found.logs[0].whole_from == first.time
-    assert offsets(found) == [(n, 0, n) for n in range(first.committed or 0, 60)]
-
-
 def test_generations_and_their_members_are_shown_as_they_were(tmp_path: Path) -> None:
-    now = [NOW]
-    path = str(tmp_path / "horolog-groups.log")
-    file = GroupFile(Files(), path, now_ms=lambda: now[0])
-    file.load(lambda _: None)
+    batches: list[bytes] = []
     members = [MemberValue(name, None, "c", "/h", 1, 1, b"", b"") for name in ("a", "b")]
     for generation, count in ((1, 1), (2, 2), (3, 0)):
-        now[0] = NOW + generation
-        row = GroupRow("g", "consumer", None if count else now[0], generation)
+        now_ms = NOW + generation
+        row = GroupRow("g", "consumer", None if count else now_ms, generation)
         if count:
             row = row._replace(protocol="range", leader="a", members=tuple(members[:count]))
-        assert file.write_groups([GroupChange(groups=[row])]) == [None]
+        records = records_of(GroupChange(groups=[row]), now_ms)
+        batches.append(build_batch(records, base_offset=len(batches)))
+    partition_of(tmp_path, *batches)
     found = read_group_history(tmp_path, "g", AskGroupHistory()).events
     assert [(each.time - NOW, each.generation, each.members) for each in found] == [
         (1, 1, 1),
@@ -414,11 +388,12 @@ def test_segments_before_those_of_the_last_entries_are_not_read(tmp_path: Path) 
 
 
 def test_entries_of_a_directory_with_two_logs_are_all_read(tmp_path: Path) -> None:
-    in_segments(tmp_path, Random(3), 150)
-    file = GroupFile(Files(), str(tmp_path / "horolog-groups.log"), now_ms=lambda: NOW + 1000)
-    file.load(lambda _: None)
-    commit_to(file, [1000], [NOW])
-    found = read_group_history(tmp_path, "g", AskGroupHistory(most=5))
+    log_dir = tmp_path / "log"
+    log_dir.mkdir()
+    in_segments(log_dir, Random(3), 150)
+    (tmp_path / "log.horolog").mkdir()
+    partition_of(tmp_path / "log.horolog", build_batch([committed(1000, NOW + 1000)]))
+    found = read_group_history(log_dir, "g", AskGroupHistory(most=5))
     assert found.since is None
-    assert found.events[-1].log == "horolog-groups.log"
+    assert found.events[-1].log == "log.horolog/__consumer_offsets-0"
     assert len(found.logs) == 2

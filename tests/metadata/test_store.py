@@ -35,9 +35,13 @@ BROKER = RegisterBroker(
 
 def opened(path: Path, home: Home = Home.OWN, files: Files | None = None) -> MetadataStore:
     files = files or Files()
-    log = MetadataLog.open(files, str(path), node_id=1, in_one_file=home is Home.BESIDE)
+    log = MetadataLog.open(
+        files,
+        str(path),
+        node_id=1,
+    )
     reserve = Reserve(files, path)
-    return MetadataStore(log, reserve, home, lambda: NOW_MS)
+    return MetadataStore(log, reserve, path, home, lambda: NOW_MS)
 
 
 @pytest.fixture(params=Home)
@@ -179,9 +183,7 @@ def test_damage_leaves_no_topic_that_expires_and_gives_no_producer_id_twice(
     store.put_topic(TOPIC._replace(name="u", topic_id=UUID(int=8)), {"retention.ms": "5"})
     store.reserve_producer_ids(1000, at_least=0)
     store.close()
-    is_own = home is Home.OWN
-    name = f"__cluster_metadata-0/{0:020}.log" if is_own else "horolog-metadata.log"
-    path = tmp_path / name
+    path = tmp_path / f"__cluster_metadata-0/{0:020}.log"
     data = path.read_bytes()
     at = data.rindex(b"retention.ms")
     path.write_bytes(data[:at] + b"x" + data[at + 1 :])

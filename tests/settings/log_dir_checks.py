@@ -148,6 +148,20 @@ def whether_a_topic_of_kafka_is_adopted(lab: Lab) -> bool:
     return bool(lab.broker.broker.topics.find("several").adopted)
 
 
+@of_broker("horolog.state.dir", {"": False, "{dir}/state": True})
+def whether_the_state_beside_a_kafkas_directory_is_elsewhere(lab: Lab) -> bool:
+    lab.hang_up()
+    lab.broker.stop()
+    shutil.rmtree(lab.broker.log_dir)
+    shutil.copytree(GOLDEN / "clean", lab.broker.log_dir)
+    lab.restart()
+    beside = lab.broker.log_dir.with_name(f"{lab.broker.log_dir.name}.horolog")
+    is_elsewhere = lab.broker.broker.state_dir_path != beside
+    assert (lab.broker.broker.state_dir_path / "__cluster_metadata-0").is_dir()
+    assert beside.exists() is not is_elsewhere
+    return is_elsewhere
+
+
 @of_broker("horolog.open.listeners", {"*": True, "": False, "EXTERNAL": REFUSED})
 def whether_the_directory_of_a_secured_kafka_is_served(lab: Lab) -> bool:
     lab.hang_up()

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -17,6 +17,7 @@ from typing import Final, Self
 from horolog.broker.admission import ProducerTurns
 from horolog.broker.append_warnings import AppendWarnings
 from horolog.broker.background_tasks import BackgroundTasks
+from horolog.broker.carrying_state import carry_groups, carry_transactions
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
@@ -24,7 +25,6 @@ from horolog.broker.fetch_sessions import FetchSessions
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import GroupLags
 from horolog.broker.kept_memory import KeptMemory
-from horolog.broker.live_groups import written
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.offsets_log import OffsetsLog
 from horolog.broker.open_files import OpenFiles, share_out
@@ -45,20 +45,17 @@ from horolog.broker.shadow.shadow import Shadow
 from horolog.broker.shadow.topics import FollowedTopics
 from horolog.broker.state_topics import STATE_TOPICS, StateTopic
 from horolog.broker.transaction_coordinator import TransactionCoordinator, TransactionLimits
-from horolog.broker.transaction_file_log import FileStateLog
 from horolog.broker.transaction_markers import LocalMarkers
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
 from horolog.groups.capacity import Capacity
-from horolog.groups.rows import GroupChange, StoredGroups
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
 from horolog.record.compression import Codec
-from horolog.storage.files import Files
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL, GROUPS_FILE
+from horolog.storage.names import FOLLOWED_INTERNAL
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,6 +83,7 @@ class Broker:
         self._store = store
         self.clock = clock
         self.log_dir_path = Path(config.log_dir)
+        self.state_dir_path = store.state_dir
         self.open_files = open_files
         self.slices_to_send = FileSlots(open_files.answers)
         self.readers = readers
@@ -104,14 +102,13 @@ class Broker:
         self.partitions = Partitions(
             opened.log_dir, opened.topics, live, clock, workers, self._checkers
         )
-        self.metadata = MetadataThread(store, opened.group_file, opened.transaction_file)
+        self.metadata = MetadataThread(store)
         codec = Codec(config.offsets_topic_compression_codec)
         self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock, workers, codec)
         self.groups = GroupCoordinator(
             _group_limits(config),
-            self.offsets_log if store.is_own else self.metadata,
+            self.offsets_log,
             clock,
-            *(StoredGroups() if store.is_own else opened.groups),
             capacity=Capacity(config.horolog_groups_max_bytes),
             partition_of=self.offsets_log.partition_of,
         )
@@ -131,7 +128,7 @@ class Broker:
         )
         self.followed_topics = FollowedTopics(
             *(self.cluster_id, live, self.topics, self.placement, self.controller),
-            servable=FOLLOWED_INTERNAL if store.is_own else (),
+            servable=FOLLOWED_INTERNAL,
         )
         self.follower = Follower(
             *(live, self.placement, self.followed_topics),
@@ -151,9 +148,7 @@ class Broker:
         )
         self.transactions = TransactionCoordinator(
             lambda: _transaction_limits(live.config),
-            self.transactions_topic
-            if store.is_own
-            else FileStateLog(self.metadata, opened.transaction_file),
+            self.transactions_topic,
             self.markers,
             self.producer_ids.next,
             clock,
@@ -204,8 +199,7 @@ class Broker:
             )
             try:
                 broker = cls(opened, clock, open_files, readers, workers)
-                if opened.store.is_own:
-                    await broker._load_groups(opened.groups)
+                await broker._load_state(opened)
                 return broker
             except BaseException:
                 await loop.run_in_executor(workers, opened.close)
@@ -215,47 +209,39 @@ class Broker:
             readers.shutdown()
             raise
 
-    async def _load_groups(self, beside: StoredGroups) -> None:
+    async def _load_state(self, opened: OpenedStorage) -> None:
         """Begin to load groups; what takes less than a second is there when this returns."""
+        beside = opened.beside
+        states = beside.transactions()
+        now_ms = self.clock.now_ms()
+        await carry_transactions(states, self.transactions_topic, self.partitions, now_ms)
         self.groups.load(self.offsets_topic, self.topics.id_of, self.readers)
-        path = self.log_dir_path / GROUPS_FILE
-        if path.exists():
+        if beside:
             await self.groups.tried()
-            await self._carry_groups(beside, str(path))
-        else:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.groups.tried(), LOADING_S)
+            try:
+                stored = beside.groups(self.topics.id_of)
+                await carry_groups(
+                    *(stored, states.values(), self.groups, self.offsets_log, self.partitions)
+                )
+                await asyncio.get_running_loop().run_in_executor(self._workers, beside.remove)
+            except HorologError as error:
+                if states:
+                    raise
+                _LOG.error("the groups in %s are not taken over yet: %s", beside, error)
+        self._warning = asyncio.create_task(self._warn_of_what_is_left_behind(opened))
+        await asyncio.wait({self._warning}, timeout=LOADING_S)
 
-    async def _carry_groups(self, beside: StoredGroups, path: str) -> None:
-        """Write to `__consumer_offsets` what was beside it while the directory was another's.
-
-        What the disk refuses is carried by the next start. The file goes even if the topic has all
-        of it already: of what is removed there it would be a copy that comes back.
-        """
-        there = self.groups.offsets.get
-        rows = [
-            row
-            for row in beside.offsets
-            if (of := there(*row[:3])) is None or of.commit_ms < row.commit_ms
-        ]
-        groups = [row for row in beside.groups if not self.groups.has(row.group_id)]
-        carried = [GroupChange(offsets=[row]) for row in rows]
-        carried += [GroupChange(groups=[row]) for row in groups]
-        try:
-            if carried:
-                await self.offsets_log.ready()
-            for error in await written(self.offsets_log, carried):
-                if error is not None:
-                    raise error
-            await self.groups.restore(StoredGroups(groups, rows))
-            for partition in self.partitions.values():
-                if partition.topic == CONSUMER_OFFSETS:
-                    await partition.flush()
-            await asyncio.get_running_loop().run_in_executor(self._workers, Files().remove, path)
-        except HorologError as error:
-            _LOG.error("%s is not in __consumer_offsets yet: %s", GROUPS_FILE, error)
-        else:
-            _LOG.info("%d changes of %s are in __consumer_offsets", len(carried), GROUPS_FILE)
+    async def _warn_of_what_is_left_behind(self, opened: OpenedStorage) -> None:
+        await self.groups.tried()
+        offsets = self.groups.offsets
+        groups = sorted(map(repr, offsets.group_ids()))
+        for warning in self.left_behind.warnings(
+            opened.topics,
+            self.settings,
+            lambda *key: offsets.get(*key) is not None,
+            {**opened.made_here, "offsets of groups": groups},
+        ):
+            _LOG.warning("%s", warning)
 
     def end_waits(self) -> None:
         """Complete all delayed fetches and waiting group requests, now and from now on."""
@@ -266,6 +252,7 @@ class Broker:
 
     async def close(self, *, clean: bool = True) -> None:
         """Complete queued writes and close the logs; without `clean`, as after a crash."""
+        self._warning.cancel()
         await self.transactions.close()
         await self.groups.close()
         await self.partitions.close(clean=clean)

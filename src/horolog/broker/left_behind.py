@@ -13,6 +13,7 @@ from horolog.config import DescribedSetting, Settings, describe_broker, describe
 from horolog.metadata.adopted import ClusterMetadata
 from horolog.metadata.adopted_offsets import KafkaOffsets
 from horolog.metadata.topics import Topic
+from horolog.storage.names import SERVED_INTERNAL
 
 _MOST_LINES: Final = 1_000  # of groups
 _MOST_NAMES: Final = 20  # in a line
@@ -36,8 +37,11 @@ class LeftByKafka:
     def is_made_here(self, topic: Topic) -> bool:
         """Whether the directory's Kafka does not know the topic.
 
-        Without its metadata, which only a controller has, this is not known of any topic.
+        Without its metadata, which only a controller has, this is not known of any topic. Topics of
+        the coordinators are not in the directory.
         """
+        if topic.name in SERVED_INTERNAL:
+            return False
         ids = self.metadata.topic_ids
         return self.is_kafkas and bool(ids) and ids.get(topic.name) != topic.topic_id
 

@@ -16,7 +16,7 @@ from horolog.config import Settings, TopicConfig
 from horolog.config.tables import topic_settings
 from horolog.errors import Misconfigured
 from horolog.metadata.adopted import read_cluster_metadata
-from horolog.metadata.opening import is_own, read_stored
+from horolog.metadata.opening import read_stored, state_dir_of
 from horolog.storage.files import Files
 
 
@@ -63,7 +63,7 @@ class OfflineSettings:
         self._rows = {row.name: row for row in stored.topics} if stored is not None else {}
         self._has_store = stored is not None
         self._of_kafka = read_cluster_metadata(
-            Files(read_only=True), log_dir, is_own=is_own(log_dir)
+            Files(read_only=True), log_dir, is_own=state_dir_of(log_dir) == log_dir
         ).topics
         self._log_dir = log_dir
         self._configured(of_topics)

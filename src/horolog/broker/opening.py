@@ -6,7 +6,7 @@ fails, everything opened before is closed again.
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -22,10 +22,9 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.groups.rows import OffsetRow, StoredGroups
 from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.adopted_offsets import KafkaOffsets, read_consumer_offsets
-from horolog.metadata.group_file import GroupFile
+from horolog.metadata.beside import StateBeside
 from horolog.metadata.home import PROPERTIES
 from horolog.metadata.open_transactions import committed_in, may_end_in
 from horolog.metadata.opening import open_store
@@ -35,7 +34,6 @@ from horolog.metadata.state import Identity
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.taking_over import SUPPORTED
 from horolog.metadata.topics import Topic
-from horolog.metadata.transaction_file import TransactionFile
 from horolog.schemas.metadata import Endpoint, RegisterBroker
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
@@ -47,6 +45,7 @@ from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
 
+_NOT_SERVED: Final = names.INTERNAL_TOPICS - names.SERVED_INTERNAL
 _UNASSIGNED: Final = uuid.UUID(int=1)
 """Kafka's id of a directory that is not known."""
 
@@ -61,16 +60,15 @@ class OpenedStorage:
     """Those given, with the dynamic ones of the last run."""
     store: MetadataStore
     stored: Stored
-    group_file: GroupFile
-    transaction_file: TransactionFile
-    groups: StoredGroups
-    """What `horolog-groups.log` has: all groups beside another's logs, and in a directory of ours,
-    whose groups are in `__consumer_offsets`, those of the time before."""
+    beside: StateBeside
+    """What was kept beside the state here, and is to be taken over."""
     log_dir: LogDir
     topics: tuple[Topic, ...]
     """The topics to serve."""
     left_behind: LeftByKafka
     """By an Apache Kafka that had this directory, or by the one that is followed."""
+    made_here: Mapping[str, list[str]]
+    """Settings that such a Kafka does not know, by what has them."""
 
     def close(self) -> None:
         """Close everything without a clean shutdown."""
@@ -105,12 +103,16 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
             first_producer_id=FIRST_PRODUCER_ID,
             take_over=config.horolog_take_over,
             open_to_all=config.horolog_open_listeners == "*",
+            state_dir=Path(config.horolog_state_dir) if config.horolog_state_dir else None,
         )
         undo.callback(store.close)
         stored = store.load()
         found = read_stored_settings(stored.settings)
         settings = _with_stored(settings, found.brokers, config.node_id)
-        opening = _Opening(path, settings, settings.broker_config(), store, stored, found, clock)
+        beside = StateBeside(Files(), path, store.state_dir)
+        opening = _Opening(
+            *(path, settings, settings.broker_config(), store, stored, found, clock, beside)
+        )
         opened = opening.open(Files(max_open=max_open_files), lock)
         undo.pop_all()
         return opened
@@ -138,6 +140,7 @@ class _Opening:
     stored: Stored
     stored_settings: StoredSettings
     clock: Clock
+    beside: StateBeside
     plan: StartPlan = field(default_factory=StartPlan)
     owned: dict[str, uuid.UUID] = field(default_factory=dict)
     led: dict[str, uuid.UUID] = field(default_factory=dict)
@@ -149,15 +152,9 @@ class _Opening:
     """By an Apache Kafka that had this directory."""
     left_behind: LeftByKafka = field(default_factory=LeftByKafka)
 
-    @property
-    def _reserved(self) -> frozenset[str]:
-        """Kafka's internal topics that are not opened: in a directory of another's, none is."""
-        served = names.SERVED_INTERNAL if self.store.is_own else frozenset[str]()
-        return names.INTERNAL_TOPICS - served
-
     def open(self, files: Files, lock: DirectoryLock) -> OpenedStorage:
         self.overrides |= self.stored_settings.topics
-        followed = self._follow_source()
+        followed, is_own = self._follow_source(), self.store.is_own
         self._take_over_settings({row.name for row in self.stored.topics if not row.adopted})
         log_dir = LogDir.open(
             self.path,
@@ -172,9 +169,10 @@ class _Opening:
             succeeds_another=self.store.succeeds_another,
             files=files,
             lock=lock,
-            properties=PROPERTIES if self.store.is_own else {},
+            state_dir=None if is_own else self.store.state_dir,
+            properties=PROPERTIES,
             remembered=self.store.remembered,
-            reserved=self._reserved,
+            reserved=_NOT_SERVED if is_own else names.INTERNAL_TOPICS,
         )
         try:
             self._log_unclean_stop(log_dir)
@@ -185,18 +183,12 @@ class _Opening:
                 self.store.put_source(followed)
             self._carry_out(log_dir)
             topics = tuple(self._topics())
-            transaction_file = TransactionFile(
-                Files(), str(self.path / names.TRANSACTIONS_FILE), now_ms=self.clock.now_ms
-            )
-            ids = {topic.name: topic.topic_id for topic in topics}
-            groups = StoredGroups(*self._group_file().load(ids.get))
         except BaseException:
             log_dir.close(clean=False)
             raise
-        self._warn_of_what_is_left_behind(topics, groups.offsets)
         return OpenedStorage(
-            *(self.settings, self.store, self.stored, self._group_file(), transaction_file),
-            *(groups, log_dir, topics, self.left_behind),
+            *(self.settings, self.store, self.stored, self.beside),
+            *(log_dir, topics, self.left_behind, self._made_here()),
         )
 
     def _log_unclean_stop(self, log_dir: LogDir) -> None:
@@ -209,9 +201,6 @@ class _Opening:
                 "was known to be flushed, and %d were cut where they were not whole",
                 *(self.path.absolute(), names.CLEAN_SHUTDOWN, len(log_dir.logs), checked, cut),
             )
-
-    def _group_file(self) -> GroupFile:
-        return GroupFile(Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms)
 
     def _settle_transactions(self, log_dir: LogDir) -> None:
         """Find out what the open transactions of adopted logs came to.
@@ -235,10 +224,11 @@ class _Opening:
         Where that cannot be read, all may be: a commit must not follow once one counts as aborted.
         """
         try:
-            return may_end_in(files, self.path, is_ours=self.store.is_own)
+            found = may_end_in(files, self.store.state_dir, self.beside.transactions().values())
         except StorageFailed as error:
             _LOG.error("Open transactions of adopted topics stay open until a restart: %s", error)
             return {key: [each.producer_id for each in log.unended] for key, log in unended.items()}
+        return found
 
     def _register(self, log_dir: LogDir) -> None:
         """Say in the metadata which broker has the partitions; fenced, as after its end."""
@@ -287,21 +277,14 @@ class _Opening:
         is_changed = source is not None and stored is not None and source != stored
         return source if is_changed else None
 
-    def _warn_of_what_is_left_behind(
-        self, topics: tuple[Topic, ...], offsets: Sequence[OffsetRow]
-    ) -> None:
-        committed = {(row.group_id, row.topic, row.partition) for row in offsets}
-        made_here = {
-            "settings of topics": sorted(self.stored_settings.topics),
-            "settings of brokers": sorted(
-                {name for given in self.stored_settings.brokers.values() for name in given}
+    def _made_here(self) -> dict[str, list[str]]:
+        named = (name for given in self.stored_settings.brokers.values() for name in given)
+        return {
+            "settings of topics": sorted(
+                self.stored_settings.topics.keys() - names.SERVED_INTERNAL
             ),
-            "offsets of groups": sorted({repr(group) for group, _, _ in committed}),
+            "settings of brokers": sorted(set(named)),
         }
-        for warning in self.left_behind.warnings(
-            topics, self.settings, lambda *key: key in committed, made_here
-        ):
-            _LOG.warning("%s", warning)
 
     def _topics(self) -> list[Topic]:
         return [
@@ -396,7 +379,7 @@ class _Opening:
             internal=self._internal(found),
             is_salvaged=self.stored.is_salvaged,
             followed={row.topic for row in self.stored.followed if not row.led},
-            reserved=self._reserved,
+            reserved=_NOT_SERVED,
         )
         adopted = (row.name for row in plan.rows if row.adopted)
         held = undecided(self.stored.source, self.stored.followed, adopted)

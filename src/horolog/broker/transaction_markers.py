@@ -64,8 +64,7 @@ class LocalMarkers:
         """See `Markers.end`; of any coordinator's. Offsets that are pending there are settled."""
         if partition.topic == CONSUMER_OFFSETS:
             known = self._topics.find(CONSUMER_OFFSETS)
-            is_own = known is not None or TRANSACTION_STATE in self._topics
-            if is_own and (known is None or partition.partition not in known.partitions):
+            if known is None or partition.partition not in known.partitions:
                 raise RequestRefused(
                     ErrorCode.unknown_topic_or_partition,
                     f"{partition} is not here: no offsets are pending in it",

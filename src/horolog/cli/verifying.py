@@ -11,6 +11,7 @@ from horolog.cli.options import Json
 from horolog.cli.screen import progress, say, show
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
+from horolog.metadata.opening import state_dir_of
 from horolog.metadata.verify import check_metadata, check_store
 from horolog.record.scan import load_kernels
 from horolog.report.files import finding_lines, reindexed_lines, summary_of
@@ -106,6 +107,10 @@ def _all_steps(verification: Verification) -> Generator[Finding | Checked, None,
     if target.is_log_dir:
         yield from check_metadata(target.log_dir)
         yield from check_store(target.log_dir, is_live=around.is_live, is_clean=around.is_clean)
+        state_dir = state_dir_of(target.log_dir)
+        if state_dir != target.log_dir and state_dir.is_dir():
+            yield from Verification.of(state_dir).steps()
+            yield from check_metadata(state_dir)
 
 
 def reindex(

@@ -1,4 +1,4 @@
-"""Where the batches of a metadata log are: a log of Kafka's form, or one file.
+"""The batches of a metadata log, in a log of Kafka's form.
 
 Reading changes nothing. The log is opened to be appended to when the first batch comes.
 """
@@ -9,7 +9,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
 from horolog.buffers import Buffer
@@ -135,6 +135,19 @@ class KafkaForm:
             ]
         replay.next_offset = self._end = max(expected, start)
         replay.leader_epoch = max(replay.leader_epoch, self._known_epoch())
+        return replay
+
+    def begin_from(self, path: str) -> Replay:
+        """Read a file that an earlier development version had in place of the log.
+
+        The log continues behind it: a snapshot of the file comes before the first append.
+        """
+        replay, file = Replay(path), RecordFile(self._files, path)
+        for batch in file.read():
+            replay.take(batch)
+        replay.damage += map(lost_of, file.lost)
+        replay.damage += torn_after_clean_stop(self._files, os.path.dirname(path), file)
+        replay.next_offset = self._end = file.next_offset
         return replay
 
     def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
@@ -293,11 +306,7 @@ class KafkaForm:
     def _opened(self, now_ms: int) -> Log:
         if self._log is not None:
             return self._log
-        if not self._exists():
-            self._files.make_directory(self.directory)
-            path = f"{self.directory}/{names.PARTITION_METADATA}"
-            write_topic_id(self._files, path, TOPIC_ID, sync=True)
-            self._files.sync_path(self._log_dir)
+        self._make()
         for moved in clear_the_way(self._files, self.directory, self._irregular):
             _logger.warning("%s is not a regular file, and was set aside under this name", moved)
         self._irregular.clear()
@@ -315,6 +324,14 @@ class KafkaForm:
             _logger.warning("%s", note)
         self._log = log
         return log
+
+    def _make(self) -> None:
+        """Make the directory, if there is none."""
+        if not self._exists():
+            self._files.make_directory(self.directory)
+            path = f"{self.directory}/{names.PARTITION_METADATA}"
+            write_topic_id(self._files, path, TOPIC_ID, sync=True)
+            self._files.sync_path(self._log_dir)
 
     def _aligned(self, now_ms: int) -> Log:
         """The log, which continues behind all that counts."""
@@ -342,6 +359,7 @@ class KafkaForm:
         newest = max(self._snapshots, default=snapshot_id)
         if self._damaged and newest.end_offset == snapshot_id.end_offset:
             snapshot_id = max(snapshot_id, newest)  # it must be the one that counts
+        self._make()
         self._keep_damaged()
         write_snapshot(self._files, f"{self.directory}/{snapshot_id.name}", batches)
         self._files.sync_path(self.directory)
@@ -378,63 +396,3 @@ class KafkaForm:
                 self._files.sync_path(path)
             self._log.finished()
             self._log = None
-
-
-class OneFile:
-    """`horolog-metadata.log`, in the root of a directory whose metadata log is another's."""
-
-    def __init__(self, files: Files, log_dir: str) -> None:
-        self.size_behind_snapshot = self.snapshot_size = 0
-        self._files = files
-        self._log_dir = log_dir
-        self._file = RecordFile(files, f"{log_dir}/{names.METADATA_FILE}")
-
-    def replay(self) -> Replay:
-        """See `KafkaForm`."""
-        replay = Replay(self._file.path)
-        self.size_behind_snapshot = self.snapshot_size = 0
-        for batch in self._file.read():
-            self.size_behind_snapshot += len(batch)
-            replay.take(batch)
-            if replay.snapshots and not self.snapshot_size:
-                self.snapshot_size, self.size_behind_snapshot = self.size_behind_snapshot, 0
-        replay.damage += map(lost_of, self._file.lost)
-        replay.damage += torn_after_clean_stop(self._files, self._log_dir, self._file)
-        replay.next_offset = self._file.next_offset
-        return replay
-
-    def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
-        """See `KafkaForm`."""
-        yield from self._file.read()
-        damage += map(lost_of, self._file.lost)
-
-    def needs_snapshot(self, now_ms: int) -> bool:
-        """No: the file is mended at once."""
-        return False
-
-    def append(self, batches: Sequence[bytes], now_ms: int) -> None:
-        """See `KafkaForm`."""
-        self._file.append_all(batches)
-        self.size_behind_snapshot += sum(map(len, batches))
-
-    @property
-    def next_offset(self) -> int:
-        """See `KafkaForm`."""
-        return self._file.next_offset
-
-    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> None:
-        """See `KafkaForm`."""
-        self._file.replace(batches)
-        self.snapshot_size, self.size_behind_snapshot = self._file.size, 0
-
-    def close(self) -> None:
-        """Nothing is left open."""
-
-
-Form: TypeAlias = KafkaForm | OneFile
-"""A place for the batches of a metadata log."""
-
-
-def form_of(files: Files, log_dir: str, *, in_one_file: bool) -> Form:
-    """Where the batches of a directory's metadata log are."""
-    return OneFile(files, log_dir) if in_one_file else KafkaForm(files, log_dir)

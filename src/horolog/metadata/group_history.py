@@ -1,10 +1,10 @@
 """Groups as they were: what one has committed and when, and what was in force at a time.
 
-From the partition of `__consumer_offsets` that has the group, and from `horolog-groups.log`, where
-there is one. Both are read from their first record on for each answer, but for the last entries of
-a group that has many: its partition alone is read for them from a segment on behind which these
-are, if no transaction was open where that begins. What was in force at a time is not looked for
-behind the last segment of a partition that may have a record as old.
+From the partition of `__consumer_offsets` that has the group, in the log directory and in a state
+directory beside it. Both are read from their first record on for each answer. For the last entries
+of a group that has many, a single partition is read from a segment on behind which these are, if no
+transaction was open where that begins. What was in force at a time is not looked for behind the
+last segment of a partition that may have a record as old.
 
 **How far back.** A log that is compacted keeps all records for `min.compaction.lag.ms`, and of
 older ones the last of each key. Where offsets are missing, records were removed: behind the last
@@ -23,10 +23,9 @@ from horolog.errors import CorruptBatch, CorruptFile, ErrorCode, RequestRefused,
 from horolog.groups.replay import Replay
 from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
 from horolog.metadata.commit_templates import CommitTemplates
-from horolog.metadata.group_file import REWRITTEN
 from horolog.metadata.image import BROKER, TOPIC
 from horolog.metadata.log import MetadataLog
-from horolog.metadata.past import PastLog, answered, shortened
+from horolog.metadata.past import PastLog, answered, past_directories, shortened
 from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.builder import Record
 from horolog.record.kernels.loading import CLEANING_KERNELS
@@ -58,13 +57,16 @@ _PARTITION_BYTES: Final = 4
 _SEARCHED_BYTES: Final = 4 << 20
 
 
-def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> GroupHistory:
+def read_group_history(
+    log_dir: Path, group: str, ask: AskGroupHistory, state_dir: Path | None = None
+) -> GroupHistory:
     """The history of a group in a log directory, of a broker that runs or not; nothing is written.
 
     Args:
         log_dir: the log directory.
         group: its id.
         ask: which of its entries; those from `ask.start` on are the last of the answer.
+        state_dir: of the broker; None: where one has it by default.
 
     Raises:
         RequestRefused: no group can have this id.
@@ -76,42 +78,47 @@ def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> Group
         raise RequestRefused(ErrorCode.invalid_group_id, f"no group has this id: {error}") from None
 
     since = ask.since
+    directories = past_directories(log_dir, state_dir)
 
     def logs(files: Files) -> Iterator[PastLog[GroupEvent]]:
-        for each in _logs(files, str(log_dir), group, ask.topic):
+        for each in _logs(files, directories, group, ask.topic):
             each.since = since
             each.at_ms = ask.at
             yield each
 
     if since is None and ask.at is None and not ask.start and ask.end is None:
-        since = _enough_since(log_dir, group, ask)
+        since = _enough_since(directories, group, ask)
     found = answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end)
     if since is not None and ask.since is None and len(found[0]) < ask.most:
         since = None  # the group's name was in other records as well
         found = answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end)
-    return GroupHistory(*found, since=since, is_off=_is_off(log_dir))
+    return GroupHistory(*found, since=since, is_off=_is_off(directories[-1][1]))
 
 
-def _is_off(log_dir: Path) -> bool:
+def _is_off(log_dir: str) -> bool:
     """Whether the metadata gives `__consumer_offsets` no lag before it is compacted."""
-    image = MetadataLog.open(Files(read_only=True), str(log_dir), node_id=0).image
+    image = MetadataLog.open(Files(read_only=True), log_dir, node_id=0).image
     given = image.settings_of(TOPIC, names.CONSUMER_OFFSETS)
     default = image.settings_of(BROKER, "").get("log.cleaner.min.compaction.lag.ms", "0")
     return given.get("min.compaction.lag.ms", default) == "0"
 
 
-def _logs(files: Files, log_dir: str, group: str, topic: str | None) -> "Iterator[_GroupLog]":
-    for partition in _partitions(files, log_dir, group):
-        yield _GroupLog(files, log_dir, partition, group, topic)
-    if files.exists(f"{log_dir}/{names.GROUPS_FILE}"):
-        yield _GroupLog(files, log_dir, names.GROUPS_FILE, group, topic)
+def _logs(
+    files: Files, directories: Iterable[tuple[str, str]], group: str, topic: str | None
+) -> "Iterator[_GroupLog]":
+    for name, directory in directories:
+        for partition in _partitions(files, directory, group):
+            path = f"{directory}/{partition}"
+            yield _GroupLog(files, path, f"{name}{partition}", group, topic)
 
 
-def _enough_since(log_dir: Path, group: str, ask: AskGroupHistory) -> int | None:
+def _enough_since(
+    directories: Iterable[tuple[str, str]], group: str, ask: AskGroupHistory
+) -> int | None:
     """The base offset of a segment from which on the last entries seem to be; None of the first."""
     files = Files(read_only=True)
     try:
-        found = list(_logs(files, str(log_dir), group, ask.topic))
+        found = list(_logs(files, directories, group, ask.topic))
         return found[0].enough_since(ask.most) if len(found) == 1 else None
     except StorageFailed:
         return None  # compaction has removed a segment, say
@@ -137,17 +144,14 @@ def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
 class _GroupLog(PastLog[GroupEvent]):
     """Batches with changes of groups, read for one."""
 
-    def __init__(
-        self, files: Files, log_dir: str, name: str, group: str, topic: str | None
-    ) -> None:
+    def __init__(self, files: Files, path: str, name: str, group: str, topic: str | None) -> None:
         super().__init__(name)
         self._files = files
-        self._path = f"{log_dir}/{name}"
-        self._is_one_file = name == names.GROUPS_FILE
+        self._path = path
         self._key = key_bytes(GroupKey(group))[_TYPE_BYTES:]
         self._topic = topic
         self._templates = CommitTemplates()
-        self._next_offset = None if self._is_one_file else 0
+        self._next_offset: int | None = 0
         self.since: int | None = None
         """The base offset of the first segment to read; None for all."""
         self.at_ms: int | None = None
@@ -228,7 +232,7 @@ class _GroupLog(PastLog[GroupEvent]):
     def _batches(self, file: RecordFile) -> Iterator[tuple[BatchHeader, bytes]]:
         """The batches of a file; of small ones of other groups not all."""
         passed = 0
-        if CLEANING_KERNELS.is_loaded and not self._is_one_file:
+        if CLEANING_KERNELS.is_loaded:
             from horolog.metadata import segment_parts  # noqa: PLC0415 - numpy, once it is needed
 
             try:
@@ -284,8 +288,6 @@ class _GroupLog(PastLog[GroupEvent]):
         self._next_offset = header.next_offset
 
     def _paths(self) -> list[str]:
-        if self._is_one_file:
-            return [self._path]
         bases = self._bases()
         if self.since is not None:
             self._next_offset = None
@@ -294,7 +296,7 @@ class _GroupLog(PastLog[GroupEvent]):
 
     def _too_late(self, paths: Sequence[str]) -> int:
         """How many of the last segments have only records that are later than is asked for."""
-        if self.at_ms is None or self._is_one_file:
+        if self.at_ms is None:
             return 0
         window = TimeRange(last_ms=self.at_ms, with_untimed=True)
         return sum(1 for _ in takewhile(lambda path: self._lacks(path, window), reversed(paths)))
@@ -330,8 +332,6 @@ class _GroupLog(PastLog[GroupEvent]):
                 return
 
     def _bases(self) -> list[int]:
-        if self._is_one_file:
-            return []
         return current_bases(self._files, self._path)
 
     def _path_of(self, base_offset: int) -> str:
@@ -339,8 +339,6 @@ class _GroupLog(PastLog[GroupEvent]):
 
     def _is_incomplete(self, header: BatchHeader) -> bool:
         """Whether records that came before the end of a batch were removed."""
-        if self._is_one_file and header.leader_epoch == REWRITTEN:
-            return True
         is_gap = self._next_offset not in (None, header.base_offset)
         return is_gap or header.records_count <= header.last_offset_delta
 

@@ -1,8 +1,8 @@
-"""Whose directory it is, and so where horolog's metadata records are.
+"""Decide who owns a log directory, and so where horolog's own state lies.
 
-    OWN      the directory is horolog's: they are in `__cluster_metadata-0`, as Kafka has them
-    BESIDE   it is another's: they are in `horolog-metadata.log`, and its internal topics are not
-             touched
+    OWN      horolog owns it: its state is in the directory, in the topics that Kafka has for it
+    BESIDE   another product owns it: the state is in a directory beside it, in the same topics,
+             and the internal topics in the log directory are not touched
 
 A directory with another's metadata stays another's, unless horolog continues as its node: then, and
 in a new directory, horolog's metadata has a mark (`state.HOME`). It is among the settings of all
@@ -13,6 +13,7 @@ A directory into which partitions were copied, and nothing else of another, is h
 """
 
 import logging
+import os
 from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
@@ -31,7 +32,7 @@ PROPERTIES: Final = {names.METADATA_PROPERTY: _OWN}
 
 
 class Home(Enum):
-    """Where the records of a directory are."""
+    """Where horolog's own state is."""
 
     OWN = "own"
     BESIDE = "beside"
@@ -43,7 +44,7 @@ class Signs(NamedTuple):
     is_marked: bool | None
     """Whether the metadata in `__cluster_metadata-0` has the mark; None without any."""
     has_file_beside: bool = False
-    """`horolog-metadata.log` is there."""
+    """`horolog-metadata.log` exists, in which an earlier version kept the metadata."""
     internal: Collection[str] = ()
     """Kafka's internal topics that have directories."""
     meta: MetaProperties | None = None
@@ -52,6 +53,8 @@ class Signs(NamedTuple):
     was_served_here: bool = False
     """A horolog has, likewise."""
     has_partitions: bool = False
+    has_state_beside: bool = False
+    """The state directory beside it has metadata."""
 
     @property
     def is_made_here(self) -> bool:
@@ -67,9 +70,15 @@ def home_of(signs: Signs) -> Home:
         return Home.BESIDE
     if signs.is_made_here:
         return Home.OWN
-    if signs.is_marked is not None or signs.internal:
+    if signs.is_marked is not None or signs.internal or signs.meta is not None:
         return Home.BESIDE
-    return Home.OWN if signs.meta is None else Home.BESIDE
+    return Home.BESIDE if signs.has_state_beside and signs.has_partitions else Home.OWN
+
+
+def state_dir_beside(log_dir: Path) -> Path:
+    """The directory of horolog's own state, beside a log directory that another product owns."""
+    path = Path(os.path.realpath(log_dir))
+    return path.with_name(f"{path.name}.horolog")
 
 
 def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
@@ -89,4 +98,5 @@ def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
         any(files.exists(str(log_dir / name)) for name in names.SERVED),
         any(files.exists(str(log_dir / name)) for name in names.SERVED_HERE),
         any(each and each.topic != names.CLUSTER_METADATA for each in present),
+        files.exists(f"{state_dir_beside(log_dir)}/{names.CLUSTER_METADATA}-0"),
     )

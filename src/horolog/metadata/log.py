@@ -7,8 +7,7 @@
     log.close()
 
 The log is `__cluster_metadata-0`, as the only voter of a KRaft quorum writes it (KIP-595): an
-Apache Kafka continues with it, and the other way round. Beside another's log it is one file of the
-same records (`in_one_file`).
+Apache Kafka continues with it, and the other way round.
 
 Each process that appends leads in an epoch of its own, which a LeaderChange record begins. What is
 damaged is left out: `damage` says what may be lost, and a snapshot of what was read comes first.
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from horolog.errors import StorageFailed
-from horolog.metadata.forms import Form, form_of
+from horolog.metadata.forms import KafkaForm
 from horolog.metadata.image import Image
 from horolog.metadata.replay import Replay
 from horolog.metadata.snapshots import SnapshotId, snapshot_batches
@@ -50,7 +49,7 @@ class MetadataLog:
     """See the module. One thread at a time; other threads may read the image between appends."""
 
     def __init__(
-        self, form: Form, node_id: int, replay: Replay, snapshot_bytes: int = SNAPSHOT_BYTES
+        self, form: KafkaForm, node_id: int, replay: Replay, snapshot_bytes: int = SNAPSHOT_BYTES
     ) -> None:
         """See `open`."""
         self._form = form
@@ -68,7 +67,7 @@ class MetadataLog:
         log_dir: str,
         *,
         node_id: int,
-        in_one_file: bool = False,
+        earlier: str | None = None,
         snapshot_bytes: int = SNAPSHOT_BYTES,
     ) -> "MetadataLog":
         """Read a directory's metadata log; nothing is written before the first append.
@@ -77,15 +76,19 @@ class MetadataLog:
             files: the way to the disk.
             log_dir: the log directory, which is locked.
             node_id: of this broker, the only voter.
-            in_one_file: the directory's `__cluster_metadata-0` is another's: ours is one file.
+            earlier: the path of a file that an earlier development version had in its place; it
+                counts where there is no log yet.
             snapshot_bytes: a snapshot follows where the log behind the last one has grown to this,
                 and to the size of the last one.
 
         Raises:
             StorageFailed: the log cannot be read at all.
         """
-        form = form_of(files, log_dir, in_one_file=in_one_file)
-        return cls(form, node_id, form.replay(), snapshot_bytes)
+        form = KafkaForm(files, log_dir)
+        replay = form.replay()
+        if earlier is not None and not replay.next_offset and not replay.damage:
+            replay = form.begin_from(earlier)
+        return cls(form, node_id, replay, snapshot_bytes)
 
     @property
     def image(self) -> Image:

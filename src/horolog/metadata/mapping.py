@@ -245,6 +245,8 @@ def carried(image: Image, beside: Image, node: Node, present: Container[str]) ->
             if name not in present:
                 records += _removed(image, name)
     for row in rows.topics:
+        if row.name in names.SERVED_INTERNAL:
+            continue  # the log directory has its own, into which groups are carried
         is_known = row.topic_id in image.by_id or row.name in image.topics
         if not row.deleting and not (row.adopted and is_known):
             its = followed.get(row.name)

@@ -1,9 +1,9 @@
 """Which transactions are open in a partition's directory, and decided, read without a broker.
 
 The producers' newest snapshot and the batches after it say what is open; transactional ids are in
-`__transaction_state`, or beside another's logs in `horolog-transactions.log`. A broker may be at
-work meanwhile. It writes the state of an id before the first record, and again after the marker: so
-what was open before and after states were read has had its state in between.
+`__transaction_state` of the state directory. A broker may be at work meanwhile. It writes the state
+of an id before the first record, and again after the marker: so what was open before and after
+states were read has had its state in between.
 """
 
 import logging
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horolog.errors import StorageFailed
-from horolog.metadata.opening import is_own
+from horolog.metadata.home import state_dir_beside
+from horolog.metadata.opening import state_dir_of
 from horolog.offsets import HeldUp
 from horolog.schemas.transactions import Status
 from horolog.storage import names
@@ -27,7 +28,6 @@ from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.offline.transactions import Decided
 from horolog.storage.producers.replay import read_producers
 from horolog.storage.producers.states import OpenNow, Producers
-from horolog.storage.record_file import RecordFile
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
 from horolog.transactions.replay import Replay
@@ -77,24 +77,11 @@ class _States(NamedTuple):
     """Whether none is missing: the coordinator of all is here, and nothing is damaged."""
 
 
-def _read_states(files: Files, log_dir: Path) -> _States:
-    is_ours = is_own(log_dir)
-    if files.exists(str(log_dir / names.TRANSACTIONS_FILE)) and not is_ours:
-        replay, is_whole = _in_file(files, log_dir)
-        return _States(replay.states, is_whole)
-    replay, is_whole = _in_topic(files, log_dir)
+def _read_states(files: Files, log_dir: Path, state_dir: Path | None = None) -> _States:
+    state_dir = state_dir or state_dir_of(log_dir)
+    is_ours = state_dir.is_dir()
+    replay, is_whole = _in_topic(files, state_dir if is_ours else log_dir)
     return _States(replay.states, is_ours and is_whole)
-
-
-def _in_file(files: Files, log_dir: Path) -> tuple[Replay, bool]:
-    """What is beside another's logs, if anything, and whether all of it could be read."""
-    replay, path = Replay(), str(log_dir / names.TRANSACTIONS_FILE)
-    if not files.exists(path):
-        return replay, True
-    file = RecordFile(files, path)
-    for batch in file.read():
-        replay.take(batch)
-    return replay, not replay.unreadable and not file.lost
 
 
 def _in_topic(files: Files, log_dir: Path, *, is_lenient: bool = False) -> tuple[Replay, bool]:
@@ -134,31 +121,32 @@ def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided
     path = Path(log_dir)
     meta = read_meta_properties(files, str(path / names.META_PROPERTIES), [])
     committed: Mapping[TopicPartition, frozenset[int]] = {}
-    is_ours = meta is not None and names.METADATA_PROPERTY in meta.others
-    if not is_ours:
-        if not files.exists(str(path / names.METADATA_FILE)):
+    state_dir = path
+    if meta is None or names.METADATA_PROPERTY not in meta.others:
+        state_dir = state_dir_beside(path)
+        if not files.exists(str(state_dir)):
             return None
         committed = committed_in(files, path)
-    may_end = may_end_in(files, path, is_ours=is_ours)
+    may_end = may_end_in(files, state_dir)
     none = frozenset[int]()
     return Decided(may_end.get(partition, none), committed.get(partition, none))
 
 
 def may_end_in(
-    files: Files, log_dir: Path, *, is_ours: bool
+    files: Files, state_dir: Path, others: Iterable[Transaction] = ()
 ) -> Mapping[TopicPartition, frozenset[int]]:
-    """By partition, the producers whose open transactions a broker of ours here can still end.
+    """By partition, the producers whose open transactions the coordinator here can still end.
 
     Args:
         files: the way to the disk.
-        log_dir: the log directory.
-        is_ours: whether its `__transaction_state` is the broker's, and no other's.
+        state_dir: has the coordinator's `__transaction_state`.
+        others: transactions that the coordinator takes over.
 
     Raises:
         StorageFailed: the disk refused.
     """
-    replay, _ = _in_topic(files, log_dir) if is_ours else _in_file(files, log_dir)
-    return _by_partition(each for each in replay.states.values() if each.is_open)
+    replay, _ = _in_topic(files, state_dir)
+    return _by_partition(each for each in (*others, *replay.states.values()) if each.is_open)
 
 
 def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:

@@ -1,6 +1,6 @@
-"""Opens the store of a log directory: the directory's own metadata log, or one beside another's.
+"""Opens the store of a log directory: its own metadata log, or the one of the state directory.
 
-With `horolog.take.over` the log of a Kafka node that was alone is gone on with. What horolog has
+With `horolog.take.over` the log of a Kafka node that was alone is continued. What horolog has
 kept beside it until then is carried into it, and a mark says from then on that the directory is
 horolog's (`home`): both with the first change, so that a kill before it leaves all as it was.
 
@@ -9,6 +9,7 @@ the operator says that all clients may do everything: no broker here enforces th
 """
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from uuid import UUID
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.metadata import mapping, state
 from horolog.metadata.forms import QUORUM_STATE
-from horolog.metadata.home import Home, Signs, home_of, signs_in
+from horolog.metadata.home import Home, Signs, home_of, signs_in, state_dir_beside
 from horolog.metadata.image import Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.reserve import Reserve
@@ -58,6 +59,7 @@ def open_store(
     first_producer_id: int = 0,
     take_over: bool = False,
     open_to_all: bool = False,
+    state_dir: Path | None = None,
 ) -> MetadataStore:
     """Open the store of a directory; nothing is written before the first change.
 
@@ -70,24 +72,28 @@ def open_store(
         take_over: continue as the Kafka node whose directory it is. Without effect on a directory
             that is horolog's.
         open_to_all: whether clients may do what a Kafka would have refused them.
+        state_dir: has horolog's own state, where another product owns the log directory; None:
+            the one beside it.
 
     Raises:
-        Misconfigured: the directory cannot be taken over, and why; or it is a secured one and not
-            to be open to all.
+        Misconfigured: the directory cannot be taken over, its state directory cannot be made, or it
+            is secured and not to be open to all.
         StorageFailed: a log cannot be read at all.
     """
     log = MetadataLog.open(files, str(log_dir), node_id=node_id)
     signs = signs_in(files, log_dir, _is_marked(log))
     _check_secured(log_dir, log.image, open_to_all=open_to_all)
     home, carried, present = home_of(signs), None, frozenset[str]()
-    images = [log.image]
+    images, state_dir = [log.image], state_dir or state_dir_beside(log_dir)
     if home is Home.BESIDE:
-        beside = MetadataLog.open(files, str(log_dir), node_id=node_id, in_one_file=True)
+        beside = MetadataLog.open(
+            files, str(state_dir), node_id=node_id, earlier=str(log_dir / names.METADATA_FILE)
+        )
         images = [log.image, beside.image]
         if take_over:
             why = _why_not(files, log_dir, log, signs, node_id)
             if beside.damage:
-                why = f"{names.METADATA_FILE} is damaged ({beside.damage[0]}): move it away"
+                why = f"the metadata beside it is damaged ({beside.damage[0]}): move it away"
             if why is not None:
                 raise Misconfigured(
                     f"{log_dir} cannot be taken over: {why} (docs/moving-in-and-out.md)"
@@ -97,15 +103,41 @@ def open_store(
             present = frozenset(each.topic for each in found if each is not None)
         else:
             log = beside
+            _make_state_dir(state_dir, log_dir)
+    if home is Home.OWN:
+        state_dir = log_dir
     was_here = signs.was_served_here or (signs.is_made_here and signs.has_partitions)
     is_lost = was_here and carried is None and not log.image.features
-    reserve = Reserve(files, log_dir)
+    reserve = Reserve(files, state_dir)
     return MetadataStore(
-        *(log, reserve, home, now_ms, first_producer_id, carried, present),
+        *(log, reserve, state_dir, home, now_ms, first_producer_id, carried, present),
         remembered=_remembered(images, signs, node_id),
         is_lost=is_lost,
         succeeds_another=home is Home.OWN and was_led_by_another(log.image, node_id),
     )
+
+
+def _make_state_dir(state_dir: Path, log_dir: Path) -> None:
+    """Make the directory of horolog's own state.
+
+    Raises:
+        Misconfigured: it cannot be made or written to, or lies within the log directory.
+    """
+    why: str | None = None
+    if Path(os.path.realpath(state_dir)).is_relative_to(os.path.realpath(log_dir)):
+        why = "it would be within the log directory"
+    try:
+        if why is None:
+            state_dir.mkdir(parents=True, exist_ok=True)
+            if not os.access(state_dir, os.W_OK | os.X_OK):
+                why = "it is not writable"
+    except OSError as error:
+        why = error.strerror
+    if why is not None:
+        raise Misconfigured(
+            f"{state_dir} cannot be made or used ({why}). horolog keeps its own state there, since "
+            f"another product owns {log_dir}: give another directory by horolog.state.dir"
+        )
 
 
 def _check_secured(log_dir: Path, image: Image, *, open_to_all: bool) -> None:
@@ -157,10 +189,10 @@ def read_stored(log_dir: Path) -> Stored | None:
         StorageFailed: it cannot be read.
     """
     files = Files(read_only=True)
-    log = _settled(files, log_dir, in_one_file=False)
+    log = _settled(files, log_dir)
     signs = signs_in(files, log_dir, _is_marked(log))
     if home_of(signs) is Home.BESIDE:
-        log = _settled(files, log_dir, in_one_file=True)
+        log = _settled(files, state_dir_beside(log_dir), str(log_dir / names.METADATA_FILE))
     if not log.image.features and not log.damage:
         return Stored([], [], is_salvaged=True) if signs.is_made_here else None
     if log.damage:
@@ -169,17 +201,21 @@ def read_stored(log_dir: Path) -> Stored | None:
     return mapping.stored(log.image)
 
 
-def is_own(log_dir: Path) -> bool:
-    """Whether a directory's `__cluster_metadata-0` is horolog's (`home`); nothing is written."""
+def state_dir_of(log_dir: Path) -> Path:
+    """The directory of horolog's own state: the log directory, if horolog owns it (`home`).
+
+    Nothing is written.
+    """
     files = Files(read_only=True)
     log = MetadataLog.open(files, str(log_dir), node_id=0)
-    return home_of(signs_in(files, log_dir, _is_marked(log))) is Home.OWN
+    is_own = home_of(signs_in(files, log_dir, _is_marked(log))) is Home.OWN
+    return log_dir if is_own else state_dir_beside(log_dir)
 
 
-def _settled(files: Files, log_dir: Path, *, in_one_file: bool) -> MetadataLog:
+def _settled(files: Files, log_dir: Path, earlier: str | None = None) -> MetadataLog:
     """The log of a directory in which a broker may be writing the last batch."""
     for _ in range(_MOST_READS):
-        log = MetadataLog.open(files, str(log_dir), node_id=0, in_one_file=in_one_file)
+        log = MetadataLog.open(files, str(log_dir), node_id=0, earlier=earlier)
         if not log.damage:
             break
         files.close()

@@ -5,10 +5,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import chain, islice
+from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from horolog.errors import printable
 from horolog.history import KeptLog
+from horolog.metadata.home import state_dir_beside
 from horolog.storage.files import Files
 
 _MOST_READS: Final = 3
@@ -44,6 +46,15 @@ class PastLog(ABC, Generic[EntryT]):
     @abstractmethod
     def entries(self) -> Iterator[EntryT]:
         """The changes, in the order of the log."""
+
+
+def past_directories(log_dir: Path, state_dir: Path | None) -> list[tuple[str, str]]:
+    """The directories that may have logs of the past, and what comes before the logs' names."""
+    beside = state_dir or state_dir_beside(log_dir)
+    found = [("", str(log_dir))]
+    if beside != log_dir and beside.is_dir():
+        found.append((f"{beside.name}/", str(beside)))
+    return found
 
 
 def answered(

@@ -13,6 +13,7 @@ Not thread-safe. Never call it on the event loop, because every change is synced
 import logging
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
@@ -50,6 +51,7 @@ class MetadataStore:
         self,
         log: MetadataLog,
         reserve: Reserve,
+        state_dir: Path,
         home: Home,
         now_ms: Callable[[], int],
         first_producer_id: int = 0,
@@ -65,6 +67,7 @@ class MetadataStore:
         Args:
             log: its records.
             reserve: space for deletions.
+            state_dir: has the log, and the topics of the coordinators.
             home: whose directory it is.
             now_ms: the clock: the time of each change.
             first_producer_id: the lowest producer id, where it is not known which were given.
@@ -76,6 +79,8 @@ class MetadataStore:
         """
         self._log = log
         self._reserve = reserve
+        self.state_dir = state_dir
+        """Has the metadata log, and the topics of the coordinators."""
         self._home = home
         self._beside = beside
         self._present = present
@@ -122,7 +127,7 @@ class MetadataStore:
 
     @property
     def is_own(self) -> bool:
-        """Whether the records are in the directory's own metadata log, and not beside another's."""
+        """Whether horolog owns the log directory, so that it is the state directory as well."""
         return self._home is Home.OWN
 
     @property

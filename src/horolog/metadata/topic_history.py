@@ -13,17 +13,16 @@ from uuid import UUID
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.history import AskTopicHistory, TopicAspect, TopicChange, TopicHistory
 from horolog.metadata import state
-from horolog.metadata.forms import PARTITION, form_of
+from horolog.metadata.forms import PARTITION, KafkaForm
 from horolog.metadata.image import BROKER, TOPIC, Image
 from horolog.metadata.mapping import shared_settings
-from horolog.metadata.past import PastLog, answered, shortened
+from horolog.metadata.past import PastLog, answered, past_directories, shortened
 from horolog.metadata.reconcile import stored_count
 from horolog.metadata.replay import Damage, Replay
 from horolog.metadata.rows import AS_FOUND, TopicRow
 from horolog.record.batch import parse_header
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import Record
-from horolog.storage import names
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.files import Files
 
@@ -39,21 +38,24 @@ class _View(NamedTuple):
     facts: _Facts
 
 
-def read_topic_history(log_dir: Path, ask: AskTopicHistory) -> TopicHistory:
+def read_topic_history(
+    log_dir: Path, ask: AskTopicHistory, state_dir: Path | None = None
+) -> TopicHistory:
     """The history of a topic in a log directory, of a broker that runs or not; nothing is written.
 
     Args:
         log_dir: the log directory.
         ask: which of its entries; those from `ask.start` on are the last of the answer.
+        state_dir: of the broker; None: where one has it by default.
 
     Raises:
         StorageFailed: the directory cannot be read.
     """
 
     def logs(files: Files) -> Iterator[PastLog[TopicChange]]:
-        for in_one_file in (False, True):
-            log = _MetadataLog(files, str(log_dir), ask.topic, in_one_file=in_one_file)
-            if files.exists(log.path):
+        for name, directory in past_directories(log_dir, state_dir):
+            log = _MetadataLog(files, directory, f"{name}{PARTITION}", ask.topic)
+            if files.exists(f"{directory}/{PARTITION}"):
                 yield log
 
     return TopicHistory(*answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end))
@@ -69,9 +71,7 @@ class Change(NamedTuple):
     """It was so by then; when it changed is not known."""
 
 
-def changes(
-    files: Files, log_dir: str, *, in_one_file: bool = False, damage: list[Damage] | None = None
-) -> Iterator[Change]:
+def changes(files: Files, log_dir: str, damage: list[Damage] | None = None) -> Iterator[Change]:
     """The changes in order; those of a transaction at the time of its end.
 
     What cannot be read is left out. Applied to an `Image`, those before a time give what was known
@@ -81,13 +81,12 @@ def changes(
     Args:
         files: the way to the disk; nothing is written.
         log_dir: the log directory, of a broker that runs or not.
-        in_one_file: as of `MetadataLog.open`.
         damage: what cannot be read is added to it.
 
     Raises:
         StorageFailed: the log cannot be read at all.
     """
-    form = form_of(files, log_dir, in_one_file=in_one_file)
+    form = KafkaForm(files, log_dir)
     replay = Replay(log_dir)
     if damage is not None:
         replay.damage = damage
@@ -102,13 +101,11 @@ def changes(
 class _MetadataLog(PastLog[TopicChange]):
     """One of a directory, read for one topic."""
 
-    def __init__(self, files: Files, log_dir: str, topic: str, *, in_one_file: bool) -> None:
-        super().__init__(names.METADATA_FILE if in_one_file else str(PARTITION))
-        self.path = f"{log_dir}/{self.name}"
+    def __init__(self, files: Files, log_dir: str, name: str, topic: str) -> None:
+        super().__init__(name)
         self._files = files
         self._log_dir = log_dir
         self._topic = topic
-        self._in_one_file = in_one_file
 
     def entries(self) -> Iterator[TopicChange]:
         """See `PastLog`."""
@@ -122,15 +119,14 @@ class _MetadataLog(PastLog[TopicChange]):
 
     def _entries(self, damage: list[Damage]) -> Iterator[TopicChange]:
         image, before = Image(), None
-        read = changes(self._files, self._log_dir, in_one_file=self._in_one_file, damage=damage)
-        for change in read:
+        for change in changes(self._files, self._log_dir, damage):
             touches = False
             for record in change.records:
                 touches |= _touches(image, self._topic, record)
                 try:
                     image.apply(record)
                 except CorruptBatch as error:
-                    damage.append(Damage(self.path, f"a record does not count: {error}"))
+                    damage.append(Damage(self.name, f"a record does not count: {error}"))
             if change.is_snapshot:
                 self.whole_from = change.timestamp
             if touches:

@@ -1,8 +1,7 @@
 """Whether the metadata can be read, and the stored topics agree with the partition directories.
 
 Nothing in the log directory is written or locked. The batches of `__cluster_metadata-0` are checked
-as those of any log, and the batches of `horolog-metadata.log` with the other files of the directory
-(storage/verify). What their records say, and the snapshots, is checked here.
+as those of any log (storage/verify). What their records say, and the snapshots, is checked here.
 """
 
 import uuid
@@ -12,8 +11,8 @@ from pathlib import Path
 
 from horolog.config.tables import topic_setting
 from horolog.errors import CorruptFile, StorageFailed
-from horolog.metadata.forms import KafkaForm, OneFile
-from horolog.metadata.opening import is_own, read_stored
+from horolog.metadata.forms import KafkaForm
+from horolog.metadata.opening import read_stored, state_dir_of
 from horolog.metadata.reconcile import TopicOnDisk, reconcile
 from horolog.metadata.replay import Damage, Replay
 from horolog.metadata.rows import TOPIC_SCOPE, Stored, TopicRow
@@ -51,9 +50,7 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
                 "all topics, without settings and committed offsets",
             )
         return
-    path = str(
-        log_dir / (f"{names.CLUSTER_METADATA}-0" if is_own(log_dir) else names.METADATA_FILE)
-    )
+    path = str(state_dir_of(log_dir) / f"{names.CLUSTER_METADATA}-0")
     yield from _settings(path, stored)
     yield from _lost_rows(path, stored)
     if not is_live and not stored.is_salvaged:
@@ -96,9 +93,11 @@ def _directories(
     log_dir: Path, path: str, rows: list[TopicRow], *, is_clean: bool
 ) -> Iterator[Finding]:
     """What a start would do about rows and directories that do not belong together."""
-    served = names.SERVED_INTERNAL if is_own(log_dir) else frozenset[str]()
-    reserved = names.INTERNAL_TOPICS - served
-    found = _found(log_dir, reserved)
+    reserved, state_dir = names.INTERNAL_TOPICS - names.SERVED_INTERNAL, state_dir_of(log_dir)
+    found = _found(log_dir, names.INTERNAL_TOPICS)
+    if state_dir.is_dir():
+        internal = _found(state_dir, reserved)
+        found |= {name: internal[name] for name in names.SERVED_INTERNAL & internal.keys()}
     plan = reconcile(rows, found, new_id=uuid.uuid4, reserved=reserved)
     missing: dict[str, list[int]] = {}
     for topic, index in plan.create:
@@ -161,21 +160,20 @@ _MEND_SNAPSHOT = "the next start reads the snapshot before it, and the log behin
 
 
 def check_metadata(log_dir: Path) -> Steps[None]:
-    """Check what the records of both forms say, and all snapshots."""
+    """Check what the records of a metadata log say, and all snapshots."""
     files = Files(read_only=True)
-    kafkas = KafkaForm(files, str(log_dir))
-    if Path(kafkas.directory).is_dir() and not Path(kafkas.directory).is_symlink():
-        yield from _check_snapshots(files, kafkas.directory)
-    for form, path in ((kafkas, kafkas.directory), (OneFile(files, str(log_dir)), str(log_dir))):
-        try:
-            found = form.replay().damage
-        except StorageFailed as error:
-            yield damage(path, f"It cannot be read: {error}", _MEND)
-            continue
-        for each in found:
-            # The others are found by who checks batches.
-            if not each.is_of_segment and each.offset is not None:
-                yield _finding(each)
+    log = KafkaForm(files, str(log_dir))
+    if Path(log.directory).is_dir() and not Path(log.directory).is_symlink():
+        yield from _check_snapshots(files, log.directory)
+    try:
+        found = log.replay().damage
+    except StorageFailed as error:
+        yield damage(log.directory, f"It cannot be read: {error}", _MEND)
+        return
+    for each in found:
+        # The others are found by who checks batches.
+        if not each.is_of_segment and each.offset is not None:
+            yield _finding(each)
 
 
 def _check_snapshots(files: Files, directory: str) -> Steps[None]:

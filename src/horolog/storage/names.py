@@ -70,14 +70,13 @@ LOG_DIR_FILES = (
 )
 SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a new one is made
 
-# Ours: what is in logs of Kafka's own form, unless the directory is another's (record_file.py).
 METADATA_PROPERTY = "horolog.metadata"  # ours, in meta.properties: "own" (metadata/home.py)
+# Ours: of earlier development versions, which a start takes over (metadata/beside.py).
 METADATA_FILE = "horolog-metadata.log"
 TRANSACTIONS_FILE = "horolog-transactions.log"
 GROUPS_FILE = "horolog-groups.log"
 RESERVE = "horolog-reserve"  # ours: space for deletions on a full disk (metadata/reserve.py)
-RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE, TRANSACTIONS_FILE)
-SERVED_HERE: Final = (CHECKPOINT_IDS, RESERVE, *RECORD_FILES)
+SERVED_HERE: Final = (CHECKPOINT_IDS, RESERVE, METADATA_FILE, GROUPS_FILE, TRANSACTIONS_FILE)
 """Files that only a broker of ours writes, and no tool."""
 SERVED: Final = (HIGH_WATERMARKS, CLEAN_SHUTDOWN, *SERVED_HERE)
 """Files that only a broker writes: a directory that has one has had an identity."""

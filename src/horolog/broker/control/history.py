@@ -21,7 +21,7 @@ async def show_topic_history(
     """
 
     def page() -> TopicHistory:
-        found = read_topic_history(broker.log_dir_path, ask)
+        found = read_topic_history(broker.log_dir_path, ask, broker.state_dir_path)
         first = found.end - len(found.changes)
         changes, following = as_many_as_fit(iter(enumerate(found.changes, first)), found.logs)
         return found._replace(changes=changes, next=following)
@@ -47,7 +47,11 @@ async def show_group_history(
         keeps_ms = keeps_ms or broker.config.horolog_history_ms
 
     def page() -> tuple[GroupHistory, GroupHistory]:
-        found = read_group_history(broker.log_dir_path, group, ask) if kept is None else kept
+        found = kept
+        if found is None:
+            found = read_group_history(
+                broker.log_dir_path, group, ask, state_dir=broker.state_dir_path
+            )
         found = found._replace(is_off=not keeps_ms)
         first = found.end - len(found.events)
         events, following = as_many_as_fit(iter(enumerate(found.events, first)), found.logs)

@@ -136,6 +136,34 @@ def directory_identity(
     return meta
 
 
+def identify_state(
+    files: Files, path: Path, meta: MetaProperties, properties: Mapping[str, str]
+) -> None:
+    """Give a state directory the identity of its log directory, once.
+
+    Args:
+        files: the way to the disk.
+        path: the state directory.
+        meta: of the log directory.
+        properties: that the state directory has instead of the others in `meta`.
+
+    Raises:
+        Misconfigured: it belongs to a log directory of another cluster.
+        StorageFailed: the disk refused.
+    """
+    target = str(path / names.META_PROPERTIES)
+    damage: list[str] = []
+    found = read_meta_properties(files, target, damage)
+    if found is None or damage:
+        write_meta_properties(files, target, meta._replace(others=properties, version=1))
+    elif found.cluster_id != meta.cluster_id:
+        raise Misconfigured(
+            f"{path} has the state of a horolog in cluster {found.cluster_id}, and the log "
+            f"directory is of cluster {meta.cluster_id}: move {path} away, or give another "
+            "directory by horolog.state.dir"
+        )
+
+
 def _lacks_directory_id(found: MetaProperties, remembered: Remembered) -> bool:
     """Whether its line is lost: a Kafka before 3.7 has none, and no record names one."""
     return bool(found.version and remembered.directory_ids) and found.directory_id is None

@@ -25,7 +25,7 @@ from horolog.storage import names
 from horolog.storage.directory.checkpoints import MetaProperties, read_topic_id, write_topic_id
 from horolog.storage.directory.clean_shutdown import CleanShutdownMarker
 from horolog.storage.directory.contents import Contents, clear_the_way, contents_of
-from horolog.storage.directory.identity import Remembered, directory_identity
+from horolog.storage.directory.identity import Remembered, directory_identity, identify_state
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir, still_locks
 from horolog.storage.directory.syncing import sync_all
 from horolog.storage.files import Files
@@ -58,18 +58,37 @@ class FoundPartitions(NamedTuple):
     """Kafka's internal topics that have directories."""
 
 
+class _Root:
+    """A directory that holds partitions, with what a stop writes down about them."""
+
+    def __init__(self, files: Files, path: Path, lock: DirectoryLock) -> None:
+        self.path = path
+        self.lock = lock
+        self.marker = CleanShutdownMarker(files, str(path))
+        self.checkpoints = OffsetCheckpoints(files, str(path))
+        self.was_clean = False
+        self.left_alone: set[TopicPartition] = set()
+        """Partitions that exist and were not opened."""
+        self.has_moved = False
+        """Another broker was moving partitions to another disk, or set some aside."""
+
+    @property
+    def may_be_marked_clean(self) -> bool:
+        """Whether all logs in the directory were closed cleanly, by horolog or its predecessor.
+
+        Kafka ignores the marker for its own metadata log.
+        """
+        others = any(partition.topic != names.CLUSTER_METADATA for partition in self.left_alone)
+        return self.was_clean or not (others or self.has_moved)
+
+
 class LogDir:
     """A log directory and its open logs. `open` makes one, `close` ends it."""
 
     def __init__(
-        self,
-        path: Path,
-        files: Files,
-        lock: DirectoryLock,
-        meta: MetaProperties,
-        config: BrokerConfig,
+        self, files: Files, roots: Sequence[_Root], meta: MetaProperties, config: BrokerConfig
     ) -> None:
-        self.path = path
+        self.path = roots[0].path
         self.meta = meta
         self.logs: dict[TopicPartition, Log] = {}
         self.adopted: list[TopicPartition] = []
@@ -78,15 +97,10 @@ class LogDir:
         """Partitions that were not loaded, and why; their directories are untouched."""
         self.recoveries: list[Recovery] = []
         """What was done to open each log that needed something."""
-        self.was_clean = False
-        self._marker = CleanShutdownMarker(files, str(path))
+        self._roots = roots
         self._ends: dict[TopicPartition, int] = {}  # where logs ended when the marker was taken
-        self._left_alone: set[TopicPartition] = set()  # there, and not opened
         self._failed: dict[TopicPartition, int] = {}  # not opened: their file.delete.delay.ms
-        self._has_moved = False  # partitions that a Kafka moves, or has set aside
-        self._checkpoints = OffsetCheckpoints(files, str(path))
         self._files = files
-        self._lock = lock
         self._config = config
         self._to_remove: list[tuple[int, str]] = []
         self._removing = threading.Lock()
@@ -107,6 +121,7 @@ class LogDir:
         succeeds_another: bool = False,
         files: Files | None = None,
         lock: DirectoryLock | None = None,
+        state_dir: Path | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
         remembered: Remembered = Remembered(),  # noqa: B008 - immutable
         reserved: Container[str] = names.INTERNAL_TOPICS,
@@ -130,7 +145,9 @@ class LogDir:
             files: the way to the disk.
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
-            properties: what a `meta.properties` that is made gets, too.
+            state_dir: has the partitions of the coordinators' topics, made if it is not there;
+                None where the log directory has them.
+            properties: of a `meta.properties` that is made in the state directory.
             remembered: what is known of the directory's identity without that file.
             reserved: Kafka's internal topics that are left alone here.
 
@@ -138,31 +155,35 @@ class LogDir:
             Misconfigured: another broker has it, or it cannot be a log directory.
             StorageFailed: the disk refused.
         """
-        if lock is None:
-            lock = lock_log_dir(path)
+        files = files or Files()
+        roots = [_Root(files, path, lock or lock_log_dir(path))]
         try:
-            files = files or Files()
+            if state_dir is not None:
+                roots.append(_Root(files, state_dir, lock_log_dir(state_dir)))
             own = [f"{n}{suffix}" for n in names.LOG_DIR_FILES for suffix in ("", names.TEMPORARY)]
-            for moved in clear_the_way(files, str(path), own):
-                _logger.error("%s is not a regular file and was set aside under this name", moved)
-            log_dir = cls(
-                *(path, files, lock),
-                directory_identity(files, path, broker_config, properties, remembered),
-                broker_config,
-            )
-            contents = contents_of(path, reserved)
+            for root in roots:
+                for moved in clear_the_way(files, str(root.path), own):
+                    _logger.error(
+                        "%s is not a regular file and was set aside under this name", moved
+                    )
+            new = properties if state_dir is None else {}
+            meta = directory_identity(files, path, broker_config, new, remembered)
+            if state_dir is not None:
+                identify_state(files, state_dir, meta, properties)
+            log_dir = cls(files, roots, meta, broker_config)
             log_dir._load(
-                *(contents, topic_config, is_ours, choose, topic_id, follows, known_epoch, now_ms),
+                *(reserved, topic_config, is_ours, choose, topic_id, follows, known_epoch, now_ms),
                 succeeds_another=succeeds_another,
             )
         except BaseException:
-            lock.close()
+            for root in roots:
+                root.lock.close()
             raise
         return log_dir
 
     def _load(
         self,
-        contents: Contents,
+        reserved: Container[str],
         topic_config: Callable[[str], TopicConfig],
         is_ours: Callable[[str], bool],
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]],
@@ -173,17 +194,19 @@ class LogDir:
         *,
         succeeds_another: bool,
     ) -> None:
-        self.was_clean = self._marker.take()
-        self._checkpoints.read()
+        contents = self._contents(reserved)
+        for root in self._roots:
+            root.was_clean = root.marker.take()
+            root.checkpoints.read()
         config_of = cache(topic_config)
 
         def load(partition: TopicPartition) -> tuple[Log, Recovery] | HorologError:
-            is_adopted = not is_ours(partition.topic)
+            is_adopted, root = not is_ours(partition.topic), self._root_of(partition)
             plan = LoadPlan(
                 config_of(partition.topic),
                 now_ms,
-                self.was_clean,
-                self._checkpoints.of(partition),
+                root.was_clean,
+                root.checkpoints.of(partition),
                 topic_id(partition.topic),
                 is_adopted,
                 follows(partition.topic) and not is_adopted,
@@ -192,22 +215,21 @@ class LogDir:
                 succeeds_another,
             )
             try:
-                return load_log(self._files, self._path(str(partition)), partition, plan)
+                return load_log(self._files, self._path(partition), partition, plan)
             except HorologError as error:
                 return error
 
         self._to_remove = [(_AT_ONCE, path) for path in contents.deleted]
-        self._left_alone.update(contents.internal)
-        self._has_moved = contents.has_moved
         self.unreadable |= choose(self._found(contents))
-        self._left_alone.update(self.unreadable)
+        for partition in self.unreadable:
+            self._root_of(partition).left_alone.add(partition)
         partitions = [each for each in contents.partitions if each not in self.unreadable]
         with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
             for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
                 if isinstance(loaded, HorologError):
                     self.unreadable[partition] = str(loaded)
                     self._failed[partition] = config_of(partition.topic).file_delete_delay_ms
-                    self._left_alone.add(partition)
+                    self._root_of(partition).left_alone.add(partition)
                     continue
                 log, recovery = loaded
                 log.checkpoint = self.checkpoint
@@ -216,14 +238,26 @@ class LogDir:
                     self._ends[partition] = log.log_end_offset
                 if recovery.has_findings or recovery.checked_bytes:
                     self.recoveries.append(recovery)
-        self._checkpoints.keep(self._left_alone, self.logs)
+        for root in self._roots:
+            root.checkpoints.keep(root.left_alone, self._logs_in(root))
         self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
+
+    def _contents(self, reserved: Container[str]) -> Contents:
+        """List the log directory, and the internal topics of a state directory beside it."""
+        contents = contents_of(self.path, reserved)
+        self._roots[0].left_alone.update(contents.internal)
+        self._roots[0].has_moved = contents.has_moved
+        for root in self._roots[1:]:
+            state = contents_of(root.path, reserved=())
+            contents.partitions.extend(each for each in state.partitions if self._is_state(each))
+            contents.deleted.extend(state.deleted)
+        return contents
 
     def _found(self, contents: Contents) -> "FoundPartitions":
         """The partitions on disk with their topic ids."""
         ids: dict[TopicPartition, uuid.UUID | None] = {}
         for partition in contents.partitions:
-            path = self._path(f"{partition}/{names.PARTITION_METADATA}")
+            path = f"{self._path(partition)}/{names.PARTITION_METADATA}"
             try:
                 ids[partition] = read_topic_id(self._files, path)
             except HorologError as error:
@@ -274,16 +308,17 @@ class LogDir:
         made: list[Log] = []
         keys = [TopicPartition(topic, partition) for partition in partitions]
         for key in keys:
-            if self._files.exists(self._path(str(key))):  # and its lines in the checkpoints count
-                raise StorageFailed(f"Cannot create {self._path(str(key))}: it is there already")
-        self._checkpoints.make_room(keys, self.logs)
+            if self._files.exists(self._path(key)):  # and its lines in the checkpoints count
+                raise StorageFailed(f"Cannot create {self._path(key)}: it is there already")
+        root = self._root_of(TopicPartition(topic, 0))
+        root.checkpoints.make_room(keys, self._logs_in(root))
         try:
             for key in keys:
                 if names.partition_of(str(key)) != key:  # a name that leads elsewhere
                     raise StorageFailed(f"{key} cannot be the name of a partition's directory")
                 made.append(self._make(key, topic_id, config, now_ms, leader_epoch(key)))
             ids = [f"{log.directory}/{names.PARTITION_METADATA}" for log in made]
-            for failure in self._sync([*ids, str(self.path)]).values():
+            for failure in self._sync([*ids, str(root.path)]).values():
                 raise failure
         except StorageFailed:
             for log in made:
@@ -302,7 +337,7 @@ class LogDir:
         now_ms: int,
         leader_epoch: int,
     ) -> Log:
-        directory = self._path(str(key))
+        directory = self._path(key)
         files = self._files
         files.make_directory(directory)
         try:
@@ -363,23 +398,26 @@ class LogDir:
                 log = self.logs.get(key)
                 if log is None and key not in self._failed:
                     continue
-                target = self._path(names.deleted_directory(key, uuid.uuid4()))
-                self._files.rename(self._path(str(key)), target)
+                root = self._root_of(key)
+                target = f"{root.path}/{names.deleted_directory(key, uuid.uuid4())}"
+                self._files.rename(self._path(key), target)
                 gone.add(key)
                 if log is None:
                     delay_ms = self._failed.pop(key)
                     del self.unreadable[key]
-                    self._left_alone.discard(key)
+                    root.left_alone.discard(key)
                 else:
                     delay_ms = log.config.file_delete_delay_ms
                     del self.logs[key]
                     log.abandon()
                 self._to_remove.append((monotonic_ms + delay_ms, target))
-            if gone:
-                self._files.sync_path(str(self.path))
+            for root in {self._root_of(key) for key in gone}:
+                self._files.sync_path(str(root.path))
         finally:
             self.adopted = [kept for kept in self.adopted if kept not in gone]
-            self._checkpoints.forget(gone, self.logs)
+            for root in {self._root_of(key) for key in gone}:
+                its = {key for key in gone if self._root_of(key) is root}
+                root.checkpoints.forget(its, self._logs_in(root))
 
     def without_blocking(self, look: Callable[[], T]) -> T:
         """Call `look`, whose reads must come from the page cache; for one thread only.
@@ -403,7 +441,8 @@ class LogDir:
 
     def checkpoint(self) -> None:
         """Write down how far each log is flushed, where it starts, and its high watermark."""
-        self._checkpoints.write(self.logs)
+        for root in self._roots:
+            root.checkpoints.write(self._logs_in(root))
 
     def checkpoint_starts(self) -> None:
         """Write down where the logs start, so far as their first segments do not show it.
@@ -411,7 +450,8 @@ class LogDir:
         Raises:
             StorageFailed: the disk refused; the earlier content stays.
         """
-        self._checkpoints.write_starts(self.logs)
+        for root in self._roots:
+            root.checkpoints.write_starts(self._logs_in(root))
 
     def checkpoint_cleaner(self) -> None:
         """Write down up to where the logs were cleaned, if that has changed.
@@ -419,25 +459,23 @@ class LogDir:
         Raises:
             StorageFailed: the disk refused; the earlier content stays.
         """
-        self._checkpoints.write_cleaner_points(self.logs)
+        for root in self._roots:
+            root.checkpoints.write_cleaner_points(self._logs_in(root))
 
     @property
-    def _may_be_marked_clean(self) -> bool:
-        """Whether all logs in the directory were closed cleanly, by horolog or its predecessor.
+    def was_clean(self) -> bool:
+        """Whether the last broker closed the log directory cleanly."""
+        return self._roots[0].was_clean
 
-        Kafka ignores the marker for its own metadata log.
-        """
-        others = any(partition.topic != names.CLUSTER_METADATA for partition in self._left_alone)
-        return self.was_clean or not (others or self._has_moved)
-
-    @property
-    def _has_changed(self) -> bool:
+    def _has_changed(self, root: _Root) -> bool:
         """Whether records were appended, truncated or deleted with their partition, since `open`.
 
         A log that follows may have been truncated, and grown again to where it ended.
         """
-        ends = {key: log.log_end_offset for key, log in self.logs.items()}
-        return ends != self._ends or any(log.is_following for log in self.logs.values())
+        logs = self._logs_in(root)
+        ends = {key: log.log_end_offset for key, log in logs.items()}
+        before = {key: end for key, end in self._ends.items() if self._root_of(key) is root}
+        return ends != before or any(log.is_following for log in logs.values())
 
     def check(self) -> str | None:
         """Why the directory is lost, if it is; from then on all its files refuse everything.
@@ -445,31 +483,35 @@ class LogDir:
         It may have been removed, renamed or unmounted: open files would accept records that are
         lost. Without its lock file another broker could use it.
         """
-        if self._lock.fd is None or still_locks(self._path(names.LOCK), self._lock.fd):
-            return None
-        why = f"The log directory {self.path} is gone; start again when it is back"
-        self._files.refuse(why)
-        return why
+        for root in self._roots:
+            fd = root.lock.fd
+            if fd is not None and not still_locks(f"{root.path}/{names.LOCK}", fd):
+                why = f"The log directory {root.path} is gone; start again when it is back"
+                self._files.refuse(why)
+                return why
+        return None
 
     def close(self, *, clean: bool = True) -> list[str]:
         """Close every log and let go of the directory; what could not be closed cleanly.
 
         Not clean, everything is left as a kill would leave it.
         """
-        failures, has_changed = [], self._has_changed
+        failures, changed = [], {root: self._has_changed(root) for root in self._roots}
         if clean:
             try:
                 failures = self._finish_logs()
                 self.checkpoint()
-                if not failures and self._may_be_marked_clean:
-                    self._marker.write(has_changed=has_changed)
+                for root, has_changed in changed.items():
+                    if not failures and root.may_be_marked_clean:
+                        root.marker.write(has_changed=has_changed)
             except StorageFailed as error:
                 failures.append(str(error))
         for log in self.logs.values():
             log.end_repairs()
         self.logs.clear()
         self._files.close()
-        self._lock.close()
+        for root in self._roots:
+            root.lock.close()
         return failures
 
     def _finish_logs(self) -> list[str]:
@@ -491,8 +533,22 @@ class LogDir:
         return failures
 
     def _sync(self, paths: Sequence[str]) -> dict[str, StorageFailed]:
-        assert self._lock.fd is not None
-        return sync_all(self._files, paths, self._lock.fd)
+        lock = self._roots[0].lock
+        assert lock.fd is not None
+        return sync_all(self._files, paths, lock.fd)
 
-    def _path(self, name: str) -> str:
-        return f"{self.path}/{name}"
+    def _is_state(self, partition: TopicPartition) -> bool:
+        """Whether a coordinator of this broker keeps its state in a partition."""
+        return partition.topic in names.SERVED_INTERNAL
+
+    def _root_of(self, partition: TopicPartition) -> _Root:
+        return self._roots[-1] if self._is_state(partition) else self._roots[0]
+
+    def _logs_in(self, root: _Root) -> Mapping[TopicPartition, Log]:
+        if len(self._roots) == 1:
+            return self.logs
+        logs = dict(self.logs)  # others may be made or deleted meanwhile
+        return {key: log for key, log in logs.items() if self._root_of(key) is root}
+
+    def _path(self, partition: TopicPartition) -> str:
+        return f"{self._root_of(partition).path}/{partition}"

@@ -2,7 +2,6 @@
 
 There is no other way into a log of segments. A leader numbers and stamps what producers send before
 it appends it here (logs/appendable.py). Batches of another log are appended as they are (`extend`).
-Metadata, groups and transactions that are kept in one file each have `storage/record_file.py`.
 
 Invariant: a segment holds what its files have room for, and no records of both sides of a reset
 of append times. Logs that are exempt from retention do not roll by time.

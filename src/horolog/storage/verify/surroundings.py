@@ -18,8 +18,7 @@ from horolog.storage.directory.checkpoints import MetaProperties, read_meta_prop
 from horolog.storage.directory.lock import is_locked
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
-from horolog.storage.record_file import RecordFile
-from horolog.storage.scan.findings import Finding, damage, fault, note
+from horolog.storage.scan.findings import Finding, fault, note
 
 _T = TypeVar("_T")
 _OFFSET_FILES = {
@@ -143,28 +142,8 @@ def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator
         for each in log_dir.iterdir()
         if each.is_dir() and names.partition_of(name := each.name)
     }
-    for name in names.RECORD_FILES:
-        yield from _record_file(files, str(log_dir / name), around)
     yield from _absent(log_dir, around, present)
     yield from _leftovers(log_dir)
-
-
-def _record_file(files: Files, path: str, around: Surroundings) -> Iterator[Finding]:
-    """The batches of a single file that is no segment."""
-    file = RecordFile(files, path)
-    try:
-        for _ in file.read():
-            pass
-    except StorageFailed as error:
-        yield damage(path, f"It cannot be read: {error}", "restore it from a backup")
-        return
-    keep = "restore it from a backup; else the next start continues with all that is whole"
-    for lost in file.lost:
-        what = f"Bytes {lost.start} to {lost.end}: {lost.reason}"
-        yield damage(path, what, keep, position=lost.start)
-    if file.torn_bytes and not around.is_live:
-        what = f"Its last {file.torn_bytes} bytes are left from an append that was interrupted"
-        yield note(path, what)
 
 
 def _is_of_an_old_kafka(meta: MetaProperties) -> bool:

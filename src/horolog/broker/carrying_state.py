@@ -1,0 +1,87 @@
+"""Takes over the state that was kept beside the topics of the coordinators, once, at a start.
+
+Groups that the topics have in a later state stay as they are. The next start takes over what the
+disk refuses, except transactions: without their states the broker would not know what it owes.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.live_groups import written
+from horolog.broker.offsets_log import OffsetsLog
+from horolog.broker.partitions import Partitions
+from horolog.broker.state_topics import StateTopic
+from horolog.groups.rows import (
+    GroupChange,
+    StoredGroups,
+    TransactionalProducer,
+)
+from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from horolog.transactions.replay import record_of
+from horolog.transactions.values import Transaction
+
+_LOG = logging.getLogger(__name__)
+
+
+async def carry_transactions(
+    states: Mapping[str, Transaction], topic: StateTopic, partitions: Partitions, now_ms: int
+) -> None:
+    """Write the states of transactional ids to `__transaction_state`, before it is loaded.
+
+    Raises:
+        HorologError: the topic cannot be made, or the disk refused.
+    """
+    if states:
+        await topic.ready()
+    for transactional_id, state in states.items():
+        appending = topic.append_record(
+            transactional_id, record_of(transactional_id, state, now_ms)
+        )
+        if appending is not None:
+            await appending
+    await _flush(partitions, TRANSACTION_STATE)
+
+
+async def carry_groups(
+    stored: StoredGroups,
+    states: Iterable[Transaction],
+    groups: GroupCoordinator,
+    log: OffsetsLog,
+    partitions: Partitions,
+) -> None:
+    """Write groups and offsets to `__consumer_offsets`, and have them in memory.
+
+    Raises:
+        HorologError: the topic cannot be made, or the disk refused.
+    """
+    there = groups.offsets.get
+    rows = [
+        row
+        for row in stored.offsets
+        if (of := there(*row[:3])) is None or of.commit_ms < row.commit_ms
+    ]
+    new = [row for row in stored.groups if not groups.has(row.group_id)]
+    producers = {each.producer.id: TransactionalProducer(*each.producer) for each in states}
+    pending = [
+        each for each in stored.pending if each.producer_id in producers and not each.is_superseded
+    ]
+    changes = [GroupChange(offsets=[row]) for row in rows]
+    changes += [GroupChange(groups=[row]) for row in new]
+    changes += [
+        GroupChange(offsets=[each.row], producer=producers[each.producer_id]) for each in pending
+    ]
+    if changes:
+        await log.ready()
+    for error in await written(log, changes):
+        if error is not None:
+            raise error
+    await groups.restore(StoredGroups(new, rows, pending))
+    await _flush(partitions, CONSUMER_OFFSETS)
+    _LOG.info("%d changes of groups are in %s", len(changes), CONSUMER_OFFSETS)
+
+
+async def _flush(partitions: Partitions, topic: str) -> None:
+    for partition in partitions.values():
+        if partition.topic == topic:
+            await partition.flush()

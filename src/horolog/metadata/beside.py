@@ -1,0 +1,96 @@
+"""State that was kept beside another product's logs, and is to be taken over once.
+
+Two places can have it: the files of an earlier development version, in the log directory, and the
+state directory of a log directory that horolog has taken over since.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from horolog.buffers import Buffer
+from horolog.groups import replay as groups
+from horolog.groups.rows import StoredGroups
+from horolog.metadata.home import state_dir_beside
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import read_meta_properties
+from horolog.storage.files import Files
+from horolog.storage.lookup.replay import replay_segments
+from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.record_file import RecordFile
+from horolog.transactions import replay as transactions
+from horolog.transactions.values import Transaction
+
+_LOG = logging.getLogger(__name__)
+
+
+class StateBeside:
+    """What there is beside the state of a log directory."""
+
+    def __init__(self, files: Files, log_dir: Path, state_dir: Path) -> None:
+        self._files = files
+        self._log_dir = log_dir
+        self._state_dir = state_dir
+        self._paths = [
+            path
+            for name in (names.METADATA_FILE, names.GROUPS_FILE, names.TRANSACTIONS_FILE)
+            if files.exists(path := str(log_dir / name))
+        ]
+        former = state_dir_beside(log_dir)
+        self._former = former if state_dir == log_dir and self._is_of(former) else None
+
+    def __bool__(self) -> bool:
+        return bool(self._paths or self._former)
+
+    def __str__(self) -> str:
+        return ", ".join([*self._paths, *([str(self._former)] if self._former else ())])
+
+    def _is_of(self, state_dir: Path) -> bool:
+        """Whether a state directory was this log directory's, and not one's of the same name."""
+        mine, its = (
+            read_meta_properties(self._files, str(path / names.META_PROPERTIES), [])
+            for path in (self._log_dir, state_dir)
+        )
+        return mine is not None and its is not None and mine.cluster_id == its.cluster_id
+
+    def groups(self, topic_id: groups.TopicId) -> StoredGroups:
+        """The groups, committed offsets, and those of open transactions.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        replay = groups.Replay()
+        self._replay(replay.take, names.GROUPS_FILE, names.CONSUMER_OFFSETS)
+        return StoredGroups(*replay.rows(topic_id), replay.pending(topic_id))
+
+    def transactions(self) -> dict[str, Transaction]:
+        """The states of transactional ids; none of a log directory that was taken over.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        replay = transactions.Replay()
+        if self._state_dir != self._log_dir:
+            self._replay(replay.take, names.TRANSACTIONS_FILE, names.TRANSACTION_STATE)
+        return replay.states
+
+    def _replay(self, take: Callable[[Buffer], None], file: str, topic: str) -> None:
+        for batch in RecordFile(self._files, str(self._log_dir / file)).read():
+            take(batch)
+        for path in sorted(self._former.iterdir()) if self._former else ():
+            partition = names.partition_of(path.name)
+            if partition is not None and partition.topic == topic:
+                segments = PartitionReader(self._files, path).segments
+                for damage in replay_segments(segments, 0, take):
+                    _LOG.error("%s: some of its state may be lost: %s", path, damage)
+
+    def remove(self) -> None:
+        """Remove it, once it has been taken over.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        for path in self._paths:
+            self._files.remove(path)
+        if self._former is not None:
+            self._files.remove_tree(str(self._former))
