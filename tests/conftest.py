@@ -53,7 +53,7 @@ os.environ.setdefault(
     "pyspark-shell",
 )
 
-for profile, examples in (("quick", 9), ("thorough", 500)):
+for profile, examples in (("quick", 25), ("thorough", 500)):
     settings.register_profile(
         profile,
         deadline=None,  # shared machines pause at will

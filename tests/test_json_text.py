@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ DOCUMENTS = st.recursive(
 )
 
 
+@examples(1)
 @given(DOCUMENTS)
 def test_what_json_can_say_is_read(document: Any) -> None:
     text = json.dumps(document)

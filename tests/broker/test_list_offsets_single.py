@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from dispatched_client import DispatchedClient, without_decoding
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
@@ -139,6 +140,7 @@ def change(broker: RunningBroker, what: str, topic: str) -> None:
 _NUMBERS = itertools.count()
 
 
+@examples(1)
 @given(steps=st.lists(st.one_of(requests(), requests(), requests(), changes), max_size=40))
 def test_a_client_with_the_shortcut_gets_the_same_answers(
     broker: RunningBroker, steps: list[Asked | str]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from commit_requests import VERSIONS, Asked, logged, requests, single, stored
 from dispatched_client import DispatchedClient
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import eventually
@@ -68,6 +69,7 @@ def error_of(answer: Any, version: int = 9) -> int:
     return int.from_bytes(answer[len(answer) - tags - 2 : len(answer) - tags], "big", signed=True)
 
 
+@examples(1)
 @given(asked=requests, offsets=st.lists(st.integers(-(2**63), 2**62), max_size=3))
 def test_a_commit_that_is_sent_again_is_answered_and_committed_as_any_other(
     broker: RunningBroker, asked: Asked, offsets: list[int]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from dispatched_client import DispatchedClient, without_decoding
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
@@ -152,6 +153,7 @@ class Producer(DispatchedClient):
 broker = a_broker(scope="module", prepare=lambda _: load_kernels())
 
 
+@examples(1)
 @given(asked=st.lists(steps, min_size=3, max_size=25))
 def test_a_producer_with_the_shortcuts_gets_the_same_answers_and_leaves_the_same_logs(
     broker: RunningBroker, asked: list[Step]

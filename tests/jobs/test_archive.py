@@ -14,7 +14,7 @@ import pytest
 from archive_reading import manifest_of, positions_of, records_of
 from batches import numbered_batch
 from crc32c import crc32c
-from examples import stride
+from examples import examples, stride
 from hypothesis import given
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
@@ -155,6 +155,7 @@ def wholes(data: Buffer) -> list[tuple[int, int]]:
     return [(position, header.size) for position, header in iter_headers(data)]
 
 
+@examples(1)
 @given(log=logs_of_any_formats(), together=st.sampled_from([1, 3, 100]))
 def test_stretches_cut_anywhere_read_each_batch_once(log: list[bytes], together: int) -> None:
     last_offsets: list[int] = []

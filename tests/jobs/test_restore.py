@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from archive_reading import manifest_of
 from batches import numbered_batch
-from examples import some_of
+from examples import examples, some_of
 from hypothesis import given
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
@@ -454,6 +454,7 @@ def test_append_times_that_went_back_go_back_again(tmp_path: Path) -> None:
     assert findings_of(target) == []
 
 
+@examples(1)
 @given(st.data())
 def test_any_log_comes_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

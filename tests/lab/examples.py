@@ -1,6 +1,7 @@
-"""How many examples a property test tries: a share of what the profile allows.
+"""How many examples a property test tries, where it is not as many as the profile says.
 
-`make test` tries few of each, `make thorough` hundreds; see `conftest.py`.
+`make test` tries 25 of each, `make thorough` hundreds; see `conftest.py`. A property that takes
+long has a share of nine and of hundreds.
 """
 
 from collections.abc import Iterable
@@ -10,11 +11,12 @@ import pytest
 from hypothesis import settings
 
 IS_THOROUGH = settings().max_examples >= 500
+_USUAL = settings().max_examples if IS_THOROUGH else 9
 
 
 def examples(share: float) -> settings:
-    """Decorate a test with this: one of many alike tries less, a model more."""
-    return settings(max_examples=max(2, round(settings().max_examples * share)))
+    """Decorate a test with this: a slow property and one of many alike try less, a model more."""
+    return settings(max_examples=max(2, round(_USUAL * share)))
 
 
 def stride(nth: int) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from examples import examples
 from faultyfiles import FaultyFiles, ForgetfulFiles, Killed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -530,6 +531,7 @@ def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+@examples(1)
 @given(st.data())
 def test_any_damage_is_read_within_bounds_and_appended_behind(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
@@ -358,6 +359,7 @@ def test_small_batches_are_read_as_one_by_one(batches: list[list[Record]], rng: 
             assert found.keys.flags[first:end].tolist() == flags
 
 
+@examples(1)
 @given(
     st.lists(some_records.map(lambda records: records[:5]), min_size=1, max_size=6),
     st.randoms(use_true_random=False),

@@ -20,6 +20,7 @@ from batches import (
     marker,
     timestamps_ms,
 )
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from memory import measured_peak
@@ -53,11 +54,13 @@ def decoded(data: bytes, **options) -> list[dict]:
     return rows
 
 
+@examples(1)
 @given(log=logs())
 def test_every_row_is_what_was_generated(log):
     assert decoded(joined(log)) == rows_of(log)
 
 
+@examples(1)
 @given(log=logs(), data=st.data())
 def test_a_range_of_times_and_offsets_is_exact_to_the_record(log, data: st.DataObject):
     rows = rows_of(log)
@@ -389,6 +392,7 @@ def test_malformed_records_are_named_as_the_scan_names_them(edit, says, codec):
         counted(with_records(header, payload))
 
 
+@examples(1)
 @given(data=st.data())
 def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
     log = data.draw(logs(max_batches=2))
@@ -428,6 +432,7 @@ def rows_either_way(data: bytes, **options) -> list[dict]:
     return in_runs[0]
 
 
+@examples(1)
 @given(data=st.data())
 def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
     parts = [joined(data.draw(logs(max_batches=3))) for _ in range(2)]
@@ -500,6 +505,7 @@ def test_statistics_say_how_far_it_came_where_a_batch_before_plain_ones_is_malfo
     assert len(rows_either_way(log, check_crcs=False)) == 1
 
 
+@examples(1)
 @given(log=logs(), data=st.data())
 def test_the_next_offset_of_a_buffer_is_that_after_its_last_whole_batch(log, data: st.DataObject):
     buffer = joined(log)[: data.draw(st.integers(0, len(joined(log))))]

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from batches import GeneratedBatch, logs, marker
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
@@ -25,6 +26,7 @@ def under(batch: bytes, producer: tuple[int, int], sequence: int, **more: bool) 
     return renamed(parse_header(batch), memoryview(batch), producer, sequence, **more)
 
 
+@examples(1)
 @given(
     log=logs(), sequence=st.sampled_from((-1, 0, 7, LAST_SEQUENCE)), in_transaction=st.booleans()
 )

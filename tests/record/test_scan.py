@@ -18,6 +18,7 @@ from batches import (
     make_batch,
     timestamps_ms,
 )
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from memory import measured_peak
@@ -80,6 +81,7 @@ def counted(facts: RecordFacts) -> TimeStats:
     return sums_of([0, *NO_APPEND_TIME, 0, *facts.counts])
 
 
+@examples(1)
 @given(batch=batches(), arrival_ms=timestamps_ms())
 def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arrival_ms: int):
     timed = [time for time in batch.timestamps if time != NO_TIMESTAMP]
@@ -96,6 +98,7 @@ def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arriva
     assert not any(counted(scanned(batch.data)).latencies)
 
 
+@examples(1)
 @given(several=st.lists(batches(), min_size=1, max_size=5), arrival_ms=timestamps_ms())
 def test_the_times_of_batches_add_up_to_those_of_all_records(
     several: list[GeneratedBatch], arrival_ms: int
@@ -122,6 +125,7 @@ def test_a_stamped_batch_still_has_its_create_times(batch: GeneratedBatch, appen
         assert scanned(stamped).min_timestamp == append_ms
 
 
+@examples(1)
 @given(batch=batches())
 def test_every_timestamp_comes_back_in_order(batch: GeneratedBatch):
     header = parse_header(batch.data)
@@ -145,6 +149,7 @@ def test_a_scan_from_an_offset_on_counts_the_times_from_there(
     assert facts.count == len(batch.sent)
 
 
+@examples(1)
 @given(
     batch=batches(),
     keys=st.booleans(),
@@ -359,6 +364,7 @@ def test_bytes_after_the_batch_are_not_looked_at(rng):
     assert scanned(data + b"\xff" * 50) == scanned(data)
 
 
+@examples(1)
 @given(data=st.data())
 def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
     batch = data.draw(batches(max_records=4))

@@ -10,6 +10,7 @@ from batches import (
     make_batch,
     timestamps_ms,
 )
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 pytestmark = pytest.mark.usefixtures("both")
 
 
+@examples(1)
 @given(batch=batches(), data=st.data())
 def test_a_lookup_finds_the_first_record_at_or_after(batch: GeneratedBatch, data: st.DataObject):
     near = st.sampled_from(batch.timestamps).flatmap(

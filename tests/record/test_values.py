@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ _RECORDS = st.lists(
 )
 
 
+@examples(1)
 @given(_RECORDS, st.sampled_from(list(Codec)))
 def test_values_are_those_of_the_records(records: list[Record], codec: Codec) -> None:
     batch = build_batch(records, base_offset=7, codec=codec)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from running_broker import RunningBroker, a_broker
@@ -72,6 +73,7 @@ STEP = st.one_of(
 )
 
 
+@examples(1)
 @given(st.lists(STEP, max_size=20), st.none() | st.integers(1, 7))
 def test_each_record_is_read_once_while_segments_roll(
     broker: RunningBroker, client: Client, steps: list[Any], most: int | None

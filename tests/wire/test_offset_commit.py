@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded
@@ -81,6 +82,7 @@ def frames(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
+@examples(1)
 @given(frame=frames(), code=st.sampled_from([0, 3, 22]))
 def test_a_commit_says_what_its_schema_says(frame: bytes, code: int) -> None:
     found = read_commit(frame)

@@ -4,6 +4,7 @@ import struct
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded
@@ -68,6 +69,7 @@ def test_an_end_says_what_its_schema_says(frame: bytes) -> None:
     )
 
 
+@examples(1)
 @given(frame=frames(ADD))
 def test_an_addition_says_what_its_schema_says(frame: bytes) -> None:
     found = read_add(frame)

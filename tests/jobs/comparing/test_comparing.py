@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from batches import generated_record
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from mirror_lab import (
@@ -50,6 +51,7 @@ def batches_of(rows: list[Record], rng: random.Random, codec: Codec | None = Non
     return found
 
 
+@examples(1)
 @given(seed=st.integers(0, 1 << 30), at=st.integers(0, 59), field=st.sampled_from("kvht="))
 def test_the_first_difference_is_found_wherever_batches_end(
     tmp_path_factory: pytest.TempPathFactory, seed: int, at: int, field: str

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from batches import generated_record
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from mirror_lab import NO_SPARK, T0_MS, MirrorLab, log_bytes, rows_of, stamped, write_log
@@ -118,6 +119,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 _BATCH_BYTES = (0, None, 400, 20_000, 1 << 20)
 
 
+@examples(1)
 @given(
     seed=st.integers(0, 1 << 40),
     kills=st.lists(st.integers(0, 20), max_size=3),
@@ -152,6 +154,7 @@ def test_any_log_is_mirrored_with_each_committed_record_once(
     assert compared.records == len(log.rows)
 
 
+@examples(1)
 @given(seed=st.integers(0, 1 << 40), kills=st.lists(st.integers(0, 20), max_size=3))
 def test_any_log_comes_into_a_directory_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, seed: int, kills: list[int]

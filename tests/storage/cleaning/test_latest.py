@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from batches import marker
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,6 +180,7 @@ def spoil(path: Path, chance: random.Random) -> None:
     path.write_bytes(data)
 
 
+@examples(1)
 @given(st.randoms(use_true_random=False), st.integers(0, 40), st.booleans())
 def test_the_latest_values_add_up_to_what_the_whole_log_does(
     tmp_path_factory: pytest.TempPathFactory,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from batches import marker
 from compacting import COMPACT, clean
+from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 from old_messages import build_messages
@@ -179,6 +180,7 @@ def end_of(offset: int, producer: int, kind: int) -> bytes:
     return cleaning.emptied(header)
 
 
+@examples(1)
 @given(HISTORIES, st.sampled_from([0, 150, 600]))
 def test_a_history_is_cleaned_alike_many_at_a_time_and_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, steps: list[object], interval_bytes: int

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from batches import marker
+from examples import examples
 from faultyfiles import FaultyFiles
 from hypothesis import given
 from hypothesis import strategies as st
@@ -240,6 +241,7 @@ def test_a_gap_of_the_source_at_a_roll_is_no_missing_segment(
             assert log.find_by_append_time(NOW + 1) == (far, NOW + 70, 3)
 
 
+@examples(1)
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=25),
     st.sampled_from(["first-time", "record-time", "append-time"]),
