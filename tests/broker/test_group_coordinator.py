@@ -21,7 +21,7 @@ from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.capacity import Capacity
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, StoredGroups
 from horolog.groups.values import Committer, GroupLimits, GroupState, Join, Joined, Protocol, Sync
 
 SESSION_MS = 10_000
@@ -145,14 +145,15 @@ class World:
         """A new coordinator with what is in the store."""
 
         async def make() -> GroupCoordinator:
-            return GroupCoordinator(
+            coordinator = GroupCoordinator(
                 GroupLimits(initial_rebalance_delay_ms=0, **limits),
                 self.store,
                 self.clock,
-                list(self.store.groups.values()),
-                list(self.store.offsets.values()),
                 capacity=self.capacity,
             )
+            stored = StoredGroups([*self.store.groups.values()], [*self.store.offsets.values()])
+            await coordinator.restore(stored)
+            return coordinator
 
         self.groups = self.loop.run_until_complete(make())
 

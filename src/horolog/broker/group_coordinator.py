@@ -10,7 +10,7 @@ operation depends on.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -31,9 +31,7 @@ from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.replay import Replay, TopicId
 from horolog.groups.rows import (
     GroupChange,
-    GroupRow,
     OffsetRow,
-    PendingRow,
     StoredGroups,
 )
 from horolog.groups.values import (
@@ -65,9 +63,6 @@ class GroupCoordinator:
         limits: GroupLimits,
         store: GroupStore,
         clock: Clock,
-        groups: Iterable[GroupRow] = (),
-        offsets: Iterable[OffsetRow] = (),
-        pending: Iterable[PendingRow] = (),
         *,
         capacity: Capacity | None = None,
         partition_of: Callable[[str], int] = _partition_of,
@@ -79,17 +74,13 @@ class GroupCoordinator:
         self._loop = asyncio.get_running_loop()
         if capacity is None:
             capacity = Capacity()
-        self.offsets = CommittedOffsets(offsets, pending, capacity=capacity)
+        self.offsets = CommittedOffsets(capacity=capacity)
         self._groups = LiveGroups(limits, store, clock, self.offsets, capacity)
         self.transactions = GroupTransactions(*(self._groups, store, self.offsets, partition_of))
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
         self._loading: StateLoading[Replay] | None = None  # None: all is there
         self._loader: asyncio.Task[None] | None = None
-        for row in groups:
-            self._groups.restore(row)
-        for group_id in self.offsets.group_ids():
-            self._restore_owner(group_id)
 
     def _restore_owner(self, group_id: str) -> None:
         """Have the group of an offset that is stored."""

@@ -29,7 +29,7 @@ _SILENCE_S: Final = 60.0  # between two log messages of one kind
 
 
 class GroupStore(Protocol):
-    """Stores changes of groups durably (an `OffsetsLog`, or a `MetadataThread`)."""
+    """Stores changes of groups durably; see `OffsetsLog`."""
 
     @property
     def is_ready(self) -> bool:

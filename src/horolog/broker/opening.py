@@ -154,7 +154,7 @@ class _Opening:
 
     def open(self, files: Files, lock: DirectoryLock) -> OpenedStorage:
         self.overrides |= self.stored_settings.topics
-        followed, is_own = self._follow_source(), self.store.is_own
+        followed = self._follow_source()
         self._take_over_settings({row.name for row in self.stored.topics if not row.adopted})
         log_dir = LogDir.open(
             self.path,
@@ -169,10 +169,9 @@ class _Opening:
             succeeds_another=self.store.succeeds_another,
             files=files,
             lock=lock,
-            state_dir=None if is_own else self.store.state_dir,
+            state_dir=self.store.state_dir,
             properties=PROPERTIES,
             remembered=self.store.remembered,
-            reserved=_NOT_SERVED if is_own else names.INTERNAL_TOPICS,
         )
         try:
             self._log_unclean_stop(log_dir)
@@ -307,8 +306,8 @@ class _Opening:
 
         They are read at every start, because that Kafka may have run in between.
         """
-        files = Files(read_only=True)
-        metadata = read_cluster_metadata(files, self.path, is_own=self.store.is_own)
+        files, is_own = Files(read_only=True), self.store.is_own
+        metadata = read_cluster_metadata(files, self.path, is_own=is_own)
         ignored = {}
         for topic, given in metadata.topics.items():
             if topic in owned:
@@ -317,9 +316,7 @@ class _Opening:
                 self.compacted.add(topic)
             obeyed = self.overrides[topic] = obeyed_settings(self.settings, given)
             ignored[topic] = {name: given[name] for name in given if name not in obeyed}
-        offsets = KafkaOffsets({}, ())
-        if not self.store.is_own:
-            offsets = read_consumer_offsets(files, self.path)
+        offsets = KafkaOffsets({}, ()) if is_own else read_consumer_offsets(files, self.path)
         self.left_behind = LeftByKafka(metadata, offsets, ignored)
 
     def _topic_config(self, topic: str) -> TopicConfig:
@@ -347,22 +344,17 @@ class _Opening:
 
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
         """Reconcile the directories found; return those to leave alone, with the reason."""
-        self.plan = self._reconciled(found)
-        is_kafkas = bool(self._internal(found)) and not self.store.is_own
+        self.plan, is_own = self._reconciled(found), self.store.is_own
+        is_kafkas = bool(found.internal) and not is_own
         self.left_behind = replace(self.left_behind, is_kafkas=is_kafkas)
         self.followed.update(row.name for row in self.plan.rows if row.followed)
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
-        is_own = self.store.is_own
         self.led.update(
             (row.name, row.topic_id)
             for row in self.plan.rows
             if not row.followed and (is_own or not row.adopted)
         )
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
-
-    def _internal(self, found: FoundPartitions) -> set[str]:
-        """Kafka's internal topics that have directories, without what is horolog's own."""
-        return set(found.internal) - ({names.CLUSTER_METADATA} if self.store.is_own else set())
 
     def _reconciled(self, found: FoundPartitions) -> StartPlan:
         by_topic: dict[str, tuple[dict[int, uuid.UUID | None], dict[int, str]]] = {}
@@ -376,7 +368,7 @@ class _Opening:
             new_id=uuid.uuid4,
             adopt_defaults=self.config.horolog_adopt_defaults,
             compacted=self.compacted | names.SERVED_INTERNAL,
-            internal=self._internal(found),
+            internal=found.internal,
             is_salvaged=self.stored.is_salvaged,
             followed={row.topic for row in self.stored.followed if not row.led},
             reserved=_NOT_SERVED,

@@ -124,7 +124,6 @@ class LogDir:
         state_dir: Path | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
         remembered: Remembered = Remembered(),  # noqa: B008 - immutable
-        reserved: Container[str] = names.INTERNAL_TOPICS,
     ) -> "LogDir":
         """Lock a directory, made if it is not there, and load its logs.
 
@@ -145,11 +144,10 @@ class LogDir:
             files: the way to the disk.
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
-            state_dir: has the partitions of the coordinators' topics, made if it is not there;
-                None where the log directory has them.
+            state_dir: has the partitions of the coordinators' topics, made if it is not there; it
+                may be the log directory. None: no such partition is opened.
             properties: of a `meta.properties` that is made in the state directory.
             remembered: what is known of the directory's identity without that file.
-            reserved: Kafka's internal topics that are left alone here.
 
         Raises:
             Misconfigured: another broker has it, or it cannot be a log directory.
@@ -158,7 +156,7 @@ class LogDir:
         files = files or Files()
         roots = [_Root(files, path, lock or lock_log_dir(path))]
         try:
-            if state_dir is not None:
+            if state_dir not in (None, path):
                 roots.append(_Root(files, state_dir, lock_log_dir(state_dir)))
             own = [f"{n}{suffix}" for n in names.LOG_DIR_FILES for suffix in ("", names.TEMPORARY)]
             for root in roots:
@@ -166,11 +164,14 @@ class LogDir:
                     _logger.error(
                         "%s is not a regular file and was set aside under this name", moved
                     )
-            new = properties if state_dir is None else {}
+            new = properties if state_dir == path else {}
             meta = directory_identity(files, path, broker_config, new, remembered)
-            if state_dir is not None:
-                identify_state(files, state_dir, meta, properties)
+            for root in roots[1:]:
+                identify_state(files, root.path, meta, properties)
             log_dir = cls(files, roots, meta, broker_config)
+            reserved = names.INTERNAL_TOPICS
+            if state_dir == path:
+                reserved -= names.SERVED_INTERNAL
             log_dir._load(
                 *(reserved, topic_config, is_ours, choose, topic_id, follows, known_epoch, now_ms),
                 succeeds_another=succeeds_another,
