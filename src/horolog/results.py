@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 from typing import Any, Self, TypeAlias
 
-__all__ = ["Aside", "Column", "Shown", "Table", "plain", "size"]
+__all__ = ["Aside", "Column", "Outcome", "Shown", "Table", "plain", "size"]
 
 Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 """A heading, and the member of a row that it shows or what makes a cell of the row. A heading alone
@@ -47,6 +47,29 @@ def _cell(row: Any, source: str | Callable[[Any], object]) -> object:
     if not isinstance(source, str):
         return source(row)
     return row[source] if isinstance(row, Mapping) else getattr(row, source)
+
+
+class Outcome:
+    """Result of a job that a command shows as it is."""
+
+    __slots__ = ()
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing is wrong, or was left undone."""
+        return not list(self.problems())
+
+    def to_json(self) -> object:
+        """The result for programs; `plain` is applied to it."""
+        return self
+
+    def lines(self) -> Iterable[Shown]:
+        """The result for people."""
+        raise NotImplementedError
+
+    def problems(self) -> Iterable[str]:
+        """What is wrong, for standard error."""
+        return ()
 
 
 def plain(value: Any) -> Any:

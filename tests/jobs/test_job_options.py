@@ -1,5 +1,6 @@
 """The options that the jobs share, on a command made for these tests."""
 
+import ast
 import inspect
 import subprocess
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from horolog.jobs.parameters.archive import Archive
 from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.option import Option, declared, pinned
-from horolog.jobs.parameters.page import JOBS as PAGE
 from horolog.jobs.parameters.shared import Once, Reads
+from horolog.jobs.parameters.table import JOBS as PAGE
 from horolog.jobs.state import JobState
 from horolog.spark.errors import TaskFailed
 
@@ -219,7 +220,8 @@ def test_a_job_whose_jvm_has_died_says_so(monkeypatch: pytest.MonkeyPatch, is_de
 
 
 def test_a_job_shows_no_settings_which_may_hold_secrets() -> None:
-    for name, made in PAGE.items():
+    for name, row in PAGE.items():
+        made = row.job
         required = {each.name: "h:1" for each in declared(made) if each.is_required}
         secret = {
             each.name: {"kafka.sasl.jaas.config": "hush"}
@@ -252,6 +254,23 @@ def test_every_job_is_a_command_and_a_function() -> None:
     others = {"archived", "check_archive", "follow_audit", "merge_archive", "replay"}
     assert set(jobs.__all__) - others == set(JOBS) - {"script"}
     assert all(callable(getattr(jobs, name)) for name in jobs.__all__)
+
+
+def test_a_job_takes_two_files() -> None:
+    source = Path(str(jobs.__file__)).parents[1]
+    trees = {path: ast.parse(path.read_text()) for path in source.rglob("*.py")}
+    for name in ("compare", "restore"):
+        row = PAGE[name]
+        naming = {
+            path.relative_to(source / "jobs").with_suffix("").as_posix()
+            for path, tree in trees.items()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name | ast.ClassDef)
+            and getattr(node, "id", getattr(node, "name", "")) == row.job.__name__
+        }
+        declared_in = row.job.__module__.removeprefix("horolog.jobs.").replace(".", "/")
+        run_in = row.module.replace(".", "/")
+        assert {each.removesuffix("/__init__") for each in naming} == {declared_in, run_in}, name
 
 
 def test_no_module_hides_a_job() -> None:

@@ -1,7 +1,7 @@
 """`horolog log convert`: rewrite segments in another record format, and print what was done."""
 
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,8 +11,8 @@ from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally,
 from horolog.clock import SystemClock
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
-from horolog.report.files import converted_lines, loss_lines
-from horolog.storage.offline.converting import Conversion, ConvertedSegment
+from horolog.report.files import converted_json, converted_lines, loss_lines
+from horolog.storage.offline.converting import Conversion
 from horolog.storage.verify import find_target
 
 ZstdAs = Annotated[
@@ -79,15 +79,3 @@ def convert(
     show(result, chain(*lines), as_json=as_json)
     if refused:
         raise typer.Exit(1)
-
-
-def converted_json(done: ConvertedSegment) -> dict[str, Any]:
-    """What was done about a segment, for JSON."""
-    return {
-        "path": done.path,
-        "records": done.records,
-        "bytes_before": done.bytes_before,
-        "bytes_after": done.bytes_after,
-        "lost": done.losses._asdict(),
-        "notes": done.notes,
-    }

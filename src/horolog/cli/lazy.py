@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Lazy(NamedTuple):
-    """A command's module and summary."""
+    """A command's module and summary; `app` of the module is the command, or makes it of a name."""
 
     module: str
     summary: str
@@ -116,7 +116,8 @@ def _without_extra(error: Exception, command: str) -> Exception:
 
 def load_command(name: str, table: Mapping[str, Lazy] = COMMANDS) -> Any:
     """The command as typer runs it."""
-    command = typer.main.get_command(import_module(table[name].module).app)
+    app = import_module(table[name].module).app
+    command = typer.main.get_command(app if isinstance(app, typer.Typer) else app(name))
     command.name = name
     # Completion is installed once, for the whole of `horolog`.
     command.params = [each for each in command.params if each.name not in _COMPLETION]

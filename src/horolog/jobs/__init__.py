@@ -26,22 +26,10 @@ No module of this package has the name of a job: once imported, it would hide th
 """
 
 from horolog.extras import lazy_names
+from horolog.jobs.parameters.table import JOBS
 
 # The function of each job, by the module that has it; a module is imported when it is used.
-_JOBS = {
-    "questions.audit": "audit",
-    "loading": "bootstrap",
-    "files.convert": "convert",
-    "files.index": "index",
-    "archives.archiving": "archive",
-    "questions.latency": "latency",
-    "archives.restoring": "restore",
-    "failing_over.failover": "failover",
-    "reprocessing": "reprocess",
-    "mirroring": "mirror",
-    "comparing": "compare",
-    "replaying": "replay",
-}
+_JOBS = {row.module: name.partition(" ")[0] for name, row in JOBS.items()}
 
 # Functions without a command of that name.
 _BESIDE = {

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from horolog.record.conversion import Losses
 from horolog.results import size
@@ -13,6 +13,7 @@ from horolog.storage.offline.reindex import Reindexed
 from horolog.storage.verify import Checked, Finding, Severity
 
 __all__ = [
+    "converted_json",
     "converted_lines",
     "failed_lines",
     "finding_lines",
@@ -106,3 +107,15 @@ def failed_lines(failed: Mapping[str, str], resumed: int) -> Iterator[str]:
         yield f"        {error}"
     if resumed:
         yield f"{resumed} parts were done before and have not changed"
+
+
+def converted_json(done: ConvertedSegment) -> dict[str, Any]:
+    """What was done about a segment, for JSON."""
+    return {
+        "path": done.path,
+        "records": done.records,
+        "bytes_before": done.bytes_before,
+        "bytes_after": done.bytes_after,
+        "lost": done.losses._asdict(),
+        "notes": done.notes,
+    }

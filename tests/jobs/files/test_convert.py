@@ -12,6 +12,7 @@ from old_messages import build_messages
 from overrides import override
 from partition_files import formats_in, records_by_partition
 
+import horolog.jobs.files.parts  # noqa: F401 - has the constant that tests lower
 from horolog import jobs
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch

@@ -6,7 +6,8 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
@@ -18,7 +19,8 @@ from horolog.cli.working import Work, working
 from horolog.errors import HorologError, Misconfigured
 from horolog.extras import missing_extra
 from horolog.jobs.parameters.option import DeclaredOption, declared
-from horolog.results import Shown
+from horolog.jobs.parameters.table import JOBS
+from horolog.results import Outcome, Shown
 from horolog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -360,3 +362,22 @@ class LazySession:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, before)  # Spark has set a handler of its own
         return getattr(self.started, name)
+
+
+def app(name: str) -> typer.Typer:
+    """The command of a job that is run, and whose outcome is shown."""
+    row, made = JOBS[name], typer.Typer()
+
+    def run(job: Any, call: Call) -> None:
+        writes = getattr(job, "writes", False)
+        if writes:
+            job.require_state()
+        what, state = getattr(job, "what", None), getattr(job, "resumable", None)
+        with call.working(str(row.counts), what=what, state=state) as (spark, work):
+            function = getattr(import_module(f"horolog.jobs.{row.module}"), name)
+            done: Outcome = function.run(spark, replace(job, on_progress=work))
+        call.show(done.to_json(), done.lines(), done.problems(), is_ok=done.is_ok)
+
+    run.__name__ = name
+    job_command(made, row.job)(run)
+    return made

@@ -39,6 +39,7 @@ from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import spread
 from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
+from horolog.results import Aside, Outcome, size
 from horolog.sources.uris import local_path, shown
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import (
@@ -59,7 +60,7 @@ _Done = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Outcome):
     """Result of a run, or of a dry run."""
 
     target: str
@@ -73,6 +74,26 @@ class Restored:
     notes: tuple[str, ...] = ()
     """Which partitions of the topics the archive lacks, or may lack."""
     is_dry_run: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The members."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """The partitions that have their place."""
+        what = "Would restore" if self.is_dry_run else "Restored and compared"
+        yield (
+            f"{what} {self.records} records of {len(self.partitions)} partitions in "
+            f"{self.target}: {self.segments} segments, {size(self.bytes)}"
+        )
+        for partition, (start, end) in self.partitions.items():
+            what = f"offsets {start} to {end - 1}" if start < end else f"empty, at offset {end}"
+            yield f"  {partition}  {what}"
+        yield from map(Aside, self.notes)
+
+    def problems(self) -> Iterator[str]:
+        """The partitions that were refused."""
+        return (f"{partition}: {why}" for partition, why in self.refused.items())
 
 
 @on_spark(Restore)

@@ -25,6 +25,7 @@ from horolog.jobs.parameters.shared import Names
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import spread
 from horolog.jobs.state import DocumentsOnly
+from horolog.results import Outcome
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.plan import Stretch
@@ -38,7 +39,7 @@ _OFFSETS_OF_UNIT: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Outcome):
     """What a comparison found."""
 
     records: int
@@ -55,6 +56,21 @@ class Compared:
     def is_equal(self) -> bool:
         """Whether there is no difference."""
         return not self.differences
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether there is no difference."""
+        return self.is_equal
+
+    def lines(self) -> Iterator[str]:
+        """The differences, notes and the verdict."""
+        yield from (f"different: {difference}" for difference in self.differences)
+        yield from (f"note: {note}." for note in self.notes)
+        verdict = "equal" if self.is_equal else "equal up to there"
+        yield (
+            f"{self.records} records of {self.partitions} partitions are {verdict}, "
+            f"{self.same_bytes} of them byte for byte."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As JSON."""

@@ -4,9 +4,10 @@ What `horolog log convert` does to one log directory, by the same function: a ta
 segments anew, compares them record for record with the old ones, and only then swaps them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -25,6 +26,8 @@ from horolog.jobs.parameters.files import FORMATS, OLD_CODECS, Convert
 from horolog.jobs.parameters.function import on_spark
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
+from horolog.report.files import converted_json, converted_lines, failed_lines, loss_lines
+from horolog.results import Outcome
 from horolog.storage.offline.converting import (
     CONVERSION_REASON,
     Conversion,
@@ -35,7 +38,7 @@ from horolog.storage.scan.findings import run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertReport:
+class ConvertReport(Outcome):
     """The outcome, including that of earlier runs with this state."""
 
     format: str
@@ -65,6 +68,35 @@ class ConvertReport:
     def is_ok(self) -> bool:
         """Whether all has the format now."""
         return not (self.refused or self.failed)
+
+    def to_json(self) -> dict[str, Any]:
+        """The members, by their names on the command line."""
+        return {
+            "ok": self.is_ok,
+            "format": self.format,
+            "dry_run": self.dry_run,
+            "segments": self.segments,
+            "records": self.records,
+            "converted": [*map(converted_json, self.converted)],
+            "refused": {segment.path: segment.refused for segment in self.refused},
+            "failed": self.failed,
+            "lost": self.losses,
+            "resumed": self.resumed,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What was converted, lost and refused, and a summary."""
+        segments = (*self.converted, *self.refused)
+        yield from converted_lines(segments, self.format, dry_run=self.dry_run)
+        yield from failed_lines(self.failed, 0)
+        yield from loss_lines(self.losses, self.format)
+        yield from failed_lines({}, self.resumed)
+        yield (
+            f"{self.segments} segments, {len(self.converted)} "
+            f"{'would be ' if self.dry_run else ''}converted to {self.format} "
+            f"({self.records} records), {len(self.refused)} left as they are"
+            + (f"; {len(self.failed)} parts failed" if self.failed else "")
+        )
 
 
 @on_spark(Convert)

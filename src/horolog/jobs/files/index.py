@@ -7,12 +7,12 @@ all are known.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -29,6 +29,8 @@ from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.spread import spread
 from horolog.metadata.verify import check_store
+from horolog.report.files import failed_lines, finding_lines, reindexed_lines, summary_of
+from horolog.results import Outcome
 from horolog.sources.file_systems import Root
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.uris import LogPath
@@ -42,7 +44,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexReport:
+class IndexReport(Outcome):
     """The outcome, including that of earlier runs with this state."""
 
     rebuilt: bool
@@ -72,6 +74,33 @@ class IndexReport:
     def is_ok(self) -> bool:
         """Whether nothing is wrong, or was left wrong."""
         return not (self.wrong or self.refused or self.failed)
+
+    def to_json(self) -> dict[str, Any]:
+        """The members, by their names on the command line."""
+        return {
+            "ok": self.is_ok,
+            "rebuild": self.rebuilt,
+            "dry_run": self.dry_run,
+            **self.checked._asdict(),
+            "findings": self.findings,
+            "reindexed": self.reindexed,
+            "failed": self.failed,
+            "resumed": self.resumed,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What is wrong, or was, and a summary."""
+        yield from finding_lines(self.findings)
+        yield from reindexed_lines(self.reindexed, dry_run=self.dry_run)
+        yield from failed_lines(self.failed, self.resumed)
+        summary = summary_of(self.checked, self.findings)
+        if self.rebuilt:
+            changed = sum(1 for segment in self.reindexed if segment.written)
+            summary = (
+                f"{self.checked.segments} segments checked, the indexes of {changed} "
+                f"{'would be ' if self.dry_run else ''}rebuilt, {len(self.refused)} left unchanged"
+            )
+        yield summary + (f"; {len(self.failed)} parts failed" if self.failed else "")
 
 
 @on_spark(Index)

@@ -3,8 +3,13 @@
     option     what is said of a field, and the state's fingerprint of a job
     function   the function of `horolog.jobs` that is made of a job
     shared     the options that many jobs have
+    table      all jobs, by their commands
     page       `docs/jobs.md`, the reference
     others     the jobs themselves, with the help of their commands
+
+To add a job: a dataclass here, under `option.command(name, module, summary, counts=...)`, and its
+function in that module of `horolog.jobs`, which gives a `horolog.results.Outcome`. The command, the
+page and the function of `horolog.jobs` follow from it.
 
 `horolog.cli.jobs.command` makes the command and its TOML file. Nothing here imports Spark: `--help`
 would take seconds.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from horolog.errors import Misconfigured
-from horolog.jobs.parameters.option import Hook, Option, location, place, window
+from horolog.jobs.parameters.option import Hook, Option, command, location, place, window
 from horolog.jobs.parameters.shared import (
     Chooses,
     DryRun,
@@ -87,6 +87,7 @@ class Archive(Keeps, Chooses):
     on_progress: Progress = no_progress
 
 
+@command("archive", "archives.archiving", "Archive topics as Parquet, by date and hour.")
 @dataclass(frozen=True, kw_only=True)
 class ArchiveCommand(Archive):
     """Archive topics as Parquet files by date and hour of their records' times, in UTC.
@@ -156,6 +157,7 @@ class ArchiveView(Chooses):
     ] = None
 
 
+@command("restore", "archives.restoring", "Restore the logs of an archive.", counts="records")
 @dataclass(frozen=True, kw_only=True)
 class Restore(Keeps, Chooses):
     """Restore the logs of an archive: the same records at the same offsets and times.

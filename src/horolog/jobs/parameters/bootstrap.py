@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from horolog.jobs.parameters.option import Hook, Option, as_given, location, names, place
+from horolog.jobs.parameters.option import Hook, Option, as_given, command, location, names, place
 from horolog.jobs.parameters.shared import (
     Compression,
     IntoNonempty,
@@ -23,6 +23,7 @@ def _no_progress(what: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
+@command("bootstrap", "loading", "Load a table into a topic, with its times.")
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap(Keeps):
     """Load a table into a topic: one record a row, with the time of the row.

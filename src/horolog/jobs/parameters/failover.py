@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from horolog.jobs.parameters.option import Option
+from horolog.jobs.parameters.option import Option, command
 from horolog.jobs.parameters.shared import (
     DryRun,
     Names,
@@ -41,6 +41,7 @@ class Step:
     settings: OfStores = field(default=None, repr=False)
 
 
+@command("failover record", "failing_over.failover", "Let groups continue in another cluster.")
 @dataclass(frozen=True, kw_only=True)
 class RecordStep(Step):
     """Record how far groups have read, and how long records take, while the source lives.
@@ -66,6 +67,7 @@ class RecordStep(Step):
     ] = LIVE_MS
 
 
+@command("failover plan", "failing_over.failover")
 @dataclass(frozen=True, kw_only=True)
 class PlanStep(Step):
     """Plan where groups start on the survivor; the source is not asked, nothing is committed.
@@ -97,6 +99,7 @@ class PlanStep(Step):
     ] = False
 
 
+@command("failover apply", "failing_over.failover")
 @dataclass(frozen=True, kw_only=True)
 class ApplyStep(Step):
     """Commit the plan's offsets at the survivor, group by group.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from horolog.jobs.parameters.option import Option, as_given, places
+from horolog.jobs.parameters.option import Option, as_given, command, places
 from horolog.jobs.parameters.shared import (
     Keeps,
     Names,
@@ -40,6 +40,7 @@ OfTopicsPattern = Annotated[
 ]
 
 
+@command("index", "files.index", "Verify or rebuild indexes of many partitions.", counts="bytes")
 @dataclass(frozen=True, kw_only=True)
 class Index(Keeps):
     """Verify every byte of logs, or rebuild their indexes, many segments at a time.
@@ -79,7 +80,18 @@ class Index(Keeps):
     settings: OfStores = field(default=None, repr=False)
     on_progress: Progress = no_progress
 
+    @property
+    def what(self) -> str:
+        """The name of the work."""
+        return "rebuild" if self.rebuild or self.rebuild_all else "verify"
 
+    @property
+    def writes(self) -> bool:
+        """Whether it needs a state."""
+        return self.what == "rebuild" and not self.dry_run
+
+
+@command("convert", "files.convert", "Rewrite many partitions in another format.", counts="bytes")
 @dataclass(frozen=True, kw_only=True)
 class Convert(Keeps):
     """Rewrite logs in another record format, many segments at a time.
@@ -118,3 +130,13 @@ class Convert(Keeps):
         ),
     ] = INTERVAL_BYTES
     on_progress: Progress = no_progress
+
+    @property
+    def what(self) -> str:
+        """The name of the work."""
+        return f"convert to {self.to}"
+
+    @property
+    def writes(self) -> bool:
+        """Whether it needs a state."""
+        return not self.dry_run

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from horolog.clock import Moment
-from horolog.jobs.parameters.option import Hook, Option, moment, place
+from horolog.jobs.parameters.option import Hook, Option, command, moment, place
 from horolog.jobs.parameters.shared import (
     IntoNonempty,
     Keeps,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Controlled = Annotated["Control | None", Hook("How the caller follows the job and ends it.")]
 
 
+@command("mirror", "mirroring", "Mirror topics into another cluster or a directory.")
 @dataclass(frozen=True, kw_only=True)
 class Mirror(Keeps, Reads):
     """Mirror topics into another cluster or a log directory, until Ctrl-C, or once.
@@ -88,6 +89,7 @@ class Mirror(Keeps, Reads):
     control: Controlled = None
 
 
+@command("compare", "comparing", "Prove that two topics hold the same records.", counts="records")
 @dataclass(frozen=True, kw_only=True)
 class Compare(Reads):
     """Compare topics record by record, and show the first difference of each partition.
@@ -132,6 +134,7 @@ class Compare(Reads):
     on_progress: Progress = no_progress
 
 
+@command("reprocess", "reprocessing", "Give the records since a time to a sink.")
 @dataclass(frozen=True, kw_only=True)
 class Reprocess(Keeps, Reads):
     """Give exactly the records at or after a time to a sink, late ones included.

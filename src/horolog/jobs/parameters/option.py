@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
 
 from horolog.clock import moment_ms
 from horolog.errors import HorologError
@@ -114,6 +114,37 @@ def _said(
 ) -> Iterator[tuple["Field[Any]", object]]:
     for each in fields(job):
         yield each, each.type.__metadata__[0]  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job that has a command."""
+
+    job: type
+    module: str
+    """In `horolog.jobs`: where its function is."""
+    summary: str
+    """For the overview of `horolog spark`; empty where the command is not there."""
+    counts: str | None
+    """What its progress counts, if its command does nothing but run it and show what it gives."""
+
+
+JOB_ROWS: Final[dict[str, JobRow]] = {}
+"""By their commands; `table` has them all."""
+
+JobClass = TypeVar("JobClass", bound=type)
+
+
+def command(
+    name: str, module: str, summary: str = "", *, counts: str | None = None
+) -> Callable[[JobClass], JobClass]:
+    """Declare a job's dataclass as a command."""
+
+    def declare(job: JobClass) -> JobClass:
+        JOB_ROWS[name] = JobRow(job, module, summary, counts)
+        return job
+
+    return declare
 
 
 class Pinned(dict[str, Any]):

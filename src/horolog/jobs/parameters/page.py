@@ -9,32 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from horolog.jobs.parameters.archive import ArchiveCommand, Restore
-from horolog.jobs.parameters.bootstrap import Bootstrap
-from horolog.jobs.parameters.failover import ApplyStep, PlanStep, RecordStep
-from horolog.jobs.parameters.files import Convert, Index
-from horolog.jobs.parameters.mirror import Compare, Mirror, Reprocess
 from horolog.jobs.parameters.option import DeclaredOption, declared, hooks
-from horolog.jobs.parameters.questions import AuditCommand, LatencyCommand
-from horolog.jobs.parameters.replay import Replay
-
-JOBS: Final[dict[str, type]] = {
-    "audit": AuditCommand,
-    "latency": LatencyCommand,
-    "index": Index,
-    "convert": Convert,
-    "reprocess": Reprocess,
-    "mirror": Mirror,
-    "compare": Compare,
-    "failover record": RecordStep,
-    "failover plan": PlanStep,
-    "failover apply": ApplyStep,
-    "bootstrap": Bootstrap,
-    "archive": ArchiveCommand,
-    "restore": Restore,
-    "replay": Replay,
-}
-"""By their commands."""
+from horolog.jobs.parameters.table import JOBS
 
 _SHARED_BY: Final = 3  # jobs that have an option in the same words
 
@@ -56,7 +32,7 @@ dashes; the command line wins), and those on Spark `--master URL` and `--conf NA
 
 def jobs_page() -> str:
     """The whole page, in Markdown."""
-    counts = Counter(_row(option) for job in JOBS.values() for option in declared(job))
+    counts = Counter(_row(option) for row in JOBS.values() for option in declared(row.job))
     # Of two descriptions of one name only the more frequent is shared.
     first = {row[0]: row for row, _ in reversed(counts.most_common())}
     shared = [row for row, count in counts.items() if count >= _SHARED_BY and first[row[0]] == row]
@@ -70,7 +46,7 @@ def jobs_page() -> str:
 
 
 def _section(name: str, shared: Collection[tuple[str, str]]) -> Iterator[str]:
-    job = JOBS[name]
+    job = JOBS[name].job
     summary = (inspect.getdoc(job) or "").partition("\n\n")[0]
     of_command = inspect.get_annotations(job) if job.__name__.endswith("Command") else {}
     options = declared(job)

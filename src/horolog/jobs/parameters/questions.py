@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from horolog.jobs.parameters.option import Hook, Option
+from horolog.jobs.parameters.option import Hook, Option, command
 from horolog.jobs.parameters.shared import (
     OfStores,
     OfTarget,
@@ -53,6 +53,7 @@ class Audit(Reads):
     on_progress: Progress = no_progress
 
 
+@command("audit", "questions.audit", "Find wrong times, and bounds that refuse them.")
 @dataclass(frozen=True, kw_only=True)
 class AuditCommand(Audit):
     """Find wrong times: in the future or past, in another unit, missing, out of order.
@@ -123,6 +124,7 @@ class Latency(Reads):
     on_progress: Progress = no_progress
 
 
+@command("latency", "questions.latency", "Measure how long records take to the log.")
 @dataclass(frozen=True, kw_only=True)
 class LatencyCommand(Latency):
     """Measure append time minus create time: count, percentiles and extremes, in milliseconds.

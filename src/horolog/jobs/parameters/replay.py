@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from horolog.jobs.parameters.option import Hook, Option, as_given, location, unordered
+from horolog.jobs.parameters.option import Hook, Option, as_given, command, location, unordered
 from horolog.jobs.parameters.shared import Compression, Names, PathLike, Reads, Settings
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ def _no_progress(progress: "ReplayProgress", total: int) -> None:
     """Show nothing."""
 
 
+@command("replay", "replaying")
 @dataclass(frozen=True, kw_only=True)
 class Replay(Reads):
     """Send the records of several partitions on in time order, at their recorded pace.

@@ -1,0 +1,17 @@
+"""All jobs that have commands, by these; each is a dataclass under `@option.command(...)`."""
+
+from typing import Final
+
+from horolog.jobs.parameters import (
+    archive,
+    bootstrap,
+    failover,
+    files,
+    mirror,
+    questions,
+    replay,
+)
+from horolog.jobs.parameters.option import JOB_ROWS, JobRow
+
+DECLARED_IN: Final = (archive, bootstrap, failover, files, mirror, questions, replay)
+JOBS: Final[dict[str, JobRow]] = dict(sorted(JOB_ROWS.items()))
