@@ -18,7 +18,7 @@ __all__ = ["MissingExtra", "lazy_names", "missing_extra"]
 
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "arrow": ("pyarrow",),
-    "spark": ("pyspark", "py4j", "pandas", "pyarrow"),
+    "spark": ("pyspark", "py4j", "pandas", "pyarrow", "regex"),
     "security": ("cryptography",),
     "demo": ("confluent_kafka", "matplotlib"),
 }

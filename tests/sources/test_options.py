@@ -157,7 +157,7 @@ def test_ends_are_preferred_as_starts_are() -> None:
         ),
         (
             {"kafka.bootstrap.servers": "h:1", "subscribePattern": "a("},
-            "as Java would: a paren",
+            "as Java would: missing",
         ),
         ({"path": "/a", "topicsPattern": " "}, "topicsPattern= is no pattern: it is empty"),
         ({"path": "/a", "topicsPattern": "(?!b).*"}, "topicsPattern=.*no look-around"),

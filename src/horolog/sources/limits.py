@@ -10,7 +10,7 @@ from enum import Enum
 
 from horolog.errors import Misconfigured
 from horolog.patterns import given_pattern, name_pattern
-from horolog.sources import java_patterns
+from horolog.sources.java_patterns import UnlikeJavaError, java_matcher
 from horolog.sources.option_values import INT64_MAX, is_relative, moment, parsed, topic_name
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
@@ -49,8 +49,7 @@ class Pattern:
         """Whether a topic's name matches."""
         if not self.is_java:
             return name_pattern(self.expression).matches
-        matches = java_patterns.compiled(self.expression).fullmatch
-        return lambda name: matches(name) is not None
+        return java_matcher(self.expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +173,8 @@ def _java_pattern(expression: str) -> Pattern:
     if not expression:
         raise Misconfigured("Pattern to subscribe is empty: option 'subscribePattern'")
     try:
-        java_patterns.compiled(expression)
-    except java_patterns.UntranslatableError as error:
+        java_matcher(expression)
+    except UnlikeJavaError as error:
         raise Misconfigured(
             f"Option 'subscribePattern': '{expression}' cannot be obeyed as Java would: {error}"
         ) from None
