@@ -49,6 +49,9 @@ class LogInMemory:
     async def ready(self) -> None:
         self.exists = True
 
+    def epoch(self, index: int) -> int:
+        return 0
+
     def partition_of(self, key: str) -> int:
         return partition_for(key, self.count)
 

@@ -20,7 +20,7 @@ from horolog.broker.group_transactions import GroupTransactions
 from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
 from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.state_loading import LoadedLog, StateLoading
+from horolog.broker.shards import Shards, StateLog
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
@@ -79,7 +79,7 @@ class GroupCoordinator:
         self.transactions = GroupTransactions(*(self._groups, store, self.offsets, partition_of))
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
-        self._loading: StateLoading[Replay] | None = None  # None: all is there
+        self._shards: Shards[Replay] | None = None  # None: all is there
         self._loader: asyncio.Task[None] | None = None
 
     def _restore_owner(self, group_id: str) -> None:
@@ -90,7 +90,7 @@ class GroupCoordinator:
 
     # --- loading ------------------------------------------------------------------------
 
-    def load(self, log: LoadedLog, topic_id: TopicId, workers: Executor) -> None:
+    def load(self, log: StateLog, topic_id: TopicId, workers: Executor) -> None:
         """Begin to load groups and offsets from `__consumer_offsets`.
 
         Until its partition is loaded a group is answered with COORDINATOR_LOAD_IN_PROGRESS.
@@ -110,9 +110,9 @@ class GroupCoordinator:
             # A topic may have been deleted meanwhile.
             await self.restore(stored, lambda row: row.topic_id in (None, topic_id(row.topic)))
 
-        self._loading = StateLoading(log, Replay, take_over)
-        if self._loading.is_loading:
-            self._loader = self._loop.create_task(self._loading.run())
+        self._shards = Shards(log, Replay, take_over)
+        if self._shards.is_loading:
+            self._loader = self._loop.create_task(self._shards.run())
             self._loader.add_done_callback(_say_bug)
 
     async def restore(
@@ -153,27 +153,27 @@ class GroupCoordinator:
 
     async def tried(self) -> None:
         """Wait until each partition is loaded, or could not be read once."""
-        if self._loading is not None:
-            await self._loading.tried()
+        if self._shards is not None:
+            await self._shards.tried()
 
     @property
     def is_loading(self) -> bool:
         """Whether the groups of a partition are not loaded yet."""
-        return self._loading is not None and self._loading.is_loading
+        return self._shards is not None and self._shards.is_loading
 
     def is_loading_group(self, group_id: str) -> bool:
         """Whether a group is not loaded yet."""
-        return self._loading is not None and self._loading.has(group_id)
+        return self._shards is not None and self._shards.has(group_id)
 
     def check_loaded(self, group_id: str) -> None:
         """Refuse a group that is not loaded yet: COORDINATOR_LOAD_IN_PROGRESS."""
-        if self._loading is not None:
-            self._loading.check(group_id)
+        if self._shards is not None:
+            self._shards.check(group_id)
 
     def check_all_loaded(self) -> None:
         """Refuse to answer for all groups while some are not loaded: the same error."""
-        if self._loading is not None:
-            self._loading.check_all()
+        if self._shards is not None:
+            self._shards.check_all()
 
     async def end_transaction(self, partition_index: int, ended: TransactionEnd) -> None:
         """Write the marker of a transaction; see `GroupTransactions.end`.
@@ -182,8 +182,8 @@ class GroupCoordinator:
             RequestRefused: as there, or the partition is not loaded yet (14).
             StorageFailed: as there.
         """
-        if self._loading is not None:
-            self._loading.check_partition(partition_index)
+        if self._shards is not None:
+            self._shards.check_partition(partition_index)
         await self.transactions.end(partition_index, ended)
 
     # --- membership -------------------------------------------------------------------
@@ -350,7 +350,7 @@ class GroupCoordinator:
         Raises:
             RequestRefused, StorageFailed: as `commit`.
         """
-        if self._loading is not None and self._loading.has(group_id):
+        if self._shards is not None and self._shards.has(group_id):
             return False
         entry = self._groups.get(group_id)
         if entry is None or entry.group is None or entry.stored is None:

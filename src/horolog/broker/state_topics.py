@@ -5,7 +5,8 @@
 
 A topic is made when its coordinator first needs it, as an ordinary topic: it is listed, read,
 compacted and closed as all others are, and a new broker has none. Clients cannot write to it, or
-change its partitions. All of it is only so in a directory of ours (metadata/home.py).
+change its partitions. Where another product owns the log directory, they are in a directory beside
+it (metadata/home.py).
 """
 
 import asyncio
@@ -152,6 +153,11 @@ class StateTopic:
         """
         if not self.is_ready:
             await self._controller.ensure_internal(self.name, self._new)
+
+    def epoch(self, index: int) -> int:
+        """The leader epoch of a partition; 0 of one that is offline."""
+        partition = self._partitions.find(self.name, index)
+        return 0 if partition is None else partition.log.leader_epoch
 
     def partition_of(self, key: str) -> int:
         """The partition that has the state of a group or a transactional id."""

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from horolog.broker.scheduling.begun import rest_of
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.state_loading import MOST_RETRY_S, RETRY_S
+from horolog.broker.shards import MOST_RETRY_S, RETRY_S
 from horolog.broker.transaction_states import Entry, TransactionStates
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused

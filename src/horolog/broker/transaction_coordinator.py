@@ -24,10 +24,10 @@ from typing import Final, NamedTuple
 
 from horolog.broker.admission import ADDS_PARTITIONS_SINCE
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.shards import StateLog
 from horolog.broker.transaction_completion import Completion, Markers
 from horolog.broker.transaction_states import (
     Entry,
-    StateLog,
     TransactionStates,
     check_id,
     unavailable,

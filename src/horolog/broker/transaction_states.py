@@ -8,19 +8,16 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Iterator,
 )
 from struct import error as StructError  # noqa: N812 - its own name says nothing
-from typing import Protocol
 from uuid import UUID
 
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.state_loading import LoadedLog, StateLoading
+from horolog.broker.shards import Shards, StateLog
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.builder import Record
 from horolog.transactions.replay import Replay, record_of
 from horolog.transactions.values import Transaction
 
@@ -28,23 +25,6 @@ _LOG = logging.getLogger(__name__)
 
 TopicId = Callable[[str], UUID | None]
 """The id of a topic; None if there is none."""
-
-
-class StateLog(LoadedLog, Protocol):
-    """The topic of the records; see `state_topics.StateTopic`."""
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether another coordinator writes it, and this one has to wait for its promotion."""
-        ...
-
-    async def ready(self) -> None:
-        """Have it take appends."""
-        ...
-
-    def append_record(self, key: str, record: Record) -> Awaitable[object] | None:
-        """Append a record to the partition of its id; None if it is there."""
-        ...
 
 
 class Entry:
@@ -80,12 +60,12 @@ class TransactionStates:
         self._entries: dict[str, Entry] = {}
         self._open: dict[int, Entry] = {}  # those with an open transaction, by producer id
         self._on_prepared: Callable[[Entry], None] | None = None
-        self._loading = StateLoading(log, Replay, self._take_over)
+        self._shards = Shards(log, Replay, self._take_over)
 
     @property
     def is_loading(self) -> bool:
         """Whether a part of the log is not loaded yet."""
-        return self.log.is_followed or self._loading.is_loading
+        return self.log.is_followed or self._shards.is_loading
 
     async def begin_anew(self) -> None:
         """Forget all: the log is another one, or another's, and is to be loaded.
@@ -94,7 +74,7 @@ class TransactionStates:
         """
         before = list(self._entries.values())
         self._entries.clear()
-        self._loading = StateLoading(self.log, Replay, self._take_over)
+        self._shards.unload()
         for entry in before:
             async with entry.lock:  # its writer is done
                 pass
@@ -150,7 +130,7 @@ class TransactionStates:
     async def load(self, on_prepared: Callable[[Entry], None]) -> None:
         """Load all partitions of the log; each prepared transaction is given to `on_prepared`."""
         self._on_prepared = on_prepared
-        await self._loading.run()
+        await self._shards.run()
 
     async def _take_over(self, replay: Replay) -> None:
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
@@ -193,16 +173,16 @@ class TransactionStates:
     def check_all_loaded(self) -> None:
         """Refuse to answer for all ids while some are being loaded: the same error as for one."""
         self._check_led()
-        self._loading.check_all()
+        self._shards.check_all()
 
     def check_loaded(self, transactional_id: str) -> None:
         """Refuse an id whose partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS."""
         self._check_led()
-        self._loading.check(transactional_id)
+        self._shards.check(transactional_id)
 
     def _check_led(self) -> None:
         if self.log.is_followed:
-            raise self._loading.in_progress()
+            raise self._shards.in_progress()
 
     def drop_if_unused(self, entry: Entry) -> None:
         """Forget an id without a state: nothing of it was written, or it has expired."""
@@ -220,7 +200,7 @@ class TransactionStates:
         """
         transactional_id = entry.transactional_id
         if self._entries.get(transactional_id) is not entry:
-            raise self._loading.in_progress()
+            raise self._shards.in_progress()
         try:
             record = record_of(transactional_id, after, self._clock.now_ms())
         except (StructError, UnicodeError) as error:

@@ -10,8 +10,7 @@ and beneath them:
     forms replay snapshots   where the batches are, and what they come to
     past            answers about the past: `topic_history`, with every `Change` that is still
                     kept, and `group_history`
-    group_file transaction_file   groups, transactional ids in files of their own, each a
-                    `compacted_file`
+    beside          state that was kept elsewhere, and is taken over once
     reserve         space that deletions need on a full disk
     reconcile       stored topics compared with directories, at a start; `verify` says it,
                     and whether the records can be read

@@ -105,8 +105,7 @@ INTERNAL_TOPICS: Final = frozenset(
 FOLLOWED_INTERNAL: Final = frozenset({FOLLOWED_OFFSETS, TRANSACTION_STATE})
 """Those that a shadow follows, by their names here."""
 
-# Those that are served in a directory of ours, where coordinators keep their state in them. In a
-# directory that is another's none is opened.
+# Those that are served, from the state directory: coordinators keep their state in them.
 SERVED_INTERNAL: Final = frozenset({CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE})
 MAX_OFFSET: Final = (1 << 63) - 1
 MAX_BASE_OFFSET: Final = MAX_OFFSET - (1 << 32)  # behind it a segment has no room for its offsets

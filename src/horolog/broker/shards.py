@@ -1,6 +1,6 @@
-"""Loads the partitions of an internal topic, one after the other, while the broker serves.
+"""The shards of a coordinator: they are loaded one after the other, served, and unloaded.
 
-Until its partition is loaded a group, or a transactional id, is answered with
+Until its shard is loaded a group, or a transactional id, is answered with
 COORDINATOR_LOAD_IN_PROGRESS, which clients retry. A partition that cannot be read is tried again
 for as long as it takes; the others do not wait for it.
 """
@@ -8,10 +8,12 @@ for as long as it takes; the others do not wait for it.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.builder import Record
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,12 +22,12 @@ RETRY_S: Final = 0.1
 MOST_RETRY_S: Final = 5.0
 
 
-class LoadedLog(Protocol):
-    """The topic; see `state_topics.StateTopic`."""
+class StateLog(Protocol):
+    """The topic that has a coordinator's state; see `state_topics.StateTopic`."""
 
     @property
     def name(self) -> str:
-        """Of the topic, for messages."""
+        """The name of the topic, for messages."""
         ...
 
     @property
@@ -35,7 +37,16 @@ class LoadedLog(Protocol):
 
     @property
     def count(self) -> int:
-        """Its partitions."""
+        """The number of its partitions."""
+        ...
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether another coordinator writes it, and this one has to wait for its promotion."""
+        ...
+
+    def epoch(self, index: int) -> int:
+        """The leader epoch of a partition."""
         ...
 
     def partition_of(self, key: str) -> int:
@@ -44,6 +55,14 @@ class LoadedLog(Protocol):
 
     async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
         """Give all batches of a partition to `take`, in order."""
+        ...
+
+    async def ready(self) -> None:
+        """Have it take appends."""
+        ...
+
+    def append_record(self, key: str, record: Record) -> Awaitable[object] | None:
+        """Append a record to the partition of its key; None if it is written."""
         ...
 
 
@@ -63,26 +82,39 @@ class Replayed(Protocol):
 ReplayedT = TypeVar("ReplayedT", bound=Replayed)
 
 
-class StateLoading(Generic[ReplayedT]):
-    """See the module. For the event loop's thread only."""
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A partition of an internal topic in one leader epoch, whose state a coordinator serves."""
+
+    index: int
+    epoch: int
+
+
+class Shards(Generic[ReplayedT]):
+    """The shards of one coordinator. For the event loop's thread only."""
 
     def __init__(
         self,
-        log: LoadedLog,
+        log: StateLog,
         begin: Callable[[], ReplayedT],
         take_over: Callable[[ReplayedT], Awaitable[None]],
     ) -> None:
-        """Of a log; nothing is loaded yet.
+        """Have all partitions of a log as shards that are not loaded yet.
 
         Args:
             log: has the records.
             begin: makes what takes the batches of one partition.
-            take_over: called with it after the last batch; its partition is loaded once this ends.
+            take_over: called with it after the last batch; the shard is served once this ends.
         """
         self._log = log
         self._begin = begin
         self._take_over = take_over
-        self._left: set[int] = set(range(log.count)) if log.exists else set()
+        self.unload()
+
+    def unload(self) -> None:
+        """Serve no shard any more; those that the log has now are to be loaded."""
+        count = self._log.count if self._log.exists else 0
+        self._left = {index: Shard(index, self._log.epoch(index)) for index in range(count)}
         self._said: dict[int, str] = {}
         self._tried = asyncio.Event()
         if not self._left:
@@ -126,12 +158,16 @@ class StateLoading(Generic[ReplayedT]):
         """Load all partitions; what cannot be read is tried again for as long as it takes."""
         wait_s = RETRY_S
         while self._left:
-            for index in sorted(self._left):
-                replayed = self._begin()
+            for shard in list(self._left.values()):
+                index, replayed = shard.index, self._begin()
                 try:
                     await self._log.load(index, replayed.take)
                 except StorageFailed as error:
                     self._say(index, error)
+                    continue
+                now = Shard(index, self._log.epoch(index))
+                if now != shard:  # led in another epoch since: it is read again
+                    self._left[index] = now
                     continue
                 if replayed.unreadable:
                     _LOG.error(
@@ -139,7 +175,7 @@ class StateLoading(Generic[ReplayedT]):
                         *(self._log.name, index, replayed.unreadable, replayed.reason),
                     )
                 await self._take_over(replayed)
-                self._left.discard(index)
+                self._left.pop(index, None)
             self._tried.set()
             if self._left:
                 await asyncio.sleep(wait_s)
