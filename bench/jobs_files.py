@@ -59,7 +59,7 @@ def fill(log_dir: Path, size: int) -> int:
         table = rows_of(start, min(rows, start + _SEGMENT_ROWS))
         data = b"".join(encode_batches(table, base_offset=start, batch_bytes=64 << 10))
         writer = LogWriter(files, str(first), new_segment(files, str(first), start, config, 0))
-        writer.extend(as_they_are(data, start), config)
+        writer.append(as_they_are(data, start), config)
         writer.finish()
     files.close()
     for number in range(1, PARTITIONS):

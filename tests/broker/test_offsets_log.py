@@ -195,7 +195,7 @@ def test_what_cannot_be_written_for_want_of_memory_leaves_no_commit_waiting(
         def fail(*_: object) -> None:
             raise MemoryError
 
-        patched.setattr(broker.service.broker.offsets_topic, "append_records", fail)
+        patched.setattr(broker.service.broker.offsets_topic, "append", fail)
         with pytest.raises(MemoryError):
             commit(broker, "g", 6)
     assert committed(broker, "g") == 5

@@ -75,7 +75,7 @@ def end(
     async def ended() -> None:
         partition = broker.broker.partition("t", 0)
         marker = TransactionEnd(producer_id, epoch, coordinator, commit, strict)
-        appended = partition.end_transaction(marker, broker.clock.now_ms())
+        appended = partition.append(marker, broker.clock.now_ms())
         if isinstance(appended, asyncio.Future):
             await appended
 
@@ -224,7 +224,7 @@ def test_a_batch_that_was_admitted_before_the_marker_is_not_appended_after_it(
     async def late() -> None:
         partition = broker.broker.partition("t", 0)
         admission = partition.admit(ID, is_strict=False)
-        partition.end_transaction(TransactionEnd(ID, 0, 0, True), NOW_MS)
+        partition.append(TransactionEnd(ID, 0, 0, True), NOW_MS)
         appended = partition.writes.append(transactional(1), NOW_MS, 9, "me", admission=admission)
         if not hasattr(appended, "base_offset"):
             await appended
@@ -422,7 +422,7 @@ def test_a_marker_is_written_at_once_unless_its_write_may_block(
 
     async def ended() -> tuple[bool, int]:
         partition = broker.broker.partition("u", 0)
-        appended = partition.end_transaction(TransactionEnd(ID, 0, 0, commit), NOW_MS)
+        appended = partition.append(TransactionEnd(ID, 0, 0, commit), NOW_MS)
         if isinstance(appended, asyncio.Future):
             await appended
             return False, partition.log.last_stable_offset
@@ -440,7 +440,7 @@ def test_a_marker_waits_for_the_writes_before_it(broker: RunningBroker) -> None:
     async def ended() -> int:
         partition = broker.broker.partition("t", 0)
         before = partition.run(written.wait)
-        marker = partition.end_transaction(TransactionEnd(ID, 0, 0, True), NOW_MS)
+        marker = partition.append(TransactionEnd(ID, 0, 0, True), NOW_MS)
         assert isinstance(marker, asyncio.Future)
         assert partition.log.last_stable_offset == 0
         written.set()

@@ -34,7 +34,7 @@ def append(broker: RunningBroker, *batches: bytes, name: str = TRANSACTION_STATE
         await topic.ready()
         index = topic.partition_of("key")
         for batch in batches:
-            appending = topic.append(index, batch)
+            appending = topic.append(index, topic.prepared(index, batch))
             if appending is not None:
                 await appending
         return index

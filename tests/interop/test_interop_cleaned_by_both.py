@@ -25,7 +25,7 @@ from horolog.record.batch import MAGIC, iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
-from horolog.storage import Log, LogDir, TopicPartition
+from horolog.storage import Log, LogDir, Origin, SourceBatches, TopicPartition
 from horolog.storage.names import CLEANER_OFFSETS
 
 LOGS, ROUNDS, STEPS = 12, 2, 80
@@ -121,7 +121,7 @@ class History:
         self._pull(log, sent, len(records))
 
     def _pull(self, log: Log, data: bytes, count: int) -> None:
-        log.follow(data, now_ms=self.now_ms)
+        log.append(SourceBatches(data), self.now_ms, Origin.FOLLOWER)
         self.offset += count
         log.advance_high_watermark(self.offset)
 

@@ -17,10 +17,17 @@ from horolog.config import BrokerConfig, TopicConfig
 from horolog.record.batch import iter_headers, parse_header, restamp
 from horolog.record.builder import Record, read_records
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
-from horolog.storage import Appended, Log, LogDir, TopicPartition, prepare
+from horolog.storage import (
+    Appended,
+    Log,
+    LogDir,
+    Origin,
+    SourceBatches,
+    TopicPartition,
+    prepare,
+)
 from horolog.storage.files import Files
 from horolog.storage.logs.append_time_floor import AppendTimes
-from horolog.storage.logs.following import Followed
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.segments.numbered import as_they_are
 
@@ -116,9 +123,12 @@ def new_follower(
         yield log
 
 
-def pull(log: Log, *batches: bytes, now: int = NOW, **more: Any) -> Followed:
+def pull(
+    log: Log, *batches: bytes, now: int = NOW, append_times: Sequence[AppendTimeStretch] = ()
+) -> Appended:
     """Have a log take batches of its source, all of them readable there."""
-    followed = log.follow(b"".join(batches), now_ms=now, **more)
+    sent = SourceBatches(b"".join(batches), append_times)
+    followed = log.append(sent, now, Origin.FOLLOWER)
     log.advance_high_watermark(followed.next_offset)
     return followed
 
@@ -150,7 +160,7 @@ def followed(directory: Path, data: bytes, times: Sequence[AppendTimeStretch] = 
     files, config = UnsyncedFiles(), TopicConfig()
     floor = AppendTimes.read(files, str(directory))
     active = new_segment(files, str(directory), 0, config, NOW)
-    LogWriter(files, str(directory), active, append_times=floor).extend(
+    LogWriter(files, str(directory), active, append_times=floor).append(
         as_they_are(data, 0, times), config
     )
     files.close()

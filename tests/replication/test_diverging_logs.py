@@ -17,7 +17,7 @@ from storelogs import NOW, TOPIC_ID, append, open_dir, records_in
 from horolog.config import TopicConfig
 from horolog.record.batch import iter_headers
 from horolog.replication.truncation import Agree, AskAgain, TruncateTo, truncation
-from horolog.storage import Log, TopicPartition
+from horolog.storage import Log, Origin, SourceBatches, TopicPartition
 from horolog.storage.directory.checkpoints import EpochStart
 
 PARTITION = TopicPartition("events", 3)
@@ -89,7 +89,7 @@ class Replica:
         data = bytes(found.read())
         data = b"".join(data[at : at + header.size] for at, header in iter_headers(data))
         times = source.append_times_within(log.log_end_offset, len(data))
-        log.follow(data, append_times=times, now_ms=NOW)
+        log.append(SourceBatches(data, times), NOW, Origin.FOLLOWER)
         log.advance_high_watermark(source.high_watermark)
         return True
 

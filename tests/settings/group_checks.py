@@ -200,7 +200,7 @@ def _segments(lab: Lab, topic: StateTopic) -> int:
     async def append() -> None:
         await topic.ready()
         for _ in range(3):
-            appending = topic.append(0, build_batch([Record(1, b"k", b"")]))
+            appending = topic.append(0, topic.prepared(0, build_batch([Record(1, b"k", b"")])))
             if appending is not None:
                 await appending
 

@@ -26,12 +26,13 @@ from horolog.groups.batches import (
     parts_of,
 )
 from horolog.groups.commit_records import OVERHEAD, commit_records
-from horolog.groups.rows import GroupChange, OffsetRow, OffsetsEnd, Outcomes
+from horolog.groups.rows import GroupChange, OffsetRow, Outcomes
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.stamped import StampedBatch, stamped_batch
+from horolog.record.markers import TransactionEnd
+from horolog.record.stamped import stamped_records
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.validation.validate import Prepared
+from horolog.storage.logs.incoming import Batch, StampedRecords
 
 _QUICK: Final = 200  # records that become batches on the event loop
 _HEADER_BYTES: Final = 128  # of a batch, at most
@@ -41,8 +42,8 @@ _OF_MARKERS: Final = (
     ErrorCode.invalid_producer_id_mapping,
 )
 
-_Step = bytes | StampedBatch | OffsetsEnd
-_Begun = tuple[int, Prepared | OffsetsEnd, list[int]]
+_Step = bytes | StampedRecords | TransactionEnd
+_Begun = tuple[int, Batch, list[int]]
 _Writing = tuple["asyncio.Future[Appended]", list[int]]
 
 
@@ -140,7 +141,8 @@ class OffsetsLog:
             return False
         beside = OVERHEAD * count + _HEADER_BYTES
         try:
-            return self._topic().append_stamped(group_id, records, count, now_ms, beside=beside)
+            batch = StampedRecords(records, count, now_ms)
+            return self._topic().append_at_once(group_id, batch, beside=beside)
         except HorologError as error:
             refused = _unavailable(error)
             if refused is error:
@@ -160,7 +162,7 @@ class OffsetsLog:
                 return self._append_commit(topic, changes[0].offsets, records, now_ms)
         if not _are_quick(changes):
             return None
-        outcomes, writing = self._begun(topic, self._pack(topic, changes, now_ms), now_ms)
+        outcomes, writing = self._begun(topic, self._pack(topic, changes, now_ms))
         return self._loop.create_task(_written(outcomes, writing)) if writing else outcomes
 
     def _append_commit(
@@ -168,7 +170,8 @@ class OffsetsLog:
     ) -> "Outcomes | asyncio.Future[Outcomes]":
         outcomes: Outcomes = [None]
         try:
-            writing = topic.append_records(rows[0].group_id, records, len(rows), now_ms)
+            batch = StampedRecords(records, len(rows), now_ms)
+            writing = topic.append(topic.partition_of(rows[0].group_id), batch)
         except HorologError as error:
             _fail(outcomes, [0], error)
             return outcomes
@@ -197,17 +200,17 @@ class OffsetsLog:
         # Changes of others wait for it in any case, and clients' requests must not.
         pack = partial(self._pack, topic, changes, now_ms)
         packed = await self._loop.run_in_executor(self._workers, pack)
-        return await _written(*self._begun(topic, packed, now_ms))
+        return await _written(*self._begun(topic, packed))
 
     def _begun(
-        self, topic: StateTopic, packed: tuple[Outcomes, list[_Begun]], now_ms: int
+        self, topic: StateTopic, packed: tuple[Outcomes, list[_Begun]]
     ) -> tuple[Outcomes, list[_Writing]]:
         """Begin to append batches in order; those that are not in the log yet."""
         outcomes, steps = packed
         writing: list[_Writing] = []
         for index, step, places in steps:
             try:
-                written = self._begin(topic, index, step, now_ms)
+                written = topic.append(index, step)
             except HorologError as error:
                 _fail(outcomes, places, error)
             else:
@@ -244,7 +247,7 @@ class OffsetsLog:
         begun: list[_Begun] = []
         for step, places in steps:
             try:
-                ready = step if isinstance(step, OffsetsEnd) else topic.prepared(index, step)
+                ready = topic.prepared(index, step) if isinstance(step, bytes) else step
             except HorologError as error:
                 _fail(outcomes, places, error)
             else:
@@ -262,7 +265,7 @@ class OffsetsLog:
         if change.ended is not None:
             its = pieces.setdefault(change.ended.partition, _Pieces())
             its.pack(now_ms, most_bytes, self._codec)
-            its.steps.append((change.ended, [place]))
+            its.steps.append((change.ended.ended, [place]))
             return
         its = pieces.setdefault(self.partition_of(_group_of(change)), _Pieces())
         if change.producer is None:
@@ -273,17 +276,10 @@ class OffsetsLog:
         its.pack(now_ms, most_bytes, self._codec)
         its.steps.append((batch, [place]))
 
-    def _begin(
-        self, topic: StateTopic, index: int, step: Prepared | OffsetsEnd, now_ms: int
-    ) -> "asyncio.Future[Appended] | None":
-        if isinstance(step, Prepared):
-            return topic.append(index, step)
-        return topic.end_transaction(index, step.ended, now_ms)
 
-
-def _batch_of(records: list[Record], now_ms: int, codec: Codec) -> bytes | StampedBatch:
+def _batch_of(records: list[Record], now_ms: int, codec: Codec) -> bytes | StampedRecords:
     if codec is Codec.NONE:
-        return stamped_batch(records, now_ms)
+        return StampedRecords(stamped_records(records), len(records), now_ms)
     return build_batch(records, codec=codec)
 
 

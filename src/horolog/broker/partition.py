@@ -14,12 +14,12 @@ from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import HorologError
-from horolog.record.markers import TransactionEnd
 from horolog.storage.cleaning.choosing import Cleanable
 from horolog.storage.companion.counts import BlockTotals
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.cleaning import Cleaning
+from horolog.storage.logs.incoming import Batch
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.states import ActiveProducer, Admission, OpenNow
@@ -78,24 +78,27 @@ class Partition:
         """
         return self._log.producers.admit(producer_id, is_strict=is_strict)
 
-    def end_transaction(
-        self, ended: TransactionEnd, now_ms: int
+    def append(
+        self, batch: Batch, now_ms: int, *, may_block: bool = True
     ) -> "Appended | asyncio.Future[Appended]":
-        """Append the marker that ends a transaction, after all writes that are validated by now.
+        """Append a batch of this broker, or the end of a transaction.
 
-        Returns the result directly if possible. What was admitted to the transaction and is not
-        validated yet is refused when it is. See the log.
+        All writes that are validated by now come first. What was admitted to a transaction that
+        ends, and is not validated yet, is refused when it is.
 
         Raises (or sets on the future):
-            RequestRefused: an earlier epoch (47), coordinator (35), or another leader (6).
-            StorageFailed: the disk refused.
+            WouldBlock: it would take a while, and may not; there is no effect.
+            RequestRefused, StorageFailed: as the log does.
         """
-        appended = self.writes.end_transaction(ended, now_ms)
-        if not isinstance(appended, Appended):
-            appended.add_done_callback(self._on_ended)
+        appended = self.writes.append_own(batch, now_ms, may_block=may_block)
+        if isinstance(appended, Appended):
+            if appended.rolled:
+                self.flush_rolled().add_done_callback(log_failure)
+        else:
+            appended.add_done_callback(self._on_appended)
         return appended
 
-    def _on_ended(self, appended: "asyncio.Future[Appended]") -> None:
+    def _on_appended(self, appended: "asyncio.Future[Appended]") -> None:
         is_written = not appended.cancelled() and appended.exception() is None
         if is_written and appended.result().rolled:
             self.flush_rolled().add_done_callback(log_failure)

@@ -13,12 +13,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from functools import partial
 from typing import Final
 
 from horolog.broker.controller import Controller, NewTopic, with_history
 from horolog.broker.live_settings import LiveSettings
-from horolog.broker.partition import Partition, log_failure
+from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.buffers import Buffer
 from horolog.clock import Clock
@@ -27,21 +26,20 @@ from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.record.builder import Record
 from horolog.record.kernels.loading import REPLAY_WORTH_KERNELS
-from horolog.record.markers import TransactionEnd
-from horolog.record.stamped import StampedBatch, stamped_body, stamped_records
+from horolog.record.stamped import stamped_records
 from horolog.schemas.offsets import partition_for
-from horolog.storage.file_errors import FileMissing
+from horolog.storage.file_errors import FileMissing, WouldBlock
 from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.incoming import Batch, StampedRecords
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from horolog.storage.validation.validate import Prepared, trusted, trusted_plain
+from horolog.storage.validation.validate import Prepared, trusted
 
 _LOG = logging.getLogger(__name__)
 
 _OF_LATEST_VALUES: Final = frozenset({CONSUMER_OFFSETS})
 """Of these the latest value of a key counts, whether it can be read or not. In __transaction_state
 the last that can be read does; and its history is short, as it is compacted without a lag."""
-_OWNER: Final = "coordinator"  # its batches are appended in the order of the calls
 
 
 def _consumer_offsets(live: LiveSettings) -> NewTopic:
@@ -163,63 +161,44 @@ class StateTopic:
         """The partition that has the state of a group or a transactional id."""
         return partition_for(key, self.count)
 
-    def prepared(self, index: int, batch: bytes | StampedBatch) -> Prepared:
-        """A batch for `append`; any thread may ask.
+    def prepared(self, index: int, batch: bytes) -> Prepared:
+        """A whole batch of format v2 for `append`; any thread may ask.
 
         Raises:
             RequestRefused: it is larger than a segment may be.
             StorageFailed: the partition is offline.
         """
-        return _prepared(batch, self._partition(index), self._clock.now_ms())
+        return trusted(batch, self._partition(index).log.config, self._clock.now_ms())
 
-    def append(
-        self, index: int, batch: bytes | StampedBatch | Prepared
-    ) -> "asyncio.Future[Appended] | None":
-        """Append a whole batch of format v2, in the order of the calls; None if it is in the log.
+    def append(self, index: int, batch: Batch) -> "asyncio.Future[Appended] | None":
+        """Append a batch, in the order of the calls; None if it is in the log.
 
-        Else that takes a while, as a roll does: it is when the future is done. It survives a kill
-        of the process; `flush.ms` and `flush.messages` of the topic say when the disk has it.
+        Otherwise that takes a while, as a roll does: it is when the future is done. It survives a
+        kill of the process; `flush.ms` and `flush.messages` of the topic say when the disk has it.
 
         Raises, or the future does:
-            RequestRefused: it is larger than a segment may be.
+            RequestRefused: it is larger than a segment may be (18), or the end of a transaction is
+                of an earlier epoch (47) or coordinator (35).
             StorageFailed: a write failed, or the partition is offline.
         """
-        partition, now_ms = self._partition(index), self._clock.now_ms()
-        if not isinstance(batch, Prepared):
-            batch = _prepared(batch, partition, now_ms)
-        appended = partition.writes.append_trusted(batch, now_ms, _OWNER)
-        if isinstance(appended, Appended):
-            if appended.rolled:
-                _flush_rolled(partition)
-            return None
-        appended.add_done_callback(partial(_on_written, partition))
-        return appended
+        appended = self._partition(index).append(batch, self._clock.now_ms())
+        return None if isinstance(appended, Appended) else appended
 
     def append_record(self, key: str, record: Record) -> "asyncio.Future[Appended] | None":
-        """As `append_records`, of one."""
-        return self.append_records(key, stamped_records([record]), 1, record.timestamp)
+        """As `append`, of one record about a group or a transactional id."""
+        records = StampedRecords(stamped_records([record]), 1, record.timestamp)
+        return self.append(self.partition_of(key), records)
 
-    def append_records(
-        self, key: str, records: bytes, count: int, now_ms: int
-    ) -> "asyncio.Future[Appended] | None":
-        """As `append`, of records as `append_stamped` takes them, that may wait."""
-        if self.append_stamped(key, records, count, now_ms):
-            return None
-        return self.append(self.partition_of(key), stamped_body(records, count, now_ms))
+    def append_at_once(self, key: str, records: StampedRecords, *, beside: int = 0) -> bool:
+        """Append records about a group or a transactional id, if that takes no time.
 
-    def append_stamped(
-        self, key: str, records: Buffer, count: int, now_ms: int, *, beside: int = 0
-    ) -> bool:
-        """Append plain records of one time, which were made here, if that is done at once.
-
-        False, without any effect, where the topic is not ready, the write may block or has to
-        queue, a segment is not large enough, or the partition is offline.
+        Returns:
+            False, without any effect, where the topic is not ready, the write may block or has to
+            queue, a segment is not large enough, or the partition is offline.
 
         Args:
-            key: a group or a transactional id, of whose partition they are.
-            records: in the bytes of a batch.
-            count: how many there are.
-            now_ms: their time, in milliseconds.
+            key: the group or the transactional id.
+            records: to append.
             beside: more bytes that a segment must have room for.
 
         Raises:
@@ -229,21 +208,14 @@ class StateTopic:
         if topic is None or topic.adopted:
             return False
         partition = self._partitions.find(self.name, partition_for(key, topic.partitions[-1] + 1))
-        if partition is None or len(records) + beside > partition.log.config.segment_bytes:
+        size = len(records.records) + beside
+        if partition is None or size > partition.log.config.segment_bytes:
             return False
-        return partition.writes.append_stamped_nowait(records, count, now_ms)
-
-    def end_transaction(
-        self, index: int, ended: TransactionEnd, now_ms: int
-    ) -> "asyncio.Future[Appended] | None":
-        """Append the marker of a transaction, after what was appended before; as `append`.
-
-        Raises, or the future does:
-            RequestRefused: it is of an earlier epoch (47) or coordinator (35).
-            StorageFailed: a write failed, or the partition is offline.
-        """
-        appended = self._partition(index).end_transaction(ended, now_ms)
-        return None if isinstance(appended, Appended) else appended
+        try:
+            partition.writes.append_own(records, records.now_ms, may_block=False)
+        except WouldBlock:
+            return False
+        return True
 
     def _partitions_of(self) -> Iterator[Partition]:
         topic = self._topics.find(self.name)
@@ -274,22 +246,6 @@ class StateTopic:
             why = self._partitions.why_offline(self.name, index)
             raise StorageFailed(f"{self.name}-{index} is offline: {why}")
         return partition
-
-
-def _prepared(batch: bytes | StampedBatch, partition: Partition, now_ms: int) -> Prepared:
-    config = partition.log.config
-    if isinstance(batch, bytes):
-        return trusted(batch, config, now_ms)
-    return trusted_plain(batch, config, now_ms)
-
-
-def _flush_rolled(partition: Partition) -> None:
-    partition.flush_rolled().add_done_callback(log_failure)
-
-
-def _on_written(partition: Partition, written: "asyncio.Future[Appended]") -> None:
-    if not written.cancelled() and written.exception() is None and written.result().rolled:
-        _flush_rolled(partition)
 
 
 def _load(log: ReadableLog, take: Callable[[Buffer], None], of_latest: bool) -> None:

@@ -73,5 +73,5 @@ class LocalMarkers:
         log = self._partitions.find(*partition)
         if log is None:
             raise StorageFailed(f"{partition} is offline")
-        appended = log.end_transaction(ended, self._clock.now_ms())
+        appended = log.append(ended, self._clock.now_ms())
         return None if isinstance(appended, Appended) else appended

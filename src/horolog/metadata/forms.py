@@ -32,6 +32,7 @@ from horolog.storage.directory.checkpoints import read_epochs, write_topic_id
 from horolog.storage.directory.contents import clear_the_way, copy_aside
 from horolog.storage.file_errors import NotRegular
 from horolog.storage.files import Files
+from horolog.storage.logs.incoming import Origin, SourceBatches
 from horolog.storage.names import TopicPartition
 from horolog.storage.record_file import Lost, RecordFile
 from horolog.storage.recovery.loading import load_log
@@ -291,7 +292,8 @@ class KafkaForm:
         append_ms = max(now_ms, log.last_append_time_ms or now_ms)
         data = b"".join(batches)
         try:
-            log.follow(data, append_times=[AppendTimeStretch(end, append_ms)], now_ms=now_ms)
+            appended_at = [AppendTimeStretch(end, append_ms)]
+            log.append(SourceBatches(data, appended_at), now_ms, Origin.RESTORE)
             log.flush()
         except StorageFailed:
             if log.log_end_offset > end:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from horolog.storage.batches.slices import Slice
     from horolog.storage.log_dir.log_dir import LogDir
     from horolog.storage.logs.appendable import Appended
+    from horolog.storage.logs.incoming import Origin, SourceBatches, StampedRecords
     from horolog.storage.logs.log import Log
     from horolog.storage.lookup.by_timestamp import TimestampOffset
     from horolog.storage.names import TopicPartition
@@ -66,9 +67,12 @@ __all__ = [
     "DeletedSegment",
     "Log",
     "LogDir",
+    "Origin",
     "Prepared",
     "Recovery",
     "Slice",
+    "SourceBatches",
+    "StampedRecords",
     "TimestampOffset",
     "TopicPartition",
     "prepare",
@@ -82,6 +86,7 @@ __getattr__, __dir__ = lazy_names(
         "batches.slices": "Slice",
         "log_dir.log_dir": "LogDir",
         "logs.appendable": "Appended",
+        "logs.incoming": "Origin SourceBatches StampedRecords",
         "logs.log": "Log",
         "lookup.by_timestamp": "TimestampOffset",
         "names": "TopicPartition",

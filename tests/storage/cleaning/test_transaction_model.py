@@ -22,7 +22,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.markers import TransactionEnd
 from horolog.record.transactions import AbortedTransaction, AbortedTransactions
-from horolog.storage import Log, prepare
+from horolog.storage import Log, Origin, prepare
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
 PRODUCERS = st.sampled_from([1 << 52, (1 << 52) + 1, (1 << 52) + 2])
@@ -91,7 +91,9 @@ class TransactionalLog(CleanedLife):
     @rule(producer=PRODUCERS, is_commit=st.booleans())
     def end(self, producer: int, is_commit: bool) -> None:
         if self.is_open(producer):
-            self.log.end_transaction(TransactionEnd(producer, 0, 0, is_commit), self.clock)
+            self.log.append(
+                TransactionEnd(producer, 0, 0, is_commit), self.clock, Origin.COORDINATOR
+            )
             self.appended()
             self.entries.append(Entry(b"", producer, is_commit))
 

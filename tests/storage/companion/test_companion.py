@@ -39,6 +39,7 @@ from horolog.storage import Log, TopicPartition
 from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.companion.append_times import AppendTimeEntry, FirstAppended
 from horolog.storage.companion.file import TIMES_AT
+from horolog.storage.companion.proof import identity_of
 from horolog.storage.files import Files
 from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.segments.reader import SegmentReader
@@ -278,7 +279,7 @@ def follower(path: Path, kinds: str) -> SegmentReader:
     for number, (position, header) in enumerate(iter_headers(log)):
         batch, offset = log[position:], header.base_offset
         ms = None if kinds[number] == "u" else NOW + number
-        times.add_all([AppendTimeEntry(offset, ms, batch, kinds[number] == "s")])
+        times.add([AppendTimeEntry(offset, ms, identity_of(batch), kinds[number] == "s")])
         reader.end = SegmentEnd(position + header.size, header.next_offset)
     return reader
 

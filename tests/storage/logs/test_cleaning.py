@@ -33,6 +33,7 @@ from horolog.record.batch import iter_headers, verify_crc
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
+from horolog.storage import Origin, SourceBatches
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.files import Files
 from horolog.storage.log_dir.log_dir import LogDir, TopicPartition
@@ -166,7 +167,7 @@ def test_nothing_is_cleaned_that_consumers_may_not_read_yet(tmp_path: Path) -> N
         fill(log)
         sent = b"".join(Path(e.log.path).read_bytes()[: e.size] for e in log.segments)
     with new_follower(tmp_path / "follower", COMPACT) as log:
-        log.follow(sent, now_ms=NOW)
+        log.append(SourceBatches(sent), NOW, Origin.FOLLOWER)
         log.advance_high_watermark(13)
         chosen = log.cleanable(NOW)
         assert chosen is not None
@@ -300,14 +301,16 @@ def test_a_truncation_below_what_was_cleaned_takes_the_cleaner_point_back(
         fill(log)
         sent = b"".join(Path(e.log.path).read_bytes()[: e.size] for e in log.segments)
     with new_follower(tmp_path / "log", COMPACT) as log:
-        log.follow(sent, now_ms=NOW)
+        log.append(SourceBatches(sent), NOW, Origin.FOLLOWER)
         log.advance_high_watermark(30)
         clean(log)
         before = records_in(log)
         log.truncate_to(to, NOW)
         assert (log.cleaner_point or 0) <= log.log_end_offset <= to
         assert records_in(log) == [each for each in before if (each.offset or 0) < to]
-        log.follow(sent[sent.find(sent[:8]) :] if to == 0 else b"", now_ms=NOW)
+        log.append(
+            SourceBatches(sent[sent.find(sent[:8]) :] if to == 0 else b""), NOW, Origin.FOLLOWER
+        )
         check_lookups(log)
     assert [each for each in faults(tmp_path / "log") if ".cut" not in each.path] == []
 

@@ -43,6 +43,7 @@ from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.sources import scan
+from horolog.storage import Origin, SourceBatches
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.log_dir.log_dir import TopicPartition
 from horolog.storage.logs.log import Log
@@ -170,7 +171,7 @@ def test_a_damaged_plain_message_is_found_among_those_of_one_write(tmp_path: Pat
     plain[3 * len(plain) // 5 + 30] ^= 1
     with new_follower(tmp_path, FOREVER) as log:
         with pytest.raises(CorruptBatch):
-            log.follow(bytes(plain), now_ms=NOW)
+            log.append(SourceBatches(bytes(plain)), NOW, Origin.FOLLOWER)
         assert log.log_end_offset <= 3
 
 
@@ -300,7 +301,9 @@ def test_a_refused_write_leaves_what_was_written_before_and_is_tried_again(tmp_p
 
 def test_consumers_read_up_to_the_high_watermark(tmp_path: Path) -> None:
     with new_follower(tmp_path, FOREVER) as log:
-        log.follow(b"".join(v2(at, NOW + at) for at in range(4)), now_ms=NOW)
+        log.append(
+            SourceBatches(b"".join(v2(at, NOW + at) for at in range(4))), NOW, Origin.FOLLOWER
+        )
         assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (4, 0, 0)
         assert not log.read(0, 1000).size
         assert log.advance_high_watermark(2) == 2
@@ -308,7 +311,7 @@ def test_consumers_read_up_to_the_high_watermark(tmp_path: Path) -> None:
         assert log.readable_end(committed=False) == log.readable_end(committed=True) == 2
         assert log.advance_high_watermark(1) == 2, "it never goes back"
         assert log.advance_high_watermark(99) == 4, "no further than the log"
-        log.follow(v2(4), now_ms=NOW)
+        log.append(SourceBatches(v2(4)), NOW, Origin.FOLLOWER)
         assert log.high_watermark == 4
 
 
@@ -316,7 +319,7 @@ def test_lookups_show_nothing_beyond_the_high_watermark(tmp_path: Path) -> None:
     times = [AppendTimeStretch(at, NOW + at) for at in range(8)]
     with new_follower(tmp_path, SMALL) as log:
         sent = b"".join(v2(at, NOW + at) for at in range(8))
-        log.follow(sent, append_times=times, now_ms=NOW)
+        log.append(SourceBatches(sent, times), NOW, Origin.FOLLOWER)
         assert log.find_max_timestamp() is None
         for visible in range(1, 9):
             log.advance_high_watermark(visible)
@@ -336,7 +339,9 @@ def test_lookups_show_nothing_beyond_the_high_watermark(tmp_path: Path) -> None:
 def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     config = replace(SMALL, retention_ms=1000)
     with new_follower(tmp_path, config) as log:
-        log.follow(b"".join(v2(at, NOW - DAY) for at in range(9)), now_ms=NOW)
+        log.append(
+            SourceBatches(b"".join(v2(at, NOW - DAY) for at in range(9))), NOW, Origin.FOLLOWER
+        )
         assert log.apply_retention(NOW, NOW) == []
         with pytest.raises(RequestRefused):
             log.delete_records(1)
@@ -385,7 +390,7 @@ def test_a_transaction_is_stable_once_its_marker_is_readable(tmp_path: Path) -> 
     with new_follower(tmp_path) as log:
         pull(log, v2(0))
         sent = v2(1, base_sequence=0, **PRODUCER) + v2(2) + marker(3, 9, kind=0)
-        log.follow(sent, now_ms=NOW)
+        log.append(SourceBatches(sent), NOW, Origin.FOLLOWER)
         log.advance_high_watermark(3)
         assert log.last_stable_offset == 1
         log.advance_high_watermark(4)
@@ -398,7 +403,11 @@ def test_transactions_count_as_open_after_a_restart_as_before(tmp_path: Path) ->
     log_dir = open_dir(tmp_path, SMALL, follows=True)
     log = log_dir.logs[PARTITION]
     pull(log, v2(0), v2(1, base_sequence=0, **PRODUCER))
-    log.follow(b"".join(v2(at) for at in range(2, 8)) + marker(8, 9, kind=0), now_ms=NOW)
+    log.append(
+        SourceBatches(b"".join(v2(at) for at in range(2, 8)) + marker(8, 9, kind=0)),
+        NOW,
+        Origin.FOLLOWER,
+    )
     assert (log.high_watermark, log.last_stable_offset) == (2, 1)
     log_dir.close()
     with reopened(tmp_path, SMALL, follows=True) as (_, log):
@@ -494,7 +503,7 @@ def test_a_marker_that_comes_after_all_is_believed(tmp_path: Path) -> None:
     with new_follower(tmp_path) as log:
         pull(log, part(0, 5))
         log.count_unended([Unended(5, 0)])
-        log.follow(marker(1, 5, kind=1), now_ms=NOW)
+        log.append(SourceBatches(marker(1, 5, kind=1)), NOW, Origin.FOLLOWER)
         assert (log.last_stable_offset, aborted_in(log)) == (0, [])
         log.advance_high_watermark(2)
         assert (log.last_stable_offset, aborted_in(log)) == (2, [])
@@ -544,7 +553,7 @@ def test_a_restart_goes_on_in_the_epoch_of_the_source(tmp_path: Path, clean: boo
     log.begin_following(0)
     pull(log, v2(0), v2(1, epoch=5))
     log.leader_epoch = 8  # of the source, in which nothing was followed yet
-    log.follow(v2(2, epoch=5), now_ms=NOW)
+    log.append(SourceBatches(v2(2, epoch=5)), NOW, Origin.FOLLOWER)
     log_dir.checkpoint()
     log_dir.close(clean=clean)
     with reopened(tmp_path, follows=True) as (_, log):

@@ -36,9 +36,11 @@ from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.stamped import StampedBatch, stamped_batch
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
-from horolog.storage import Log, prepare
+from horolog.storage import Log, Origin, StampedRecords, prepare
 from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage.file_errors import WouldBlock
 from horolog.storage.files import Files
+from horolog.storage.logs.incoming import Batch
 from horolog.storage.validation.validate import trusted, trusted_plain
 
 SMALL = TopicConfig(segment_bytes=300, **ANY_TIME)
@@ -337,29 +339,50 @@ def test_a_far_future_record_rolls_at_once_and_then_the_segment_stays(tmp_path: 
         assert bases(log) == [0, 1]
 
 
-def test_append_nowait_uses_open_files_only(tmp_path: Path) -> None:
+def test_no_segment_holds_records_of_both_sides_of_a_reset_however_calm_it_was(
+    tmp_path: Path,
+) -> None:
+    with new_log(tmp_path, TopicConfig()) as log:
+        for at in range(3):
+            append(log, NOW + at, now=NOW + at)
+        log.delete_records(3)
+        assert append(log, NOW - 9, now=NOW - 9).rolled
+        assert bases(log) == [0, 3]
+        assert [each.offset for each in log.append_time_resets] == [3]
+
+
+def would_block(log: Log, batch: Batch, now: int, origin: Origin = Origin.CLIENT) -> bool:
+    """Whether an append would block; if not, it is done."""
+    before = log.log_end_offset
+    try:
+        log.append(batch, now, origin, may_block=False)
+    except WouldBlock:
+        assert log.log_end_offset == before
+        return True
+    return False
+
+
+def test_an_append_that_may_not_block_uses_open_files_only(tmp_path: Path) -> None:
     config = TopicConfig(segment_bytes=300, flush_messages=1 << 40)
     files = UnsyncedFiles()
     with new_log(tmp_path, config, files=files) as log:
         prepared = prepare(batch(NOW), config, NOW)
-        assert log.append_nowait(prepared, NOW) is None, "the epoch must be written first"
+        assert would_block(log, prepared, NOW), "the epoch must be written first"
         log.append(prepared, NOW)
         files.close()
-        assert log.append_nowait(prepared, NOW) is None, "the files must be opened"
-        assert log.log_end_offset == 1
+        assert would_block(log, prepared, NOW), "the files must be opened"
         log.append(prepared, NOW)
         log.config = replace(config, flush_messages=3)
-        assert log.append_nowait(prepared, NOW) is None, "the third record must be flushed"
+        assert would_block(log, prepared, NOW), "the third record must be flushed"
         log.config = config
-        done = log.append_nowait(prepared, NOW)
-        assert done is not None
+        done = log.append(prepared, NOW, may_block=False)
         assert (done.base_offset, log.log_end_offset) == (2, 3)
-        while log.append_nowait(prepared, NOW) is not None:
+        while not would_block(log, prepared, NOW):
             assert bases(log) == [0]
         assert log.append(prepared, NOW).rolled, "and the segment must be rolled"
 
 
-def test_append_stamped_nowait_writes_what_append_does(tmp_path: Path) -> None:
+def test_stamped_records_become_the_batch_that_was_built_of_them(tmp_path: Path) -> None:
     config = TopicConfig(index_interval_bytes=100)
     sides: list[Any] = []
     for way in ("trusted", "stamped"):
@@ -370,10 +393,11 @@ def test_append_stamped_nowait_writes_what_append_does(tmp_path: Path) -> None:
                 count, now = 1 + step % 4, NOW + step // 2
                 body = built(count, now)
                 if way == "trusted":
-                    assert log.append_nowait(trusted_plain(body, config, now), now) is not None
+                    done = log.append(trusted_plain(body, config, now), now, may_block=False)
                 else:
-                    size = log.append_stamped_nowait(body.data[61:], count, now)
-                    assert size == len(body.data)
+                    records = StampedRecords(body.data[61:], count, now)
+                    done = log.append(records, now, Origin.COORDINATOR, may_block=False)
+                assert done.size == len(body.data)
             sides.append((times_in(log), log.counts, records_in(log)))
         files = partition_dir(directory).glob("0*.*[!d]")  # not the marker of a run
         sides.append(sorted((each.name, each.read_bytes()) for each in files))
@@ -395,7 +419,7 @@ def test_append_stamped_nowait_writes_what_append_does(tmp_path: Path) -> None:
 )
 @example(2, [(0, "cut", 1), (0, "stamped", 0)])
 @given(st.integers(0, len(SETTINGS) - 1), st.lists(STEPS, min_size=3, max_size=30))
-def test_append_stamped_nowait_begins_a_segment_where_append_does(
+def test_stamped_records_begin_a_segment_where_the_batch_built_of_them_does(
     tmp_path_factory: pytest.TempPathFactory, first: int, steps: list[tuple[int, str, int]]
 ) -> None:
     sides: list[Any] = []
@@ -404,11 +428,13 @@ def test_append_stamped_nowait_begins_a_segment_where_append_does(
         with new_log(tmp_path_factory.mktemp(way), TopicConfig(**SETTINGS[first])) as log:
             for waited, step, number in ((0, "stamped", 0),) * 3 + tuple(steps):
                 now += waited
-                prepared = trusted_plain(built(1, now), log.config, now)
-                if step == "stamped" and not (
-                    way == "stamped" and log.append_stamped_nowait(built(1, now).data[61:], 1, now)
+                body = built(1, now)
+                prepared = trusted_plain(body, log.config, now)
+                records = StampedRecords(body.data[61:], 1, now)
+                if step == "stamped" and (
+                    way == "trusted" or would_block(log, records, now, Origin.COORDINATOR)
                 ):
-                    log.append(prepared, now)
+                    log.append(prepared if way == "trusted" else records, now, Origin.COORDINATOR)
                 elif step == "produced":
                     sent = batch(NO_TIMESTAMP if number % 5 == 0 else now - number)
                     log.append(prepare(sent, log.config, now), now)
@@ -427,38 +453,39 @@ def test_append_stamped_nowait_begins_a_segment_where_append_does(
     assert sides[0] == sides[1]
 
 
-def test_append_stamped_nowait_declines_what_append_decides(tmp_path: Path) -> None:
-    config = TopicConfig(segment_bytes=1000)
-    files = UnsyncedFiles()
-    body = built(1, NOW).data[61:]
+@pytest.mark.parametrize(
+    ("now", "settings"),
+    [
+        (NOW + 1, {}),
+        (NOW - 5, {}),
+        (-1, {}),
+        (NOW + 1, {"message_timestamp_type": TimestampType.LOG_APPEND_TIME}),
+    ],
+    ids=["later", "the clock went back", "no time", "append time"],
+)
+def test_stamped_records_are_stored_as_the_settings_and_the_clock_ask(
+    tmp_path: Path, now: int, settings: dict[str, Any]
+) -> None:
+    config, sides = TopicConfig(**settings), []
+    for way in ("trusted", "stamped"):
+        with new_log(tmp_path / way, config) as log:
+            append(log, NOW)
+            body = built(2, now)
+            prepared = trusted_plain(body, config, now)
+            sent: Batch = StampedRecords(body.data[61:], 2, now) if way == "stamped" else prepared
+            log.append(sent, now, Origin.COORDINATOR)
+            sides.append((times_in(log), log.counts, records_in(log)))
+    assert sides[0] == sides[1]
 
-    def declines(now: int = NOW, **settings: Any) -> bool:
-        log.config = replace(config, **settings)
-        before = log.log_end_offset
-        size = log.append_stamped_nowait(body, 1, now)
-        assert (log.log_end_offset - before) == (size > 0)
-        log.config = config
-        return not size
 
-    with new_log(tmp_path, config, files=files) as log:
-        assert declines(), "the epoch must be written first"
-        log.append(prepare(batch(NOW), config, NOW), NOW)
-        assert not declines()
-        assert declines(NOW - 1), "append times never go back"
-        assert declines(-1), "it would have no time"
-        assert declines(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
-        assert declines(flush_messages=1)
-        assert declines(segment_bytes=80)
-        assert declines(NOW + 5000, segment_ms=4000), "the segment must be rolled"
-        files.close()
-        assert declines(), "the files must be opened"
-        log.append(prepare(batch(NOW), config, NOW), NOW)
-        while not declines():
-            assert bases(log) == [0]
-        log.append(prepare(batch(NOW), config, NOW), NOW)
-        assert len(bases(log)) == 2, "and the segment must be rolled"
+def test_stamped_records_that_no_segment_can_hold_are_refused(tmp_path: Path) -> None:
+    with new_log(tmp_path, TopicConfig(segment_bytes=70)) as log:
+        records = StampedRecords(built(1, NOW).data[61:], 1, NOW)
+        with pytest.raises(RequestRefused, match=r"segment\.bytes=70"):
+            log.append(records, NOW, Origin.COORDINATOR)
         log.begin_following(log.log_end_offset)
-        assert declines(), "another broker leads"
+        with pytest.raises(RequestRefused, match="follows another broker"):
+            log.append(records, NOW, Origin.COORDINATOR)
 
 
 def built(count: int, now: int) -> StampedBatch:

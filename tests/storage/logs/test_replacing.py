@@ -49,7 +49,7 @@ def replace(files: Files, log_dir: Path) -> None:
                 kept += old.read_batch(position, header)
     writer = LogWriter(files, work, new_segment(files, work, 0, CONFIG, NOW))
     times = [AppendTimeStretch(offset, NOW + offset) for offset in CLEANED]
-    writer.extend(as_they_are(kept, 0, times), CONFIG)
+    writer.append(as_they_are(kept, 0, times), CONFIG)
     writer.finish()
     make_alike(files, work, SegmentReader.at(files, f"{directory}/{0:020d}.log", 0))
     replace_segments(files, directory, work)

@@ -36,6 +36,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
+from horolog.storage import Origin, SourceBatches
 from horolog.storage.directory.checkpoints import EpochStart, read_offsets
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.log_dir.log_dir import LogDir, TopicPartition
@@ -230,8 +231,8 @@ def test_messages_of_old_formats_are_cut_at_any_of_them(tmp_path: Path) -> None:
     )
     for to in range(9):
         with new_follower(tmp_path / str(to), SMALL) as log:
-            log.follow(plain, now_ms=NOW)
-            log.follow(packed, now_ms=NOW)
+            log.append(SourceBatches(plain), NOW, Origin.FOLLOWER)
+            log.append(SourceBatches(packed), NOW, Origin.FOLLOWER)
             log.truncate_to(to, NOW)
             expected = plain[: to * len(plain) // 6] if to < 7 else plain + packed * (to == 8)
             assert bytes_of(log) == expected

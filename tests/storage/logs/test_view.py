@@ -16,6 +16,7 @@ from horolog.errors import CorruptIndex, ErrorCode, RequestRefused, StorageFaile
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.markers import TransactionEnd
+from horolog.storage import Origin
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.abort import write_aborted
@@ -40,7 +41,7 @@ def add_aborted(log: Log, transactions: int) -> None:
         admission = log.producers.admit(9, is_strict=False)
         prepared = prepare(sent, log.config, NOW, partition=str(log), admission=admission)
         log.append(prepared, NOW + number)
-        log.end_transaction(TransactionEnd(9, 0, 0, is_commit=False), NOW + number)
+        log.append(TransactionEnd(9, 0, 0, is_commit=False), NOW + number, Origin.COORDINATOR)
 
 
 def test_append_times_beside_retention_are_of_the_records_that_were_read(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Copy:
 
     def extend(self, data: bytes, times: Sequence[tuple[int, int | None] | Seen] = ()) -> None:
         stretches = [AppendTimeStretch(*each) for each in times]
-        self.writer.extend(as_they_are(data, BASE, stretches), self.config)
+        self.writer.append(as_they_are(data, BASE, stretches), self.config)
         self.sent += data
 
     @property
@@ -223,7 +223,7 @@ def test_who_leads_after_that_appends_to_the_same_segment(tmp_path: Path) -> Non
         copy.extend(v2(offset - 2, 3, NOW) + v2(offset - 1, 3, NOW), [(offset - 2, ms - 50)])
         writer.active.make_ready(ms)
         led = prepare(batch(ms), config, ms).numbered(offset, 7, ms)
-        writer.append(led)
+        writer.append([led], config)
         copy.sent += b"".join(led.parts)
     (reader,) = copy.finished()
 
@@ -308,7 +308,7 @@ def test_a_refused_write_leaves_no_transaction_aborted_that_is_open(
     copy.extend(TRANSACTIONS[0])
     files.fail_after(steps, OSError(errno.ENOSPC, "No space left on device"))
     with suppress(StorageFailed):
-        copy.writer.extend(as_they_are(TRANSACTIONS[1], 46), copy.config)
+        copy.writer.append(as_they_are(TRANSACTIONS[1], 46), copy.config)
     end = copy.writer.next_offset
     shown = [entry for entry in ABORTED if entry.last_offset < end]
     assert copy.writer.active.segment.aborted() == shown
@@ -328,7 +328,7 @@ def test_what_a_refused_write_has_left_of_an_entry_is_cut_off(tmp_path: Path) ->
     copy.extend(OF_OFFSET[46])
     files.fail_after(2, OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(StorageFailed):
-        copy.writer.extend(as_they_are(OF_OFFSET[47], 47), copy.config)
+        copy.writer.append(as_they_are(OF_OFFSET[47], 47), copy.config)
     files.heal()
     assert files.faults == ["write", "truncate"]
     index = tmp_path / f"{BASE:020d}.txnindex"

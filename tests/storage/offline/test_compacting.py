@@ -15,7 +15,7 @@ from storelogs import NOW, new_follower, new_log, partition_dir, pull, records_i
 
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.record.builder import Record, build_batch
-from horolog.storage import prepare
+from horolog.storage import Origin, SourceBatches, prepare
 from horolog.storage.directory.checkpoints import read_offsets
 from horolog.storage.files import Files
 from horolog.storage.names import CLEANER_OFFSETS, LOCK, META_PROPERTIES, TopicPartition
@@ -125,7 +125,7 @@ def test_nothing_is_compacted_that_a_follower_may_have_to_truncate(tmp_path: Pat
         before = records_in(log)
         sent = b"".join(Path(e.log.path).read_bytes()[: e.size] for e in log.segments)
     with new_follower(tmp_path / "log", PLAIN) as log:
-        log.follow(sent, now_ms=NOW)
+        log.append(SourceBatches(sent), NOW, Origin.FOLLOWER)
         log.advance_high_watermark(13)
         log.checkpoint()
         end = max(each.base_offset for each in log.segments if each.base_offset <= 13)

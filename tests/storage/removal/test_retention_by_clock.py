@@ -250,6 +250,6 @@ def test_what_has_no_append_time_rolls_by_record_time(tmp_path: Path, by: str, r
     writer = LogWriter(files, str(tmp_path), new_segment(files, str(tmp_path), 0, config, NOW))
     data = b"".join(batch(NOW + 900 * n, base_offset=n) for n in range(3))
     *before, last = as_they_are(data, 0, SEEN)
-    writer.extend(before, config)
-    assert writer.must_roll(last, config, NOW, by_time=True) == rolls
+    writer.append(before, config)
+    assert writer.must_roll(last, config, NOW, True) == rolls
     writer.finish()

@@ -55,7 +55,7 @@ def test_indexes_of_runs_are_those_of_their_batches(
         for batches in lists:
             run = run_of(batches, offset)
             rows = run.rows(position, *writer.spacing) if are_runs else each_of(run, position)
-            largest.append(writer.add_all(rows))
+            largest.append(writer.add(rows))
             position, offset = position + run.size, run.last_offset + 1
         indexes = [path / f"{0:020}{suffix}" for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)]
         written = [index.read_bytes() for index in indexes]

@@ -4,9 +4,11 @@ from horolog.buffers import Buffer
 from horolog.client.fetching import Fetched
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, parse_header
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.replication.followed import LocalLog, StartAt
 from horolog.replication.truncation import TruncateTo
-from horolog.storage.logs.following import Followed
+from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.incoming import Origin, SourceBatches
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.states import Unended
@@ -44,7 +46,7 @@ def unended_in(fetched: Fetched) -> list[Unended]:
     ]
 
 
-def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: bool) -> Followed:
+def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: bool) -> Appended:
     """Append the whole batches of a fetch, and let consumers read up to the high watermark.
 
     Args:
@@ -69,7 +71,8 @@ def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: 
         if is_within and start == log.log_end_offset:
             # The source's log starts within the batch, after DeleteRecords; so will this one.
             log.truncate_fully(first.base_offset, now_ms)
-        done = log.follow(whole, append_times=fetched.append_times, now_ms=now_ms)
+        batches = SourceBatches(whole, fetched.append_times)
+        done = log.append(batches, now_ms, Origin.FOLLOWER)
     said = unended_in(fetched)
     if log.is_news(said):
         log.count_unended(said)
@@ -78,7 +81,10 @@ def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: 
         log.start_at(start)
     if follows_start and fetched.log_start_offset > log.log_start_offset:
         log.start_at(fetched.log_start_offset)
-    return Followed(log.log_end_offset - 1, 0, rolled=False) if done is None else done
+    if done is None:
+        end_offset = log.log_end_offset
+        return Appended(end_offset, end_offset - 1, NO_TIMESTAMP, log.log_start_offset)
+    return done
 
 
 def whole_batches(records: Buffer, latest: int, epoch: int) -> memoryview:

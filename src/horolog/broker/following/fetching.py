@@ -29,7 +29,7 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.offsets import TopicPartition
 from horolog.replication.followed import Asks, FollowedPartition, StartAt
 from horolog.replication.truncation import TruncateTo
-from horolog.storage.logs.following import Followed as Appended
+from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import NAMES_HERE, name_at_source
 
 __all__ = ["Followed", "LeaderFetcher", "SourceLeader"]

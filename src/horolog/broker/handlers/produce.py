@@ -17,9 +17,9 @@ acks=0 has no response; an error then closes the connection, as the only sign of
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.admission import Admitted, admit, transactional_header
@@ -28,6 +28,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api, shortcut
 from horolog.broker.partition import Partition
 from horolog.broker.placement import not_leader
+from horolog.buffers import Buffer
 from horolog.errors import (
     BatchRefused,
     ErrorCode,
@@ -41,6 +42,7 @@ from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.record.batch import BatchHeader
+from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Admission
@@ -54,7 +56,7 @@ from horolog.wire.produce import (
     encode_produce_response,
     single_answers,
 )
-from horolog.wire.requests import PartitionProduceData, ProduceRequest, TopicProduceData
+from horolog.wire.requests import ProduceRequest
 from horolog.wire.single_partition import SingleProduce, read_produce
 
 INLINE_SECONDS: Final = 0.005
@@ -63,70 +65,156 @@ _AT_ONCE: Final = 500
 """Partitions of a request: more take too long for the event loop, however few bytes they have."""
 
 
-class _Appending(NamedTuple):
-    """A batch that a thread appends, and the place of its result."""
+class _Sent(NamedTuple):
+    """A batch for one partition, and the place of its result."""
 
-    partition: Partition
-    appended: "asyncio.Future[Appended]"
+    topic: Topic | None
+    records: Buffer
+    partition: Partition | None
+    refusal: HorologError | None
+    """Why there is no partition."""
     outcomes: list[ProducedPartition]
     slot: int
 
 
+class _Appending(NamedTuple):
+    """A batch that a thread appends."""
+
+    sent: _Sent
+    appended: "asyncio.Future[Appended]"
+
+
 @api(ApiKey.PRODUCE)
-def produce(
-    request: Request[ProduceRequest], broker: Broker
-) -> Reply | Apart | Coroutine[Any, Any, Reply | Apart | None] | None:
-    """Append each batch; returns without waiting if all appends complete inline.
+async def produce(request: Request[ProduceRequest], broker: Broker) -> Reply | Apart | None:
+    """Append each batch; waits for nothing if all appends complete inline.
+
+    Batches of a transaction are appended once its coordinator admits them (KIP-890).
 
     Raises:
         TooManyFields: it has very many partitions, and is to be answered slowly.
     """
+    body = request.body
     if not request.is_large:
-        count = sum(len(asked.partition_data) for asked in request.body.topic_data)
+        count = sum(len(asked.partition_data) for asked in body.topic_data)
         if count > _AT_ONCE:
             raise TooManyFields(f"{count} partitions are more than {_AT_ONCE}", 0)
-    if request.body.transactional_id is not None:
-        return _produce_in_transaction(request, broker, request.body.transactional_id)
-    if request.is_large:
-        return _produce_in_turns(request, broker)
-    return _produce_at_once(request, broker)
-
-
-def _produce_at_once(
-    request: Request[ProduceRequest], broker: Broker, admitted: Admitted | None = None
-) -> Reply | Apart | Coroutine[Any, Any, Reply | Apart | None] | None:
-    """Begin all appends; what has to wait is in the coroutine that is returned."""
-    now_ms = broker.clock.now_ms()
-    inline_until: float | None = None  # the first batch has all of that time
     topics: list[ProducedTopic] = []
     appending: list[_Appending] = []
-    for asked in request.body.topic_data:
-        topic = find_topic(broker, request.version, asked.name, asked.topic_id)
-        outcomes: list[ProducedPartition] = []
-        for sent in asked.partition_data:
-            if inline_until is None:
-                inline_until, in_thread = time.monotonic() + INLINE_SECONDS, False
-            else:
-                in_thread = time.monotonic() > inline_until
-            _append(
-                *(request, broker, topic, sent, now_ms, in_thread, outcomes, appending),
-                admitted,
-            )
-        topics.append(_named(asked, topic, outcomes))
-    if appending:
-        return _reply_later(request, broker, topics, appending)
+    batches: Iterable[_Sent] = _sent(request, broker, topics)
+    try:
+        if body.transactional_id is None:
+            await _begin(request, broker, batches, None, appending)
+        else:
+            async with broker.producer_turns.turn(request.peer, body.transactional_id):
+                headers: dict[TopicPartition, BatchHeader] = {}
+                found: list[_Sent] = []
+                for sent in batches:
+                    await request.pause()
+                    found.append(sent)
+                    header, partition = transactional_header(sent.records), sent.partition
+                    if header is not None and partition is not None and not _is_adopted(sent):
+                        headers[TopicPartition(partition.topic, partition.index)] = header
+                admitted = await admit(
+                    broker.transactions, body.transactional_id, headers, request.version
+                )
+                await _begin(request, broker, found, admitted, appending)
+    finally:  # the client may have gone: what is being appended is finished all the same
+        for sent, appended in appending:
+            await request.pause()
+            await _settle(request, broker, sent, appended)
     return _reply(request, broker, topics)
 
 
+def _sent(
+    request: Request[ProduceRequest], broker: Broker, topics: list[ProducedTopic]
+) -> Iterator[_Sent]:
+    """The batches of a request with their partitions, each of which is looked up when it comes.
+
+    Args:
+        request: of a client.
+        broker: that it asks.
+        topics: the results, which are empty at first.
+    """
+    body, version = request.body, request.version
+    for asked in body.topic_data:
+        topic = find_topic(broker, version, asked.name, asked.topic_id)
+        outcomes: list[ProducedPartition] = []
+        name, topic_id = asked.name, asked.topic_id
+        if topic is not None:
+            name, topic_id = topic.name, topic.topic_id
+        topics.append(ProducedTopic(name, topic_id, outcomes))
+        for data in asked.partition_data:
+            partition = refusal = None
+            try:
+                partition = find_partition(broker, version, body.acks, topic, data.index)
+            except HorologError as error:
+                refusal = error
+            outcomes.append(ProducedPartition(data.index))
+            slot = len(outcomes) - 1
+            yield _Sent(topic, data.records or b"", partition, refusal, outcomes, slot)
+
+
+async def _begin(
+    request: Request[ProduceRequest],
+    broker: Broker,
+    batches: Iterable[_Sent],
+    admitted: Admitted | None,
+    appending: list[_Appending],
+) -> None:
+    """Append batches, or have them appended; of very many nothing else is begun meanwhile."""
+    now_ms, inline_until = broker.clock.now_ms(), None
+    for sent in batches:
+        in_thread = False
+        if request.is_large:
+            await request.checkpoint()
+        elif inline_until is None:  # the first batch has all of that time
+            inline_until = time.monotonic() + INLINE_SECONDS
+        else:
+            in_thread = time.monotonic() > inline_until
+        try:
+            if sent.partition is None:
+                assert sent.refusal is not None
+                raise sent.refusal
+            admission = None
+            if admitted is not None and transactional_header(sent.records) is not None:
+                admission = _admission(admitted, sent, sent.partition)
+            appended = sent.partition.writes.append(
+                sent.records,
+                now_ms,
+                request.version,
+                request.peer,
+                in_thread=in_thread,
+                admission=admission,
+            )
+        except HorologError as error:
+            _refuse(request, broker, sent, error)
+            continue
+        if isinstance(appended, Appended):
+            _accept(request, broker, sent, appended)
+        else:
+            appending.append(_Appending(sent, appended))
+
+
+async def _settle(
+    request: Request[ProduceRequest],
+    broker: Broker,
+    sent: _Sent,
+    appended: "asyncio.Future[Appended]",
+) -> None:
+    """Wait for an append in a thread; note its result."""
+    try:
+        _accept(request, broker, sent, await appended)
+    except HorologError as error:
+        _refuse(request, broker, sent, error)
+
+
 @shortcut(ApiKey.PRODUCE)
-def produce_single(
-    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
-) -> Reply | Coroutine[Any, Any, Reply] | None:
+def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: bytes) -> Reply | None:
     """Append to one partition, without decoding the request by its schema.
 
     Returns:
-        None, without any effect, if the append may block, or for a request of another form. An
-        append of a transaction is waited for here.
+        None, without any effect, if the append may block, is of a transaction, or for a request of
+        another form.
     """
     asked = read_produce(frame)
     if asked is None:
@@ -134,16 +222,19 @@ def produce_single(
     version, correlation_id, client_id, acks, name, topic_id, index, records, transactional = asked
     authorise(peer, ApiKey.PRODUCE)
     if transactional is not None:
-        return _produce_single_in_transaction(broker, peer, asked, transactional)
+        return None
     topic = partition = None
     try:
         topic = find_topic(broker, version, name, topic_id)
         partition = find_partition(broker, version, acks, topic, index)
-        appended = partition.writes.append_nowait(records, broker.clock.now_ms(), version, peer)
+        appended = partition.writes.append(
+            records, broker.clock.now_ms(), version, peer, may_block=False
+        )
+    except WouldBlock:
+        return None
     except HorologError as error:
         return _single_refused(broker, asked, topic, error, partition, peer.host)
-    if appended is None:
-        return None
+    assert isinstance(appended, Appended)
     broker.note_appended(partition, appended, client_id, peer.host)
     base_offset, _, time_ms, start_offset = appended[:4]
     answers = single_answers(version, name, topic_id)
@@ -166,190 +257,26 @@ def _single_refused(
     return (response_prefix(ApiKey.PRODUCE, version, asked.correlation_id, len(body)), body)
 
 
-async def _produce_single_in_transaction(
-    broker: Broker, peer: Peer, asked: SingleProduce, transactional_id: str
-) -> Reply:
-    """As `_produce_in_transaction`, for one partition."""
-    version, correlation_id, client_id, acks, name, topic_id, index, records, _ = asked
-    topic = partition = None
-    try:
-        async with broker.producer_turns.turn(peer, transactional_id):
-            header = transactional_header(records)
-            admitted = None
-            if header is not None:
-                topic = find_topic(broker, version, name, topic_id)
-                partition = find_partition(broker, version, acks, topic, index)
-                _refuse_adopted(cast("Topic", topic))
-                headers = {TopicPartition(partition.topic, index): header}
-                admitted = await admit(broker.transactions, transactional_id, headers, version)
-                partition = None
-            topic = find_topic(broker, version, name, topic_id)  # it may be gone by now
-            partition = find_partition(broker, version, acks, topic, index)
-            admission = None
-            if admitted is not None:
-                admission = _admission(admitted, topic, partition)
-            now_ms = broker.clock.now_ms()
-            appended = partition.writes.append(records, now_ms, version, peer, admission=admission)
-        if not isinstance(appended, Appended):
-            appended = await appended
-    except HorologError as error:
-        return _single_refused(broker, asked, topic, error, partition, peer.host)
-    _note(broker, partition, appended, version, client_id, peer.host)
-    base_offset, _, time_ms, start_offset = appended[:4]
-    answers = single_answers(version, name, topic_id)
-    return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
+def _is_adopted(sent: _Sent) -> bool:
+    """Whether the topic was adopted: what is open there counts as aborted after a restart."""
+    return sent.topic is not None and sent.topic.adopted
 
 
-async def _produce_in_transaction(
-    request: Request[ProduceRequest], broker: Broker, transactional_id: str
-) -> Reply | Apart | None:
-    """Append what the coordinator of the transaction admits (KIP-890)."""
-    async with broker.producer_turns.turn(request.peer, transactional_id):
-        headers = await _transactional_headers(request, broker)
-        admitted = await admit(broker.transactions, transactional_id, headers, request.version)
-        if request.is_large:
-            return await _produce_in_turns(request, broker, admitted)
-        reply = _produce_at_once(request, broker, admitted)
-    return await reply if isinstance(reply, Coroutine) else reply
-
-
-async def _transactional_headers(
-    request: Request[ProduceRequest], broker: Broker
-) -> dict[TopicPartition, BatchHeader]:
-    """The headers of the transaction's batches for partitions that can be appended to."""
-    headers: dict[TopicPartition, BatchHeader] = {}
-    body, version = request.body, request.version
-    for asked in body.topic_data:
-        topic = find_topic(broker, version, asked.name, asked.topic_id)
-        for sent in asked.partition_data:
-            await request.pause()
-            header = transactional_header(sent.records)
-            if header is None or topic is None:
-                continue
-            try:
-                find_partition(broker, version, body.acks, topic, sent.index)
-                _refuse_adopted(topic)
-            except HorologError:
-                continue  # `_append` says it
-            headers[TopicPartition(topic.name, sent.index)] = header
-    return headers
-
-
-def _refuse_adopted(topic: Topic) -> None:
-    """Refuse a transaction where what is open counts as aborted after a restart.
+def _admission(admitted: Admitted, sent: _Sent, partition: Partition) -> Admission:
+    """Check that the partition of a transaction's batch belongs to the transaction.
 
     Raises:
-        RequestRefused: the topic is adopted (44).
+        RequestRefused: it does not, or the topic is adopted (44).
     """
-    if topic.adopted:
+    if _is_adopted(sent):
         raise RequestRefused(
             ErrorCode.policy_violation,
-            f"{topic.name} was adopted from directories written elsewhere, where what is open "
+            f"{partition.topic} was adopted from directories written elsewhere, where what is open "
             "counts as aborted; give it a setting first (retention.ms, say) if it is to take "
             "transactions",
         )
-
-
-def _admission(admitted: Admitted, topic: Topic | None, partition: Partition) -> Admission:
-    """Of a batch of a transaction to the partition that it is for.
-
-    Raises:
-        RequestRefused: the topic is adopted, or the partition is not in the transaction.
-    """
-    _refuse_adopted(cast("Topic", topic))
     admitted.refuse_unless_in(TopicPartition(partition.topic, partition.index))
     return partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
-
-
-async def _produce_in_turns(
-    request: Request[ProduceRequest], broker: Broker, admitted: Admitted | None = None
-) -> Reply | Apart | None:
-    """As `produce`, for very many partitions: nothing else of the client is begun meanwhile."""
-    now_ms = broker.clock.now_ms()
-    topics: list[ProducedTopic] = []
-    appending: list[_Appending] = []
-    try:
-        for asked in request.body.topic_data:
-            outcomes: list[ProducedPartition] = []
-            for sent in asked.partition_data:
-                await request.checkpoint()
-                topic = find_topic(broker, request.version, asked.name, asked.topic_id)
-                _append(
-                    *(request, broker, topic, sent, now_ms, False, outcomes, appending),
-                    admitted,
-                )
-            topics.append(
-                _named(
-                    asked, find_topic(broker, request.version, asked.name, asked.topic_id), outcomes
-                )
-            )
-    finally:  # the client may have gone: what is being appended is finished all the same
-        reply = await _reply_later(request, broker, topics, appending)
-    return reply
-
-
-def _append(
-    request: Request[ProduceRequest],
-    broker: Broker,
-    topic: Topic | None,
-    sent: PartitionProduceData,
-    now_ms: int,
-    in_thread: bool,
-    outcomes: list[ProducedPartition],
-    appending: list[_Appending],
-    admitted: Admitted | None,
-) -> None:
-    """Append to one partition, or have it done; `outcomes` gets the result."""
-    partition = None
-    try:
-        partition = find_partition(broker, request.version, request.body.acks, topic, sent.index)
-        admission = None
-        if admitted is not None and transactional_header(sent.records) is not None:
-            admission = _admission(admitted, topic, partition)
-        appended = partition.writes.append(
-            *(sent.records or b"", now_ms, request.version, request.peer),
-            in_thread=in_thread,
-            admission=admission,
-        )
-    except HorologError as error:
-        who = _who(request)[1:]
-        outcomes.append(_refused(broker, topic, sent.index, error, partition, *who))
-        return
-    if isinstance(appended, Appended):
-        _note(broker, partition, appended, *_who(request))
-        outcomes.append(_accepted(sent.index, appended))
-    else:
-        appending.append(_Appending(partition, appended, outcomes, len(outcomes)))
-        outcomes.append(ProducedPartition(sent.index))
-
-
-def _named(
-    asked: TopicProduceData, topic: Topic | None, outcomes: Sequence[ProducedPartition]
-) -> ProducedTopic:
-    if topic is not None:
-        return ProducedTopic(topic.name, topic.topic_id, outcomes)
-    return ProducedTopic(asked.name, asked.topic_id, outcomes)
-
-
-async def _reply_later(
-    request: Request[ProduceRequest],
-    broker: Broker,
-    topics: Sequence[ProducedTopic],
-    appending: Sequence[_Appending],
-) -> Reply | Apart | None:
-    for one in appending:
-        await request.pause()
-        index = one.outcomes[one.slot].partition_index
-        try:
-            appended = await one.appended
-        except HorologError as error:
-            topic = broker.topics.find(one.partition.topic)
-            who = _who(request)[1:]
-            one.outcomes[one.slot] = _refused(broker, topic, index, error, one.partition, *who)
-            continue
-        _note(broker, one.partition, appended, *_who(request))
-        one.outcomes[one.slot] = _accepted(index, appended)
-    return _reply(request, broker, topics)
 
 
 def _reply(
@@ -377,27 +304,31 @@ def _reply(
     return None
 
 
-def _note(
-    broker: Broker,
-    partition: Partition,
-    appended: Appended,
-    version: int,
-    client_id: str,
-    host: str,
+def _accept(
+    request: Request[ProduceRequest], broker: Broker, sent: _Sent, appended: Appended
 ) -> None:
+    partition, client_id, host = sent.partition, request.client_id, request.peer.host
+    assert partition is not None
     broker.note_appended(partition, appended, client_id, host)
     if appended.is_converted:
-        count = appended.last_offset - appended.base_offset + 1
+        version, count = request.version, appended.last_offset - appended.base_offset + 1
         broker.conversions.note(ApiKey.PRODUCE, version, client_id, host, partition.topic, count)
+    sent.outcomes[sent.slot] = ProducedPartition(
+        sent.outcomes[sent.slot].partition_index,
+        0,
+        appended.base_offset,
+        appended.log_append_time_ms,
+        appended.log_start_offset,
+    )
 
 
-def _who(request: Request[ProduceRequest]) -> tuple[int, str, str]:
-    return request.version, request.client_id, request.peer.host
-
-
-def _accepted(index: int, appended: Appended) -> ProducedPartition:
-    return ProducedPartition(
-        index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+def _refuse(
+    request: Request[ProduceRequest], broker: Broker, sent: _Sent, error: HorologError
+) -> None:
+    index, client_id, host = sent.slot, request.client_id, request.peer.host
+    number = sent.outcomes[index].partition_index
+    sent.outcomes[index] = _refused(
+        broker, sent.topic, number, error, sent.partition, client_id, host
     )
 
 

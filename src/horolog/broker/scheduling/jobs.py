@@ -33,6 +33,7 @@ class Append:
         produce_version: int,
         in_thread: bool,
         admission: Admission | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         self.owner = owner
         self.batch = batch
@@ -42,7 +43,7 @@ class Append:
         self.in_thread = in_thread  # has to be checked there
         self.is_refused = False
         self.check: Future[Prepared] | None = None  # while it is being checked
-        self.prepared: Prepared | None = None
+        self.prepared = prepared
 
 
 class Failure:

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from horolog.broker.scheduling.checking import QUICK_BYTES, Checkers
@@ -19,10 +20,10 @@ from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.record.batch import MAGIC, codec_number_of
 from horolog.record.compression import Codec, UncompressedTooLarge
-from horolog.record.markers import TransactionEnd
 from horolog.record.scan import kernels_ready
+from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.logs.following import Followed
+from horolog.storage.logs.incoming import Batch, Origin
 from horolog.storage.logs.log import Log
 from horolog.storage.producers.states import Admission
 from horolog.storage.validation.validate import Prepared, is_old_format, prepare
@@ -75,89 +76,78 @@ class WriteQueue:
         *,
         in_thread: bool = False,
         admission: Admission | None = None,
+        may_block: bool = True,
     ) -> "Appended | asyncio.Future[Appended]":
         """Validate and append a producer's batch; returns the result directly if possible.
 
-        Batches of one `owner` (a connection) are appended in the order of the calls. `in_thread`
-        validates the batch in a thread, even a small one. One of a transaction has an `admission`.
+        Batches of one owner are appended in the order of the calls.
+
+        Args:
+            batch: to append.
+            now_ms: the clock.
+            produce_version: of the request.
+            owner: a connection.
+            in_thread: validates the batch in a thread, even a small one.
+            admission: of a batch of a transaction.
+            may_block: whether the batch may be validated or written in a thread, or queue.
 
         Raises (or sets on the future):
+            WouldBlock: it would, and may not; there is no effect.
             RequestRefused, CorruptBatch, StorageFailed: as storage does.
         """
-        return self._append(Append(owner, batch, now_ms, produce_version, in_thread, admission))
-
-    def append_trusted(
-        self, prepared: Prepared, now_ms: int, owner: Hashable
-    ) -> "Appended | asyncio.Future[Appended]":
-        """As `append`, of a batch that this broker has built: a client's rules do not apply.
-
-        State of producers is noted where it has a producer id. Without sequences, as a coordinator
-        writes offsets of a transaction, it is no duplicate of any.
-        """
+        prepared = None
         if not (self._working or self._jobs or self._closing or owner in self._unchecked):
-            appended = self._log.append_nowait(prepared, now_ms)
-            if appended is not None:
-                self._on_growth(appended.size)
-                return appended
-        append = Append(owner, prepared.batch, now_ms, produce_version=0, in_thread=False)
-        append.prepared = prepared
-        return self._append(append)
-
-    def append_stamped_nowait(self, records: Buffer, count: int, now_ms: int) -> bool:
-        """Append plain records that this broker has made, all of one time; see the log.
-
-        False, without any effect, if a write of them may block or has to queue.
-
-        Raises:
-            StorageFailed: as storage does.
-        """
-        if self._working or self._jobs or self._closing or self._unchecked:
-            return False
-        size = self._log.append_stamped_nowait(records, count, now_ms)
-        if size:
-            self._on_growth(size)
-        return size > 0
-
-    def _append(self, append: Append) -> "Appended | asyncio.Future[Appended]":
-        owner = append.owner
-        if not self._working and not self._jobs and owner not in self._unchecked:
-            appended = None if self._closing else self._append_nowait(append)
-            if appended is not None:
-                return appended
+            limit = None if in_thread else self._inline_limit(batch, produce_version)
+            if limit is not None:
+                try:
+                    prepared = self._prepare(batch, now_ms, produce_version, limit, admission)
+                    appended = self._log.append(prepared, now_ms, may_block=False)
+                except UncompressedTooLarge:
+                    in_thread = True
+                except WouldBlock:
+                    pass
+                else:
+                    self._on_growth(appended.size)
+                    return appended
+        if not may_block:
+            raise WouldBlock
+        append = Append(owner, batch, now_ms, produce_version, in_thread, admission, prepared)
         return self._queue(lambda: self._write(append), append)
 
-    def append_nowait(
-        self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable
-    ) -> Appended | None:
-        """As `append`; None, without any effect, if a write of it may block or has to queue."""
-        if self._working or self._jobs or self._closing or owner in self._unchecked:
-            return None
-        limit = self._inline_limit(batch, produce_version)
-        if limit is None:
-            return None
-        try:
-            prepared = self._prepare(batch, now_ms, produce_version, limit)
-        except UncompressedTooLarge:
-            return None
-        appended = self._log.append_nowait(prepared, now_ms)
-        if appended is not None:
-            self._on_growth(appended.size)
-        return appended
+    def append_own(
+        self, batch: Batch, now_ms: int, *, may_block: bool = True
+    ) -> "Appended | asyncio.Future[Appended]":
+        """As `append`, of a batch that this broker has made: a client's rules do not apply.
+
+        The state of producers is noted where it has a producer id. Without sequences, as a
+        coordinator writes offsets of a transaction, it is no duplicate of any.
+        """
+        if not (self._working or self._jobs or self._closing):
+            try:
+                appended = self._log.append(batch, now_ms, Origin.COORDINATOR, may_block=False)
+            except WouldBlock:
+                pass
+            else:
+                self._on_growth(appended.size)
+                return appended
+        if not may_block:
+            raise WouldBlock
+        return self.run(partial(self._log.append, batch, now_ms, Origin.COORDINATOR))
 
     def _append_nowait(self, append: Append) -> Appended | None:
         """Append on the event loop; None if the batch may block or take long."""
-        prepared = append.prepared
-        if prepared is None:
-            limit = self._limit_of(append)
-            if limit is None:
-                return None
-            try:
+        try:
+            prepared = append.prepared
+            if prepared is None:
+                limit = self._limit_of(append)
+                if limit is None:
+                    return None
                 prepared = append.prepared = self._check_batch(append, limit)
-            except UncompressedTooLarge:
-                append.in_thread = True
-                return None
-        appended = self._log.append_nowait(prepared, append.now_ms)
-        if appended is None:
+            appended = self._log.append(prepared, append.now_ms, may_block=False)
+        except UncompressedTooLarge:
+            append.in_thread = True
+            return None
+        except WouldBlock:
             return None
         self._on_growth(appended.size)
         return appended
@@ -203,7 +193,7 @@ class WriteQueue:
         now_ms: int,
         produce_version: int,
         max_uncompressed_bytes: int,
-        admission: Admission | None = None,
+        admission: Admission | None,
     ) -> Prepared:
         return prepare(
             batch,
@@ -219,17 +209,6 @@ class WriteQueue:
         prepared = append.prepared
         assert prepared is not None
         return self._log.append(prepared, append.now_ms)
-
-    def end_transaction(
-        self, ended: TransactionEnd, now_ms: int
-    ) -> "Appended | asyncio.Future[Appended]":
-        """See `Partition.end_transaction`."""
-        if not (self._working or self._jobs or self._closing):
-            appended = self._log.end_transaction_nowait(ended, now_ms)
-            if appended is not None:
-                self._on_growth(appended.size)
-                return appended
-        return self._queue(lambda: self._log.end_transaction(ended, now_ms))
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a call on the log in a thread, after all writes that are validated by now."""
@@ -342,9 +321,7 @@ class WriteQueue:
         self._working = False
         for job, outcome in zip(jobs, outcomes, strict=True):
             job.settle(outcome)
-        self._on_growth(
-            sum(done.size for done in outcomes if isinstance(done, Appended | Followed))
-        )
+        self._on_growth(sum(done.size for done in outcomes if isinstance(done, Appended)))
         self._advance()
 
     async def close(self) -> None:

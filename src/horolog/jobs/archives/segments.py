@@ -196,7 +196,7 @@ class _Log:
 
     def add(self, rebuilt: Rebuilt) -> None:
         """Write batches behind those before."""
-        self.writer.extend(self._numbered(rebuilt), _CONFIG)
+        self.writer.append(self._numbered(rebuilt), _CONFIG)
         if self.size - self._sync_begun >= SYNC_BYTES:
             self.begin_sync()
 

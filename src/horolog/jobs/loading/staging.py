@@ -173,7 +173,7 @@ class _PartitionWriter:
         for batch in encode_batches(
             rows, codec=task.codec, base_offset=self._next_offset, batch_bytes=task.batch_bytes
         ):
-            self._writer.extend(as_they_are(batch, self._next_offset), _CONFIG)
+            self._writer.append(as_they_are(batch, self._next_offset), _CONFIG)
             self._bytes += len(batch)
             self._largest = max(self._largest, len(batch))
         self._next_offset += rows.num_rows

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horolog.buffers import Buffer
 from horolog.errors import CorruptIndex
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
@@ -36,7 +35,6 @@ from horolog.storage.companion.proof import (
     Proof,
     ProvingSegment,
     batch_at,
-    identity_of,
     is_covered,
     prove_times,
 )
@@ -78,14 +76,14 @@ class FirstAppended(NamedTuple):
 
 
 class AppendTimeEntry(NamedTuple):
-    """That a record was appended at another time than the one before."""
+    """A batch whose append time is another than that of the batch before."""
 
     offset: int
-    """Of its batch's first record, or after it."""
+    """The first of the batch."""
     ms: int | None
     """None where append times are unknown from here on."""
-    batch: Buffer
-    """The first bytes of its batch, `IDENTITY_SIZE` or more."""
+    identity: int
+    """Of the batch, as it is stored."""
     is_seen: bool = False
     """`ms` is when a follower saw it."""
 
@@ -543,7 +541,9 @@ class AppendTimeFile:
             _, batch, identity = found
             ms = self._ms_at(proof.entries - 1)
             ms = first_ms if ms is None else ms
-            entries.append_packed(self._entry(batch.base_offset, ms, identity, is_unknown=True))
+            delta = batch.base_offset - self._segment.base_offset
+            delta_ms = ms - self._middle_ms
+            entries.append_packed(packed_entry(delta_ms, delta, identity, True))
         # Last: from here on a kill leaves a file that covers all of the log.
         self._marker.write()
         time, place = entries[len(entries) - 1] if len(entries) else BEFORE_ALL
@@ -551,36 +551,20 @@ class AppendTimeFile:
         self.last_ms = self._ms_of(time) if self.last_is_seen else self._known_ms(len(entries) - 1)
         self.is_growing = True
 
-    def add(self, offset: int, ms: int, identity: int) -> None:
-        """Say when the batch that comes next is appended; `take_back` if it does not come.
+    def add(self, entries: Sequence[AppendTimeEntry]) -> None:
+        """Say when the batches that come next are appended; `take_back` if they do not come.
 
         Args:
-            ms: when; `fits`.
-            identity: of the batch, as it will be stored.
+            entries: in one write; all of them fit if the first does.
 
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        self.last_ms = _NONE_SAID
-        delta_ms = ms - self._middle_ms
-        if not -MOST_MS <= delta_ms < MOST_MS:  # else the segment had ended: there is no entry yet
-            self._open(ms)
-            delta_ms = ms - self._middle_ms
-        delta = offset - self._segment.base_offset
-        try:
-            self._entries.append_packed(packed_entry(delta_ms, delta, identity))
-        except FileMissing:  # the file was removed
-            self._open(ms)
-            self._entries.append_packed(self._entry(offset, ms, identity))
-        self.last_ms, self.last_is_seen = ms, False
-
-    def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
-        """Add entries in one write; all of their times fit.
-
-        Raises:
-            StorageFailed: the disk refused; nothing was noted.
-        """
-        first_ms = next((entry.ms for entry in entries if entry.ms is not None), None)
+        first_ms = entries[0].ms
+        if first_ms is None and len(entries) > 1:
+            first_ms = next((entry.ms for entry in entries if entry.ms is not None), None)
+        if first_ms is not None and not -MOST_MS <= first_ms - self._middle_ms < MOST_MS:
+            self._open(first_ms)  # there is no entry yet: otherwise the segment had ended
         self._add(first_ms, lambda: self._packed(entries))
         self.last_ms, self.last_is_seen = entries[-1].ms, entries[-1].is_seen
 
@@ -604,7 +588,7 @@ class AppendTimeFile:
                 self._open(first_ms)
                 self._entries.append_packed(pack())
 
-    def take_back(self, count: int = 1) -> None:
+    def take_back(self, count: int) -> None:
         """The batches of the last entries were refused by the disk: these are overwritten."""
         if count:
             self._entries.keep(len(self._entries) - count)
@@ -643,14 +627,17 @@ class AppendTimeFile:
         self._marker.remove()
 
     def _packed(self, entries: Sequence[AppendTimeEntry]) -> bytes:
-        last_ms = self._ms_at(len(self._entries) - 1)
-        if last_ms is None:
-            last_ms = earliest_for(self._middle_ms)
-        packed = []
-        for offset, ms, batch, was_seen in entries:
-            last_ms = last_ms if ms is None else ms
-            kind = {"is_unknown": ms is None, "is_seen": was_seen}
-            packed.append(self._entry(offset, last_ms, identity_of(batch), **kind))
+        middle_ms, base_offset = self._middle_ms, self._segment.base_offset
+        packed, last_ms = [], None
+        for offset, ms, identity, was_seen in entries:
+            is_unknown = ms is None
+            if ms is None:  # the entry has the time of the one before
+                ms = self._ms_at(len(self._entries) - 1) if last_ms is None else last_ms
+                ms = earliest_for(middle_ms) if ms is None else ms
+            last_ms = ms
+            packed.append(
+                packed_entry(ms - middle_ms, offset - base_offset, identity, is_unknown, was_seen)
+            )
         return b"".join(packed)
 
     def _keep(self, count: int) -> None:
@@ -658,10 +645,6 @@ class AppendTimeFile:
         self._entries.keep(count)
         self._companion.clear_map()
         self._entries.trim()
-
-    def _entry(self, offset: int, ms: int, identity: int, **kind: bool) -> bytes:
-        delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
-        return packed_entry(delta_ms, delta, identity, **kind)
 
     def _cover(self, proof: Proof) -> None:
         """Write what is proved into the header."""

@@ -48,7 +48,7 @@ def earliest_for(middle_ms: int) -> int:
 
 
 def packed_entry(
-    delta_ms: int, delta: int, identity: int, *, is_unknown: bool = False, is_seen: bool = False
+    delta_ms: int, delta: int, identity: int, is_unknown: bool = False, is_seen: bool = False
 ) -> bytes:
     """The bytes of an entry.
 

@@ -1,12 +1,13 @@
 """The log of one partition: read, appended to, rolled, flushed, truncated.
 
     ReadableLog      what readers see, from any thread
-    AppendableLog    what a leader does before it appends: checks, offsets, stamps
+    AppendableLog    the one way in: checks, offsets, stamps, whoever appends
     TruncatingLog    truncated as its source is: set aside, and right after a kill at any step
-    FollowingLog     what a follower does: the batches of a source as they are, a high watermark
+    FollowingLog     a high watermark that the source says, and the change of roles
     CleaningLog      cleaned of what other records have the keys of, under its readers
     Log              deleted from as well
 
+incoming   batches on their way in, and whom they come from
 writer     the one way to make a log grow: numbered batches, segment by segment
 replacing  new segments in the place of old ones, whole or not at all after a kill
 flusher    what the disk is known to have

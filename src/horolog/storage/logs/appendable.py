@@ -1,11 +1,23 @@
 """A log that grows: append, roll, flush.
 
-Invariant: one writer at a time, ensured by the caller, and asserted. What is appended is read only
-once it is completely in the file, offsets and append times never go back, and a batch that is
-refused leaves the log as it was.
+Every batch comes in by `append`, whoever sends it. It asks, in this order:
 
-Only `flush`, and appends that `append_nowait` declines, wait for the disk. Follow-up work is
-returned to the caller: a flush after a roll.
+    doubt      has a flush failed? then nothing is appended until one succeeds
+    role       does the log follow another broker? then no batch of a producer is appended
+    stamp      what is the append time? the clock's, or the last one if the clock went back
+    reset      can no record be read that has the last one? then it is the clock's after all
+    flush      does the batch reach `flush.messages`?
+    exemption  does the log roll by time? an adopted one does not
+    ready      are the files of the active segment open? (these three: logs/writer.py)
+    roll       has the active segment room and time for the batch?
+    epoch      does a leader epoch begin with it?
+
+Invariant: one writer at a time, ensured by the caller, and asserted. Readers see a batch only after
+it is completely written. Offsets and append times never go back, and a batch that is refused leaves
+the log as it was.
+
+Only `flush`, and an append that may block, wait for the disk. Follow-up work is returned to the
+caller: a flush after a roll.
 """
 
 import threading
@@ -14,38 +26,44 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.markers import Marker, TransactionEnd, stamped_marker
+from horolog.record.markers import TransactionEnd
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.companion.counts import BlockTotals
 from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.flusher import Flusher
+from horolog.storage.logs.incoming import (
+    Batch,
+    Origin,
+    StampedRecords,
+    numbered_marker,
+)
 from horolog.storage.logs.readable import LogParts, ReadableLog
 from horolog.storage.logs.writer import LogWriter
 from horolog.storage.removal.retention import expired_ms
 from horolog.storage.segments.active import ActiveSegment
-from horolog.storage.segments.numbered import Numbered, as_it_is
+from horolog.storage.segments.numbered import Numbered
 from horolog.storage.validation.validate import Prepared
 
 
 class Appended(NamedTuple):
-    """What became of a batch."""
+    """The outcome of an append."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int
     """-1 on a CreateTime topic; of a duplicate, the largest timestamp of the original."""
     log_start_offset: int
-    rolled: bool
+    rolled: bool = False
     """The segments before the active one need a `flush_rolled`, which may be in another thread."""
-    duplicate: bool
-    ahead_ms: int
+    duplicate: bool = False
+    ahead_ms: int = 0
     """How far the append time is ahead of the clock, because the clock went back."""
-    records_ahead_ms: int
+    records_ahead_ms: int = 0
     """How far the latest record is ahead of the clock; 0 where append times replace theirs."""
-    size: int
-    """Bytes of the batch."""
+    size: int = 0
+    """Bytes of the batch, or of all batches of a source."""
     expired_ms: int = 0
     """For how long the latest record would have been deleted by `retention.ms` already."""
     is_converted: bool = False
@@ -53,9 +71,18 @@ class Appended(NamedTuple):
     new_producer: tuple[int, int] | None = None
     """Id and epoch of an idempotent producer whose first batch this is since the log was opened."""
 
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last."""
+        return self.last_offset + 1
+
 
 # A named tuple's own `__new__` takes three times as long.
 _new_appended = partial(tuple.__new__, Appended)
+
+
+_CLIENT = Origin.CLIENT
+_OF_LEADERS = frozenset({Origin.CLIENT, Origin.COORDINATOR})
 
 
 def _no_marker() -> bytes:
@@ -106,189 +133,146 @@ class AppendableLog(ReadableLog):
 
     # Appending.
 
-    def append(self, prepared: Prepared, now_ms: int) -> Appended:
-        """Give a batch its offsets, and its append time on a LogAppendTime topic; write it.
+    def append(
+        self, batch: Batch, now_ms: int, origin: Origin = Origin.CLIENT, *, may_block: bool = True
+    ) -> Appended:
+        """Append a batch, or the batches of a source.
+
+        Args:
+            batch: to append; the end of a transaction becomes a marker.
+            now_ms: the clock.
+            origin: who appends it.
+            may_block: whether files may be opened, synced or created.
 
         Raises:
+            WouldBlock: the append would block, and may not; there is no effect.
             BatchRefused: an idempotent producer is out of sequence (45) or fenced (47).
-            RequestRefused: the log follows another broker (6).
+            RequestRefused: the log follows another broker (6), or a marker is of an earlier epoch
+                (47) or coordinator (35).
+            CorruptBatch: a batch of a source is damaged, not whole, or not behind those before it.
+                Those before it are in the log.
             StorageFailed: the disk refused. The log is as it was, unless it was the flush that
                 `flush.messages` asks for: then the batch is in the log, as in Kafka, and a retry
-                of it is refused like everything else until a flush succeeds.
+                of it is refused like everything else until a flush succeeds. Of the batches of a
+                source some may be in the log.
         """
-        with self._exclusively(), self._noting_refusals():
-            appended = self._append(prepared, now_ms, nowait=False)
-        assert appended is not None
-        return appended
-
-    def append_nowait(self, prepared: Prepared, now_ms: int) -> Appended | None:
-        """Append without blocking; None, without any effect, if it must open or sync files."""
         if not self._writing.acquire(False):  # as `_exclusively`, which takes longer
             raise AssertionError(f"two writers of {self} at a time")
         try:
-            return self._append(prepared, now_ms, nowait=True)
-        except StorageFailed as error:
-            self._note_refusal(error)
-            raise
-        finally:
-            self._writing.release()
-
-    def _append(self, prepared: Prepared, now_ms: int, *, nowait: bool) -> Appended | None:
-        flusher = self._flusher
-        if flusher.is_in_doubt:
-            self._refuse_in_doubt()
-        if self._high_watermark is not None:
-            self._refuse_following()
-        is_idempotent = prepared.header.producer_id >= 0
-        if is_idempotent and prepared.header.base_sequence >= 0:
-            # Before any roll, which in Kafka even a duplicate may cause.
-            repeated = self._repeated(prepared)
-            if repeated is not None:
-                return repeated
-        writer = self._writer
-        base_offset = writer.active.segment.end.next_offset
-        append_ms = self._append_times.next(now_ms)
-        resets = append_ms > now_ms and self.log_start_offset >= base_offset
-        if resets:  # no record that can be read carries the floor
-            append_ms = now_ms
-        if nowait and (resets or prepared.messages is not None or not writer.active.is_ready):
-            return None
-        batch = prepared.numbered(base_offset, self.leader_epoch, append_ms)  # may be refused
-        if not nowait:
-            self._make_ready(append_ms, now_ms, resets=resets)
-        rolls = writer.must_roll(batch, self.config, now_ms, by_time=not self.retention_exempt)
-        flushes = batch.last_offset + 1 - flusher.recovery_point >= self.config.flush_messages
-        begins = batch.leader_epoch > self.epochs.latest
-        if nowait and (rolls or flushes or begins):
-            return None
-        self._is_settled = False
-        if rolls:
-            self._roll(now_ms)
-            writer.active.make_ready(append_ms)
-        if begins:
-            self.epochs.assign(batch.leader_epoch, base_offset)
-        if prepared.header.is_transactional:
-            self._append_unstable(batch)
-        else:
-            writer.append(batch)
-        new_producer = None
-        if is_idempotent:
-            new_producer = self._note_producer(prepared, batch, now_ms)
-        if flushes:
-            flusher.flush(self)
-        return self._appended(prepared, batch, now_ms, new_producer, rolled=rolls or resets)
-
-    def append_stamped_nowait(self, records: Buffer, count: int, now_ms: int) -> int:
-        """Append a batch of records that this broker has made, whose timestamps are `now_ms`.
-
-        They are plain records of format v2, of no producer. Returns the bytes of the batch; 0,
-        without any effect, if the write may block, or if the batch must not be stored as it is:
-        `append` of the same one says why.
-
-        Raises:
-            StorageFailed: the disk refused; the log is as it was.
-        """
-        if not self._writing.acquire(False):  # as `append_nowait`
-            raise AssertionError(f"two writers of {self} at a time")
-        try:
+            if may_block:
+                self._finish_pending()
             flusher, writer, config = self._flusher, self._writer, self.config
-            active, epoch = writer.active, self.leader_epoch
-            if (
-                flusher.is_in_doubt
-                or self._high_watermark is not None
-                or now_ms == NO_TIMESTAMP
-                or self._append_times.next(now_ms) != now_ms
-                or config.message_timestamp_type is LOG_APPEND_TIME
-                or active.segment.end.next_offset + count - flusher.recovery_point
-                >= config.flush_messages
-                or epoch > self.epochs.latest
-                or not active.is_ready
-            ):
-                return 0
-            self._is_settled = False
-            by_time = not self.retention_exempt
-            return writer.append_stamped(records, count, now_ms, epoch, config, by_time=by_time)
+            if flusher.is_in_doubt:
+                self._refuse_in_doubt()
+            if self._high_watermark is not None and origin in _OF_LEADERS:
+                self._refuse_following()
+            last_ms, before = self._append_times.last, writer.active
+            floor_ms = now_ms if last_ms is None or last_ms < now_ms else last_ms
+            base_offset, epoch = before.segment.end.next_offset, self.leader_epoch
+            append_ms, damage, is_plain = floor_ms, None, True
+            prepared: Prepared | None = None
+            if floor_ms > now_ms and self.log_start_offset >= base_offset:
+                if not may_block:
+                    raise WouldBlock
+                append_ms = now_ms  # a reset: no record that can be read carries the floor
+            if isinstance(batch, Prepared):
+                header, prepared = batch.header, batch
+                if header.producer_id >= 0 and header.base_sequence >= 0:
+                    # Before any roll, which in Kafka even a duplicate may cause.
+                    repeated = self._repeated(batch)
+                    if repeated is not None:
+                        return repeated
+                if batch.messages is not None and not may_block:
+                    raise WouldBlock
+                is_plain = not header.is_transactional
+                numbered = [batch.numbered(base_offset, epoch, append_ms)]  # may be refused
+            elif isinstance(batch, StampedRecords):
+                numbered = [batch.numbered(base_offset, epoch, append_ms, config)]
+            elif isinstance(batch, TransactionEnd):
+                if not (may_block or batch.is_commit):
+                    raise WouldBlock  # an abort has an entry in the index of those, too
+                self.producers.check_end(batch)
+                is_plain = False
+                numbered = [numbered_marker(batch, now_ms, base_offset, epoch, append_ms, config)]
+            else:
+                numbered, damage = batch.checked(self, base_offset, floor_ms)
+                is_plain = False
+            if numbered:
+                flushes = (
+                    numbered[-1].last_offset + 1 - flusher.recovery_point >= config.flush_messages
+                )
+                if flushes and not may_block:
+                    raise WouldBlock
+                self._is_settled = False
+                by_time = not self.retention_exempt
+                if is_plain:
+                    writer.append(numbered, config, now_ms, by_time, may_block, self._roll)
+                else:
+                    self._append_unstable(batch, numbered, now_ms, may_block=may_block)
+                new_producer = None
+                if prepared is not None and header.producer_id >= 0:
+                    new_producer = self._note_producer(prepared, numbered[0], now_ms)
+                if flushes:
+                    flusher.flush(self)
+            if damage is not None:
+                raise damage
+            rolled = writer.active is not before
+            if prepared is not None and origin is _CLIENT:
+                return self._appended(prepared, numbered[0], now_ms, new_producer, rolled)
+            size = numbered[0].size if len(numbered) == 1 else sum(each.size for each in numbered)
+            stamped_ms = append_ms if numbered and numbered[0].is_stamped else NO_TIMESTAMP
+            appended: Appended = _new_appended(
+                (
+                    base_offset,
+                    writer.active.segment.end.next_offset - 1,
+                    stamped_ms,
+                    self.log_start_offset,
+                    rolled,
+                    False,
+                    append_ms - now_ms,
+                    0,
+                    size,
+                    0,
+                    False,
+                    None,
+                )
+            )
+            return appended
         except StorageFailed as error:
-            self._note_refusal(error)
+            if origin in _OF_LEADERS:
+                self._refused = self.log_end_offset, str(error)
             raise
         finally:
             self._writing.release()
 
-    def _append_unstable(self, batch: Numbered) -> None:
-        """Append a batch of a transaction, which readers of committed records do not see."""
-        self.has_transactions = True
-        if self._first_unstable is None:
-            self._first_unstable = batch.base_offset
+    def _append_unstable(
+        self, batch: Batch, numbered: list[Numbered], now_ms: int, *, may_block: bool
+    ) -> None:
+        """Append batches that may begin transactions or end them.
+
+        Readers of committed records do not see what is open.
+        """
+        is_data, is_done = isinstance(batch, Prepared), False
+        if is_data:
+            self.has_transactions = True
+            if self._first_unstable is None:
+                self._first_unstable = numbered[0].base_offset
         try:
-            self._writer.append(batch)
-        except StorageFailed:
-            self._find_unstable()
-            raise
+            self._writer.append(
+                numbered, self.config, now_ms, not self.retention_exempt, may_block, self._roll
+            )
+            is_done = True
+        finally:
+            if not (is_data and is_done):
+                if self._unended:
+                    is_open = self.producers.is_open
+                    self._unended = tuple(each for each in self._unended if is_open(*each[:2]))
+                self.has_transactions = True
+                self._find_unstable()
 
     def _find_unstable(self) -> None:
         """Find the first transaction whose end consumers cannot read."""
         self._first_unstable = self.producers.first_unstable(self.high_watermark, self._unended)
-
-    def end_transaction(self, ended: TransactionEnd, now_ms: int) -> Appended:
-        """Append the marker that ends a producer's transaction, if one is open or not.
-
-        Raises:
-            RequestRefused: it is of an earlier epoch (47) or coordinator (35), or the log follows
-                another broker (6).
-            StorageFailed: the disk refused; the transaction is open, unless it was the flush that
-                `flush.messages` asks for: then it has ended.
-        """
-        with self._exclusively(), self._noting_refusals():
-            appended = self._end_transaction(ended, now_ms, nowait=False)
-        assert appended is not None
-        return appended
-
-    def end_transaction_nowait(self, ended: TransactionEnd, now_ms: int) -> Appended | None:
-        """As `end_transaction`; None, without any effect, if the write may block.
-
-        That of an abort may: it has an entry in the index of aborted transactions, too.
-        """
-        flushes = self.log_end_offset + 1 - self._flusher.recovery_point
-        if not ended.is_commit or flushes >= self.config.flush_messages:
-            return None
-        if not self._writing.acquire(False):  # as `append_nowait`
-            raise AssertionError(f"two writers of {self} at a time")
-        try:
-            return self._end_transaction(ended, now_ms, nowait=True)
-        except StorageFailed as error:
-            self._note_refusal(error)
-            raise
-        finally:
-            self._writing.release()
-
-    def _end_transaction(
-        self, ended: TransactionEnd, now_ms: int, *, nowait: bool
-    ) -> Appended | None:
-        if self._flusher.is_in_doubt:
-            self._refuse_in_doubt()
-        if self._high_watermark is not None:
-            self._refuse_following()
-        self.producers.check_end(ended)
-        before = self.segments[-1]
-        numbered = self._append_marker(ended, now_ms, nowait=nowait)
-        if numbered is None:
-            return None
-        if self.log_end_offset - self._flusher.recovery_point >= self.config.flush_messages:
-            self._flusher.flush(self)
-        is_stamped = self.config.message_timestamp_type is LOG_APPEND_TIME
-        append_ms = numbered.append_ms
-        assert append_ms is not None
-        return Appended(
-            numbered.base_offset,
-            numbered.last_offset,
-            append_ms if is_stamped else NO_TIMESTAMP,
-            self.log_start_offset,
-            rolled=self.segments[-1] is not before,
-            duplicate=False,
-            ahead_ms=append_ms - now_ms,
-            records_ahead_ms=0,
-            size=numbered.size,
-        )
 
     def settle_unended(self, *, goes_on: Container[int], committed: Container[int]) -> None:
         """Let transactions that were open when the log was opened count as what they came to.
@@ -312,68 +296,12 @@ class AppendableLog(ReadableLog):
         Raises:
             StorageFailed: the disk refused; the rest count as before.
         """
-        with self._exclusively():
-            self._end_unended(now_ms)
-
-    def _end_unended(self, now_ms: int) -> None:
         while self._unended:
             producer_id, _, is_committed = self._unended[0]
             epochs = self.producers.epochs_of(producer_id)
-            ended = TransactionEnd(producer_id, *epochs, is_committed)
-            self._append_marker(ended, now_ms)
-
-    def _append_marker(
-        self, ended: TransactionEnd, now_ms: int, *, nowait: bool = False
-    ) -> Numbered | None:
-        """Append a control batch of a transaction of this broker, and end that.
-
-        With `nowait` None, without any effect, if the write may block.
-        """
-        append_ms = self._append_times.next(now_ms)
-        resets = append_ms > now_ms and self.log_start_offset >= self.log_end_offset
-        if resets:
-            append_ms = now_ms
-        writer, by_time = self._writer, not self.retention_exempt
-        numbered = self._marker(ended, now_ms, append_ms)
-        if nowait and (
-            resets
-            or not writer.active.is_ready
-            or self.leader_epoch > self.epochs.latest
-            or writer.must_roll(numbered, self.config, now_ms, by_time=by_time)
-        ):
-            return None
-        self._is_settled = False
-        try:
-            if nowait:
-                marker = Marker(not ended.is_commit, ended.coordinator_epoch)
-                writer.append_commit(numbered, marker, now_ms)
-            else:
-                self._make_ready(append_ms, now_ms, resets=resets)
-                roll = partial(self._roll, now_ms)
-                writer.extend([numbered], self.config, now_ms, by_time=by_time, roll=roll)
-        finally:
-            if self._unended:
-                is_open = self.producers.is_open
-                self._unended = tuple(each for each in self._unended if is_open(*each[:2]))
-            self.has_transactions = True
-            self._find_unstable()
-        return numbered
-
-    def _marker(self, ended: TransactionEnd, now_ms: int, append_ms: int) -> Numbered:
-        """A control batch as it is appended next."""
-        base_offset, epoch = self.log_end_offset, self.leader_epoch
-        timestamp_type = self.config.message_timestamp_type
-        header, parts, counts = stamped_marker(
-            ended,
-            now_ms,
-            base_offset=base_offset,
-            leader_epoch=epoch,
-            append_ms=append_ms,
-            timestamp_type=timestamp_type,
-        )
-        return as_it_is(header, parts, append_ms)._replace(
-            counts=counts, is_stamped=timestamp_type is LOG_APPEND_TIME
-        )
+            self.append(
+                TransactionEnd(producer_id, *epochs, is_committed), now_ms, Origin.COORDINATOR
+            )
 
     def _repeated(self, prepared: Prepared) -> Appended | None:
         """What became of a batch that its producer has sent before; None if it has not."""
@@ -392,13 +320,6 @@ class AppendableLog(ReadableLog):
             records_ahead_ms=prepared.ahead_ms,
             size=header.size,
         )
-
-    def _make_ready(self, append_ms: int, now_ms: int, *, resets: bool) -> None:
-        """Have the active segment ready for an append, which may reset append times."""
-        self._is_settled = False
-        if resets:
-            self._reset_append_time(now_ms)
-        self._writer.active.make_ready(append_ms)
 
     def _note_producer(
         self, prepared: Prepared, batch: Numbered, now_ms: int
@@ -421,7 +342,6 @@ class AppendableLog(ReadableLog):
         batch: Numbered,
         now_ms: int,
         new_producer: tuple[int, int] | None,
-        *,
         rolled: bool,
     ) -> Appended:
         _, size, base_offset, last_offset, timestamp, _, append_ms, *_ = batch
@@ -452,12 +372,11 @@ class AppendableLog(ReadableLog):
         """Finish the active segment, if it holds anything, and begin another."""
         with self._exclusively():
             if self.segments[-1].size:
-                self._roll(now_ms)
+                self._roll(self.log_end_offset, now_ms)
 
-    def _roll(self, now_ms: int, base_offset: int | None = None) -> None:
+    def _roll(self, base_offset: int, now_ms: int) -> None:
         """End the active segment and begin one, at the log end offset or behind a gap."""
         self._is_settled = False
-        base_offset = self.log_end_offset if base_offset is None else base_offset
         self._writer.finish(base_offset)
         segment = self._writer.begin(base_offset, self.config, now_ms)
         self._flusher.has_new_names = True
@@ -482,7 +401,7 @@ class AppendableLog(ReadableLog):
 
     def _reset_append_time(self, now_ms: int, *, flush: bool = False) -> AppendTimeReset:
         if self.segments[-1].size:
-            self._roll(now_ms)
+            self._roll(self.log_end_offset, now_ms)
         if flush:
             self.flush_rolled()
         return self._append_times.reset(self.log_end_offset, now_ms)
@@ -504,17 +423,6 @@ class AppendableLog(ReadableLog):
         """Why the disk refused the last append; None if it did not. Any thread may ask."""
         refused = self._refused
         return None if refused is None or refused[0] != self.log_end_offset else refused[1]
-
-    def _note_refusal(self, error: StorageFailed) -> None:
-        self._refused = self.log_end_offset, str(error)
-
-    @contextmanager
-    def _noting_refusals(self) -> Iterator[None]:
-        try:
-            yield
-        except StorageFailed as error:
-            self._note_refusal(error)
-            raise
 
     # Flushing.
 
@@ -551,6 +459,10 @@ class AppendableLog(ReadableLog):
         if not self._writing.acquire(blocking=False):
             raise AssertionError(f"two writers of {self} at a time")
         try:
+            self._finish_pending()
             yield
         finally:
             self._writing.release()
+
+    def _finish_pending(self) -> None:
+        """End what the disk has refused half-way, before anything else is changed."""

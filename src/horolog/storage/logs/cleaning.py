@@ -17,7 +17,6 @@ behind others of their keys, for which those would go, may be gone themselves.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -154,13 +153,11 @@ class CleaningLog(FollowingLog):
             for base in base_offsets(present, names.LOG)
         ]
 
-    @contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        with super()._exclusively():
-            if self._swap is not None:
-                with self._flusher.truncating():
-                    self._finish_swap()
-            yield
+    def _finish_pending(self) -> None:
+        super()._finish_pending()
+        if self._swap is not None:
+            with self._flusher.truncating():
+                self._finish_swap()
 
     def _finish_swap(self) -> None:
         """Do what is left of it; each step may be repeated."""

@@ -74,10 +74,10 @@ class Log(CleaningLog):
         with self._exclusively():
             config = self.config
             if not self.retention_exempt and self._writer.must_roll_idle(config, now_ms):
-                self._roll(now_ms)
+                self._roll(self.log_end_offset, now_ms)
             deleted = self.deletable(now_ms)
             if len(deleted) == len(self.segments):
-                self._roll(now_ms)
+                self._roll(self.log_end_offset, now_ms)
             doomed, kept = self.segments[: len(deleted)], self.segments[len(deleted) :]
             # Readers lose sight of the segments before their files change names. What is before
             # the log start is out of range for them; of what no segment has they would not know.

@@ -154,7 +154,7 @@ def write_cleaned(
     files.make_directory(work)
     writer = LogWriter(files, work, new_segment(files, work, group.base_offset, config, 0))
     for piece in cleaning.cleaned(group):
-        writer.extend_runs(piece.batches, config)
+        writer.append(piece.batches, config)
         yield piece
     writer.finish()
     _write_aborted(files, work, cleaning.take_aborted(), config)

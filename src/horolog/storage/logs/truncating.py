@@ -15,8 +15,7 @@ neither appended to nor closed cleanly until the rest has been done, which every
 
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -112,13 +111,11 @@ class TruncatingLog(AppendableLog):
             self._begin(going, None, start_offset, now_ms, anew=True)
             self._finish_truncation()
 
-    @contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        with super()._exclusively():
-            if self._truncation is not None:
-                with self._flusher.truncating():
-                    self._finish_truncation()
-            yield
+    def _finish_pending(self) -> None:
+        super()._finish_pending()
+        if self._truncation is not None:
+            with self._flusher.truncating():
+                self._finish_truncation()
 
     # Planning, which leaves the log as it is.
 

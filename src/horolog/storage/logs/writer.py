@@ -1,7 +1,7 @@
 """Makes a log grow: batches that have their offsets, with their append times, segment by segment.
 
 There is no other way into a log of segments. A leader numbers and stamps what producers send before
-it appends it here (logs/appendable.py). Batches of another log are appended as they are (`extend`).
+it appends it here (logs/appendable.py). Batches of another log are appended as they are.
 
 Invariant: a segment holds what its files have room for, and no records of both sides of a reset
 of append times. Logs that are exempt from retention do not roll by time.
@@ -9,20 +9,14 @@ of append times. Logs that are exempt from retention do not roll by time.
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE
-from horolog.record.markers import Marker
-from horolog.record.stamped import stamped_head, stamped_sums
-from horolog.storage.batches.log_file import SegmentEnd
+from horolog.record.markers import Marker, read_marker
+from horolog.storage.file_errors import WouldBlock
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.names import MAX_RELATIVE_OFFSET
@@ -45,13 +39,12 @@ class LogWriter:
 
     __slots__ = (
         "_append_times",
+        "_calm",
         "_cut",
         "_directory",
         "_epochs",
         "_files",
         "_producers",
-        "_stamped",
-        "_stamped_end",
         "_unsynced",
         "active",
     )
@@ -85,17 +78,14 @@ class LogWriter:
         self._epochs = epochs
         self._producers = producers
         self._cut: ActiveSegment | None = None
-        self._stamped_end: SegmentEnd | None = None  # behind the last batch of `append_stamped`
-        self._stamped = _Stamped()
+        self._calm = _Calm()
 
     @property
     def next_offset(self) -> int:
         """After the last batch."""
         return self.active.segment.end.next_offset
 
-    def must_roll(
-        self, batch: Numbered, config: TopicConfig, now_ms: int, *, by_time: bool
-    ) -> bool:
+    def must_roll(self, batch: Numbered, config: TopicConfig, now_ms: int, by_time: bool) -> bool:
         """Whether a batch begins a segment.
 
         Args:
@@ -104,23 +94,38 @@ class LogWriter:
             now_ms: the clock.
             by_time: whether `segment.ms` counts, and of a compacted topic `max.compaction.lag.ms`.
         """
-        active, floor = self.active, self._append_times
-        end = active.segment.end
+        active, append_ms, timestamp = self.active, batch.append_ms, batch.max_timestamp
+        size, last_offset, segment_bytes = batch.size, batch.last_offset, config.segment_bytes
+        calm, calm_config, by_append_time, until_ms = self._calm
+        if (
+            calm is active
+            and calm_config is config
+            and by_time
+            and append_ms is not None
+            and (append_ms if by_append_time else timestamp) <= until_ms
+            and not batch.is_seen
+        ):
+            return not active.has_room(size, last_offset, segment_bytes, append_ms)
+        floor, end = self._append_times, active.segment.end
         if end.size == 0:  # only compaction of the other log leaves such a gap (KAFKA-6264)
-            return batch.last_offset - active.segment.base_offset > MAX_RELATIVE_OFFSET
+            return last_offset - active.segment.base_offset > MAX_RELATIVE_OFFSET
         if active is self._cut:
             return True  # readers may have what was cut off it open
         if floor is not None and floor.resets and end.next_offset <= floor.reset_offset:
             return True  # its records are from before the reset
-        append_ms, timestamp = batch.append_ms, batch.max_timestamp
-        if not active.has_room(batch.size, batch.last_offset, config.segment_bytes, append_ms):
+        if not active.has_room(size, last_offset, segment_bytes, append_ms):
             return True
         if not by_time:
             return False
         if batch.is_seen and not config.horolog_seen_as_append_time:
             append_ms = None
-        age_ms = active.age_ms(config, timestamp, append_ms, now_ms)
-        return age_ms > config.longest_segment_ms - active.jitter_ms
+        longest_ms = config.longest_segment_ms - active.jitter_ms
+        if append_ms is not None and not batch.is_seen:
+            since_ms = active.since_ms(config, is_known=True)
+            if since_ms is not None:
+                by_append_time = config.horolog_roll_by == "append-time"
+                self._calm = _Calm(active, config, by_append_time, since_ms + longest_ms)
+        return active.age_ms(config, timestamp, append_ms, now_ms) > longest_ms
 
     def must_roll_idle(self, config: TopicConfig, now_ms: int) -> bool:
         """Whether the active segment's time is over, though nothing is appended."""
@@ -130,237 +135,206 @@ class LogWriter:
         age_ms = active.age_ms(config, now_ms, now_ms, now_ms)
         return age_ms > config.longest_segment_ms - active.jitter_ms
 
-    def append_stamped(
+    def append(
         self,
-        records: Buffer,
-        count: int,
-        now_ms: int,
-        leader_epoch: int,
-        config: TopicConfig,
-        *,
-        by_time: bool,
-    ) -> int:
-        """Append the batch of `stamped_head` to the active segment, which is ready.
-
-        Returns its bytes; 0, without any effect, if it may have to begin a segment. What
-        `must_roll` asks of times is found once, for all such batches that follow one another.
-
-        Args:
-            records: of the batch.
-            count: how many there are.
-            now_ms: their time and the clock, not before `AppendTimes.next`, in milliseconds.
-            leader_epoch: of the leader.
-            config: as `must_roll` takes it.
-            by_time: as well.
-
-        Raises:
-            StorageFailed: as `append`.
-        """
-        active, floor = self.active, self._append_times
-        segment, size = active.segment, HEADER_SIZE + len(records)
-        end = segment.end
-        assert floor is not None
-        known_config, known_by_time, until_ms = self._stamped
-        if (
-            end is not self._stamped_end
-            or now_ms > until_ms
-            or known_config is not config
-            or known_by_time is not by_time
-        ):
-            until_ms = self._until_ms(now_ms, config, by_time=by_time)
-            self._stamped = _Stamped(config, by_time, until_ms)
-            if now_ms > until_ms:
-                return 0
-        base_offset = end.next_offset
-        last_offset = base_offset + count - 1
-        if not active.has_room(size, last_offset, config.segment_bytes):
-            return 0
-        head = stamped_head(
-            records, count, now_ms, base_offset=base_offset, leader_epoch=leader_epoch
-        )
-        sums = stamped_sums(count, now_ms)
-        parts = head, records
-        active.append_counted(parts, size, base_offset, last_offset, now_ms, now_ms, sums)
-        self._stamped_end = segment.end
-        if now_ms != floor.last:
-            floor.gave(now_ms)
-        return size
-
-    def _until_ms(self, now_ms: int, config: TopicConfig, *, by_time: bool) -> int:
-        """Up to when a batch whose times are all the clock's begins no segment by its time."""
-        active, base_offset = self.active, self.next_offset
-        batch = Numbered((), 0, base_offset, base_offset, now_ms, -1, now_ms)
-        if not active.segment.size or self.must_roll(batch, config, now_ms, by_time=by_time):
-            return now_ms - 1
-        if not by_time:
-            return active.most_ms
-        age_ms = active.age_ms(config, now_ms, now_ms, now_ms)
-        left_ms = config.longest_segment_ms - active.jitter_ms - age_ms
-        return min(now_ms + left_ms, active.most_ms)
-
-    def append(self, batch: Numbered) -> None:
-        """Append a batch to the active segment, which is ready and has room for it.
-
-        Raises:
-            StorageFailed: the disk refused; nothing of the batch is in the log.
-        """
-        self.active.append(batch)
-        floor, append_ms = self._append_times, batch.append_ms
-        if floor is not None and append_ms is not None and append_ms != floor.last:
-            floor.gave(append_ms)
-
-    def append_commit(self, batch: Numbered, marker: Marker, now_ms: int) -> None:
-        """As `append`, of the marker of a commit; an abort has an entry in an index, too."""
-        self.append(batch)
-        assert self._producers is not None
-        assert batch.header is not None
-        self._producers.end(batch.header, marker, now_ms)
-
-    def extend(
-        self,
-        batches: Iterable[Numbered],
+        batches: "Iterable[Numbered | NumberedRun]",
         config: TopicConfig,
         now_ms: int = 0,
-        *,
         by_time: bool = False,
-        roll: Callable[[int], object] | None = None,
+        may_block: bool = True,
+        roll: Callable[[int, int], object] | None = None,
     ) -> None:
-        """Append batches of another log: bytes, offsets, epochs and append times stay.
+        """Append batches, in order, behind those in the log.
 
-        Where append times go back, they were reset in the other log, and are here. Times when
+        Where append times go back, they were reset in another log, and are here. Times when
         batches were seen are no different: a follower takes them from `AppendTimes.next`, and no
         later record gets an earlier append time. A transaction that a marker aborts is in the index
         of those before the marker can be read.
 
         Args:
-            batches: in order, behind those that are there.
+            batches: at least one; if it may not block, one alone.
             config: how large segments become, and how dense their indexes are.
             now_ms: the clock, for a segment that begins.
             by_time: whether `segment.ms` counts.
+            may_block: whether files may be opened and segments begin; otherwise there is no effect.
             roll: ends the active segment and begins one at an offset, where a log has to know of
-                it; else that is done here.
+                it; otherwise that is done here, and `sync` has what was written.
 
         Raises:
-            StorageFailed: the disk refused; some of them may be in the log.
+            WouldBlock: the append would block, and may not; there is no effect.
+            StorageFailed: the disk refused; some of them may be in the log, but none in part.
         """
-        rules = _Rules(config, now_ms, by_time, roll or partial(self._roll, config, now_ms))
-        some: list[Numbered] = []
+        floor, epochs = self._append_times, self._epochs
+        runs: list[list[Numbered]] | None = None
+        if isinstance(batches, list) and len(batches) == 1:
+            (alone,) = batches
+            if isinstance(alone, Numbered):
+                runs = [[alone]]
+        for run in runs or self._runs(batches, config, now_ms, by_time, roll):
+            first = run[0]
+            if not may_block:
+                if (
+                    not self.active.is_ready
+                    or (epochs is not None and first.leader_epoch > epochs.latest)
+                    or self.must_roll(first, config, now_ms, by_time)
+                ):
+                    raise WouldBlock
+            elif runs:
+                self._make_room(first, config, now_ms, by_time, roll)
+            if roll is None:
+                self._will_sync()
+            if first.header is None:  # a leader's own, who notes what is to be noted of it
+                self.active.append(run)
+            else:
+                self._append_noted(run, now_ms)
+            append_ms = run[-1].append_ms
+            if floor is not None and append_ms != floor.last and append_ms is not None:
+                floor.gave(append_ms)
+
+    def _runs(
+        self,
+        batches: "Iterable[Numbered | NumberedRun]",
+        config: TopicConfig,
+        now_ms: int,
+        by_time: bool,
+        roll: Callable[[int, int], object] | None,
+    ) -> Iterator[list[Numbered]]:
+        """The batches as runs that are written at once, each when the next one is asked for.
+
+        There is room for each. Those that are columns already are written here.
+        """
+        run: list[Numbered] = []
         size = 0
         for batch in batches:
-            if some and (size > WRITE_BYTES or not self._goes_with(some, size, batch, rules)):
-                self._write(some, now_ms)
-                some, size = [], 0
-            if not some:
-                self._make_room(batch, rules)
-            if self._epochs is not None and batch.leader_epoch > self._epochs.latest:
-                self._epochs.assign(batch.leader_epoch, batch.base_offset)
-            some.append(batch)
-            size += batch.size
-        if some:
-            self._write(some, now_ms)
-        if roll is not None:
-            self._unsynced.clear()  # the log syncs what it knows of
+            first = batch if isinstance(batch, Numbered) else batch.first
+            if run and (
+                first is not batch
+                or size > WRITE_BYTES
+                or not self._goes_with(run, size, first, config, now_ms, by_time=by_time)
+            ):
+                yield run
+                run, size = [], 0
+            if not run:
+                self._make_room(first, config, now_ms, by_time, roll)
+            if isinstance(batch, Numbered):
+                run.append(batch)
+                size += batch.size
+            elif self.active.takes(batch, config.segment_bytes):
+                self._will_sync()
+                self.active.append(batch)
+            else:
+                yield from self._runs(batch.each(), config, now_ms, by_time, roll)
+        if run:
+            yield run
 
-    def extend_runs(self, batches: "Iterable[Numbered | NumberedRun]", config: TopicConfig) -> None:
-        """As `extend`, of segments that are to become part of a log, with runs of batches.
-
-        Raises:
-            StorageFailed: the disk refused; some of them may be in the log.
-        """
-        for are_single, some in groupby(batches, lambda each: isinstance(each, Numbered)):
-            if are_single:
-                self.extend(cast("Iterable[Numbered]", some), config)
-                continue
-            for run in cast("Iterable[NumberedRun]", some):
-                self._make_room(run.first, _Rules(config, 0, False, partial(self._roll, config, 0)))
-                if self.active.takes(run, config.segment_bytes):
-                    self._will_sync()
-                    self.active.append_run(run)
-                else:
-                    self.extend(run.each(), config)
-
-    def _goes_with(self, some: list[Numbered], size: int, batch: Numbered, rules: "_Rules") -> bool:
+    def _goes_with(
+        self,
+        some: list[Numbered],
+        size: int,
+        batch: Numbered,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        by_time: bool,
+    ) -> bool:
         """Whether a batch can be written together with those before it, which have a size.
 
         Not if it rolls by time after what is written, nor while that is nothing to count from:
-        `_make_room` decides it once they are written.
+        That is decided once they are written.
         """
         before_ms, append_ms = some[-1].append_ms, batch.append_ms
         if append_ms != before_ms and (
             append_ms is None or before_ms is None or append_ms < before_ms
         ):
             return False
-        if rules.by_time and (
-            not self.active.segment.size or self.must_roll(batch, *rules[:2], by_time=True)
+        if by_time and (
+            not self.active.segment.size or self.must_roll(batch, config, now_ms, True)
         ):
             return False
         if self._producers is not None and batch.header is not None and batch.header.is_control:
             return False  # which transaction it ends is known once all before it is written
         size += batch.size
-        return self.active.has_room(size, batch.last_offset, rules.config.segment_bytes, append_ms)
+        return self.active.has_room(size, batch.last_offset, config.segment_bytes, append_ms)
 
-    def _make_room(self, batch: Numbered, rules: "_Rules") -> None:
-        floor, append_ms = self._append_times, batch.append_ms
+    def _make_room(
+        self,
+        batch: Numbered,
+        config: TopicConfig,
+        now_ms: int,
+        by_time: bool,
+        roll: Callable[[int, int], object] | None,
+    ) -> None:
+        """Have the active segment ready for a batch, and with room for it; begin its epoch."""
+        floor, append_ms, is_counted = self._append_times, batch.append_ms, batch.counts is not None
+        if is_counted:  # first, for the files of its own log say whether there is room
+            self.active.make_ready(append_ms)
         if floor is not None and append_ms is not None and append_ms < floor.next(append_ms):
             floor.reset(batch.base_offset, append_ms)
-        if self.must_roll(batch, *rules[:2], by_time=rules.by_time):
+            self._calm = _Calm()
+        if self.must_roll(batch, config, now_ms, by_time):
             # From the log end on: offsets that are in no segment would be those of a missing one.
             reaches = batch.last_offset - self.next_offset <= MAX_RELATIVE_OFFSET
-            rules.roll(self.next_offset if reaches else batch.base_offset)
-        self.active.make_ready(append_ms, is_counted=False)
+            base_offset = self.next_offset if reaches else batch.base_offset
+            if roll is None:
+                self.finish(base_offset)
+                self.begin(base_offset, config, now_ms)
+            else:
+                roll(base_offset, now_ms)
+        self.active.make_ready(append_ms, is_counted=is_counted)
+        self._begin_epoch(batch)
 
-    def _roll(self, config: TopicConfig, now_ms: int, base_offset: int) -> None:
-        self.finish(base_offset)
-        self.begin(base_offset, config, now_ms)
+    def _begin_epoch(self, batch: Numbered) -> None:
+        epochs = self._epochs
+        if epochs is not None and batch.leader_epoch > epochs.latest:
+            epochs.assign(batch.leader_epoch, batch.base_offset)
 
-    def _write(self, batches: list[Numbered], now_ms: int) -> None:
-        self._will_sync()
-        self.active.append_all(batches, self._aborted_by(batches[0]))
-        append_ms = batches[-1].append_ms
-        if self._append_times is not None and append_ms is not None:
-            self._append_times.gave(append_ms)
-        self._note_producers(batches, now_ms)
+    def _append_noted(self, run: list[Numbered], now_ms: int) -> None:
+        """Append batches that have headers; note their epochs, producers and transactions."""
+        producers, first = self._producers, run[0]
+        marker, aborted = None, None
+        for batch in run[1:]:
+            self._begin_epoch(batch)
+        assert first.header is not None
+        if first.header.is_control and producers is not None:
+            marker = first.marker or self._read_marker(first)
+            ended = marker and producers.ended_by(first.header, marker)
+            aborted = ended and ended.aborted
+        self.active.append(run, () if aborted is None else (aborted,))
+        if producers is None:
+            return
+        if marker is not None:
+            producers.end(first.header, marker, now_ms)
+        for batch in run:
+            header = batch.header
+            assert header is not None
+            if not header.is_control:
+                producers.replay(header, _no_marker, now_ms)
 
     def _will_sync(self) -> None:
         segment = self.active.segment
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
 
-    def _aborted_by(self, batch: Numbered) -> Sequence[AbortedTxn]:
-        """The transaction that a batch aborts, if it holds the marker of one."""
-        header = batch.header
-        if self._producers is None or header is None or not header.is_control:
-            return ()
+    def _read_marker(self, batch: Numbered) -> Marker | None:
+        """The marker in a control batch; None if there is none, or it cannot be read."""
         try:
-            ended = self._producers.ended_by(header, b"".join(batch.parts))
-        except CorruptBatch:
-            return ()  # as recovery has it: `_note_producers` reports it
-        entry = None if ended is None else ended.aborted
-        return () if entry is None else (entry,)
-
-    def _note_producers(self, batches: Sequence[Numbered], now_ms: int) -> None:
-        producers = self._producers
-        if producers is None:
-            return
-        for batch in batches:
+            return read_marker(b"".join(batch.parts))
+        except CorruptBatch as error:
             header = batch.header
-            assert header is not None  # as of every batch of another log
-            try:
-                producers.replay(header, partial(b"".join, batch.parts), now_ms)
-            except CorruptBatch as error:
-                _logger.warning(
-                    "%s: what producer %d wrote at offset %d cannot be read: %s",
-                    self._directory,
-                    header.producer_id,
-                    header.base_offset,
-                    error,
-                )
+            assert header is not None
+            _logger.warning(
+                "%s: what producer %d wrote at offset %d cannot be read: %s",
+                self._directory,
+                header.producer_id,
+                header.base_offset,
+                error,
+            )
+            return None
 
     def replace(self, active: ActiveSegment, *, is_cut: bool) -> None:
         """Go on in another segment; behind one that was cut the next batch begins a new one."""
         self.active = active
         self._cut = active if is_cut else None
-        self._stamped_end = None
 
     def finish(self, next_base: int | None = None) -> None:
         """Finish the active segment: `begin` follows, or nothing more.
@@ -402,21 +376,18 @@ class LogWriter:
         return active.segment
 
 
-class _Stamped(NamedTuple):
-    """Up to when `append_stamped` begins no segment by its time, and for what that was found."""
+class _Calm(NamedTuple):
+    """A segment with batches that only a want of room ends, up to a time of the next batch."""
 
+    active: ActiveSegment | None = None
     config: TopicConfig | None = None
-    by_time: bool = False
+    by_append_time: bool = False
+    """Whether the append time of the next batch counts; otherwise its largest timestamp."""
     until_ms: int = 0
 
 
-class _Rules(NamedTuple):
-    """How batches of another log are taken."""
-
-    config: TopicConfig
-    now_ms: int
-    by_time: bool
-    roll: Callable[[int], object]
+def _no_marker() -> bytes:
+    raise AssertionError("control batches are not replayed")
 
 
 def new_segment(

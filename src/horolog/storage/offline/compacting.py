@@ -26,6 +26,7 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, Misconfigured, RequestRefused, StorageFailed
 from horolog.record.batch import BatchHeader
 from horolog.record.kernels.loading import CLEANING_KERNELS
+from horolog.record.markers import read_marker
 from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader, TornTail
 from horolog.storage.cleaning.key_map import KeyMap
@@ -226,7 +227,8 @@ class _CompactedPartition:
                     if listed is not None or header.producer_id < 0:
                         continue
                     if header.is_control:
-                        ended = self._producers.ended_by(header, _batch(reader, position, header))
+                        marker = read_marker(_batch(reader, position, header))
+                        ended = marker and self._producers.ended_by(header, marker)
                         if ended is not None and ended.aborted is not None:
                             self._aborted.append(ended.aborted)
                     self._producers.replay(header, partial(_batch, reader, position, header), 0)

@@ -227,7 +227,7 @@ class _Segment:
             if writer is None:
                 deque(converted, 0)
             else:
-                writer.extend(converted, self._config)
+                writer.append(converted, self._config)
             least_offset = self._least_offset
             yield Checked(bytes=len(buffer))
         if self._is_last and least_offset != self._next_offset:

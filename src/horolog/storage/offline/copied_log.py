@@ -25,6 +25,7 @@ from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.lock import lock_against_others
 from horolog.storage.file_errors import SyncFailed, failed_to
 from horolog.storage.files import Files
+from horolog.storage.logs.incoming import Origin, SourceBatches
 from horolog.storage.names import TopicPartition
 from horolog.storage.recovery.loading import load_log
 from horolog.storage.recovery.segments import LoadPlan
@@ -185,7 +186,7 @@ class CopiedLog:
         first, log = append_times[0].offset, self._log
         if first < log.log_end_offset == log.segments[0].base_offset:
             log.truncate_fully(first, 0)  # the source starts within its first batch
-        log.follow(data, append_times=append_times, now_ms=0)
+        log.append(SourceBatches(data, append_times), 0, Origin.RESTORE)
         log.advance_high_watermark(names.MAX_BASE_OFFSET)
 
     def sync(self) -> None:

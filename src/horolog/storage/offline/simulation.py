@@ -224,7 +224,7 @@ class Simulation:
         created_ms = NO_TIMESTAMP if arrival.create_max_ms is None else arrival.create_max_ms
         timestamp = arrival.append_ms if is_stamped else created_ms
         batch = _numbered(arrival, timestamp)
-        if self._writer.must_roll(batch, config, self._now_ms, by_time=True):
+        if self._writer.must_roll(batch, config, self._now_ms, True):
             self._begin(arrival.base_offset)
         self._segments[-1].take(arrival, timestamp)
         self._records += arrival.records

@@ -323,16 +323,8 @@ class Producers:
             self.update(header, header.last_offset, header.max_timestamp, now_ms)
         return None
 
-    def ended_by(self, header: BatchHeader, batch: bytes) -> CompletedTransaction | None:
-        """The open transaction that a control batch ends, if it holds a marker; it stays open.
-
-        Raises:
-            CorruptBatch: the marker is no marker.
-        """
-        marker = read_marker(batch)
-        return None if marker is None else self._completed(header, marker)
-
-    def _completed(self, header: BatchHeader, marker: Marker) -> CompletedTransaction | None:
+    def ended_by(self, header: BatchHeader, marker: Marker) -> CompletedTransaction | None:
+        """The open transaction that a marker ends; it stays open."""
         first = self._open.get(header.producer_id)
         if first is None:
             return None
@@ -344,7 +336,7 @@ class Producers:
 
     def end(self, header: BatchHeader, marker: Marker, now_ms: int) -> CompletedTransaction | None:
         """Take note of a marker that is in the log, of which the header is of its batch."""
-        completed = self._completed(header, marker)
+        completed = self.ended_by(header, marker)
         state = self._states.get(header.producer_id)
         if state is None:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)

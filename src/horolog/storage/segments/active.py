@@ -4,14 +4,16 @@ One thread at a time. What it appends is published with the segment's end, as on
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import sub
 from typing import TYPE_CHECKING
 
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
+from horolog.record.old_format.plain import PlainMessages
 from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
@@ -35,6 +37,7 @@ _logger = logging.getLogger(__name__)
 
 # A named tuple's own `__new__` takes three times as long.
 _new_end = partial(tuple.__new__, SegmentEnd)
+_new_change = partial(tuple.__new__, AppendTimeEntry)
 
 
 class ActiveSegment:
@@ -187,140 +190,113 @@ class ActiveSegment:
             _logger.error("%s", self._damage)
             raise StorageFailed(self._damage) from error
 
-    def append(self, batch: Numbered) -> None:
-        """Write a batch, or plain messages that arrived together; note it in the companion files.
-
-        Raises:
-            StorageFailed: the disk refused; nothing of the batch is in the log.
-        """
-        (
-            parts,
-            size,
-            base_offset,
-            last_offset,
-            max_timestamp,
-            _,
-            append_ms,
-            counts,
-            is_stamped,
-            many,
-            _,
-            header,
-        ) = batch
-        if many is not None or counts is None:
-            self.append_all((batch,))
-            return
-        assert append_ms is not None
-        self.append_counted(
-            parts,
-            size,
-            base_offset,
-            last_offset,
-            max_timestamp,
-            append_ms,
-            counts.tobytes(),
-            OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
-            counts[0] if header is not None and header.is_control else 0,
-        )
-
-    def append_counted(
-        self,
-        parts: Sequence[Buffer],
-        size: int,
-        base_offset: int,
-        last_offset: int,
-        max_timestamp: int,
-        append_ms: int,
-        counts: bytes,
-        kind: int = OF_CREATE_TIME,
-        markers: int = 0,
+    def append(
+        self, batches: "list[Numbered] | NumberedRun", aborted: Sequence[AbortedTxn] = ()
     ) -> None:
-        """As `append`, of a batch whose records were counted.
+        """Write batches that follow each other at once; note them in the companion files.
 
         Args:
-            parts: of it; the first is the header.
-            size: of all parts.
-            base_offset: the first.
-            last_offset: the last.
-            max_timestamp: in milliseconds; -1 if no record has a time.
-            append_ms: when it is appended, in milliseconds.
-            counts: of its records, in the bytes of `Counts`.
-            kind: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
-            markers: how many records are markers of transactions.
-
-        Raises:
-            StorageFailed: as `append`.
-        """
-        segment, entries, blocks = self.segment, self._entries, self._blocks
-        times = self._append_times
-        assert entries is not None, "make_ready comes first"
-        assert blocks is not None
-        head = parts[0]
-        if not blocks.is_ready:
-            blocks.write()
-        position = segment.end.size
-        is_new_time = append_ms != times.last_ms or times.last_is_seen
-        identity = identity_of(head)
-        if is_new_time:  # before the batch, so that a kill leaves no batch without its time
-            times.add(base_offset, append_ms, identity)
-        try:
-            self._files.write_at(segment.log.open(), parts, position)
-            largest = entries.add(position, size, last_offset, max_timestamp)
-        except StorageFailed:
-            if is_new_time:
-                times.take_back()
-            self._take_back(position)
-            raise
-        row = row_of(
-            position, size, base_offset, last_offset, identity, markers, append_ms, kind, counts
-        )
-        blocks.add(row, size)
-        if position == 0:
-            segment.set_first(max_timestamp)
-        segment.end = _new_end((position + size, last_offset + 1, position, base_offset, largest))
-
-    def append_all(self, batches: Sequence[Numbered], aborted: Sequence[AbortedTxn] = ()) -> None:
-        """As `append`, of batches that follow each other, in one write.
-
-        Args:
-            batches: in order.
+            batches: one or more, in order; plain messages that arrived together count as one.
             aborted: the transactions that markers among them abort.
 
         Raises:
             StorageFailed: the disk refused; nothing of them is in the log.
         """
         segment, times = self.segment, self._append_times
-        changes = _changes(batches, (times.last_ms, times.last_is_seen))
-        if changes:
-            times.add_all(changes)
-        start = segment.end.size
-        parts = [part for batch in batches for part in batch.parts]
-        end = self._write(parts, partial(_noted_all, batches), aborted, len(changes))
-        for batch in batches:
-            if start == 0:
-                plain = batch.messages
-                segment.set_first(plain[0].times[0] if plain else batch.max_timestamp)
-            self._count(batch, start)
-            start += batch.size
-        segment.end = end
-
-    def append_run(self, run: "NumberedRun") -> None:
-        """As `append_all`, of a run that it `takes`.
-
-        Raises:
-            StorageFailed: the disk refused; nothing of it is in the log.
-        """
-        segment, times = self.segment, self._append_times
-        changes = run.changes(times.last_ms, is_seen=times.last_is_seen)
-        if changes is not None:
-            times.add_columns(changes)
-        is_first = segment.end.size == 0
-        count = 0 if changes is None else len(changes.ms)
-        end = self._write([run.data], partial(_noted_run, run), (), count)
-        if is_first:
-            segment.set_first(int(run.max_timestamps[0]))
-        self._skip()
-        segment.end = end
+        entries, blocks = self._entries, self._blocks
+        assert entries is not None, "make_ready comes first"
+        if blocks is not None and not blocks.is_ready:
+            blocks.write()
+        start = position = segment.end.size
+        rows: Iterable[tuple[int, int, int, int]]
+        blocks_rows: list[tuple[bytes | None, int]] = []
+        changed = 0
+        # Append times are written first, so that a kill leaves no batch without its time.
+        if isinstance(batches, list):
+            changes: list[AppendTimeEntry] = []
+            parts: list[Buffer] = []
+            rows = listed = list[tuple[int, int, int, int]]()
+            last_ms, last_is_seen = times.last_ms, times.last_is_seen
+            for batch in batches:
+                (
+                    its,
+                    size,
+                    base,
+                    last,
+                    timestamp,
+                    _,
+                    ms,
+                    counts,
+                    is_stamped,
+                    messages,
+                    is_seen,
+                    header,
+                    _,
+                ) = batch
+                identity = identity_of(its[0])
+                if ms != last_ms or is_seen is not last_is_seen:
+                    last_ms, last_is_seen = ms, is_seen
+                    changes.append(_new_change((base, ms, identity, is_seen)))
+                parts += its
+                row = None
+                if messages is not None:
+                    listed += _rows_of(messages, position)
+                    if counts is not None:
+                        row = _block_row(batch, position)
+                    base = last
+                else:
+                    listed.append((position, size, last, timestamp))
+                    if counts is not None:
+                        is_marked = header is not None and header.is_control
+                        row = row_of(
+                            position,
+                            size,
+                            base,
+                            last,
+                            identity,
+                            counts[0] if is_marked else 0,
+                            None if is_seen else ms,
+                            OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+                            counts.tobytes(),
+                        )
+                blocks_rows.append((row, size))
+                position += size
+            if changes:
+                changed = len(changes)
+                times.add(changes)
+            first_time, last_position = listed[0][3], listed[-1][0]
+        else:
+            parts, rows = [batches.data], batches.rows(start, *entries.spacing)
+            columns = batches.changes(times.last_ms, is_seen=times.last_is_seen)
+            if columns is not None:
+                changed = len(columns.ms)
+                times.add_columns(columns)
+            blocks_rows.append((None, batches.size))
+            position = start + batches.size
+            first_time = int(batches.max_timestamps[0])
+            last_position = start + int(batches.starts[-1])
+            base, last = int(batches.base_offsets[-1]), batches.last_offset
+        before = entries.noted() if aborted else None
+        try:
+            self._files.write_at(segment.log.open(), parts, start)
+            largest = entries.add(rows)
+            if aborted:  # before the marker can be read
+                segment.add_aborted(aborted)
+        except StorageFailed:
+            if before is not None:
+                entries.go_back(before)
+            times.take_back(changed)
+            self._take_back(start)
+            raise
+        if blocks is not None:
+            for row, size in blocks_rows:
+                if row is None:  # nothing is known of its records
+                    blocks.skip()
+                else:
+                    blocks.add(row, size)
+        if start == 0:
+            segment.set_first(first_time)
+        segment.end = _new_end((position, last + 1, last_position, base, largest))
 
     def takes(self, run: "NumberedRun", segment_bytes: int) -> bool:
         """Whether its files, which are ready, can take a run as a whole."""
@@ -333,64 +309,6 @@ class ActiveSegment:
             self.has_room(size, run.last_offset, segment_bytes, ms) and times.fits(ms)
             for ms in (int(run.append_ms[0]), int(run.append_ms[-1]))
         )
-
-    def _write(
-        self,
-        parts: Sequence[Buffer],
-        note: Callable[[IndexWriter, int], SegmentEnd],
-        aborted: Sequence[AbortedTxn],
-        times: int,
-    ) -> SegmentEnd:
-        """Write batches for which `times` append times were added; the end of the segment then.
-
-        `note`: notes them in the indexes, from a position on.
-        """
-        segment, entries, start = self.segment, self._entries, self.segment.end.size
-        assert entries is not None, "make_ready comes first"
-        before = entries.noted()
-        try:
-            self._files.write_at(segment.log.open(), parts, start)
-            end = note(entries, start)
-            if aborted:  # before the marker can be read
-                segment.add_aborted(aborted)
-        except StorageFailed:
-            entries.go_back(before)
-            self._append_times.take_back(times)
-            self._take_back(start)
-            raise
-        return end
-
-    def _count(self, batch: Numbered, position: int) -> None:
-        """Have the block map know of a batch, if its records were counted."""
-        blocks, messages = self._blocks, batch.messages
-        if blocks is None or batch.counts is None:
-            self._skip()
-            return
-        if not blocks.is_ready:
-            blocks.write()
-        last = 0 if messages is None else messages[-1].positions[-1]
-        row = row_of(
-            position,
-            batch.size,
-            batch.base_offset,
-            batch.last_offset,
-            identity_of(memoryview(batch.parts[0])[last:]),
-            batch.counts[0] if batch.header is not None and batch.header.is_control else 0,
-            None if batch.is_seen else batch.append_ms,
-            OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
-            batch.counts.tobytes(),
-            batches=sum(len(listed.positions) for listed in messages) if messages else 1,
-            last_position=position + last,
-        )
-        blocks.add(row, batch.size)
-
-    def _skip(self) -> None:
-        """Have the block map know that nothing is known of what comes next."""
-        blocks = self._blocks
-        if blocks is not None:
-            if not blocks.is_ready:
-                blocks.write()
-            blocks.skip()
 
     def _take_back(self, position: int) -> None:
         self._torn = True
@@ -433,19 +351,28 @@ class ActiveSegment:
             append_ms: its append time; None if that is unknown.
             now_ms: the clock.
         """
+        since_ms = self.since_ms(config, is_known=append_ms is not None)
+        if config.horolog_roll_by == "append-time" and append_ms is not None:
+            return 0 if since_ms is None else append_ms - since_ms
+        if since_ms is None:
+            return now_ms - self.created_ms
+        return max_timestamp - since_ms if max_timestamp != NO_TIMESTAMP else 0
+
+    def since_ms(self, config: TopicConfig, *, is_known: bool) -> int | None:
+        """The time that `horolog.roll.by` counts from; None if the segment has none yet.
+
+        Args:
+            config: of the topic.
+            is_known: whether the append time of the batch that comes next is known.
+        """
         by = config.horolog_roll_by
-        if by == "append-time" and append_ms is not None:
+        if by == "append-time" and is_known:
             times, takes_seen = self._append_times, config.horolog_seen_as_append_time
-            first_ms = times.first_seen_ms if takes_seen else times.first_ms
-            return 0 if first_ms is None else append_ms - first_ms
+            return times.first_seen_ms if takes_seen else times.first_ms
         if by == "largest-time":
             largest = self.segment.largest_to_search()
-            since = None if largest is None else largest.timestamp
-        else:
-            since = self.segment.first_timestamp
-        if since is None:
-            return now_ms - self.created_ms
-        return max_timestamp - since if max_timestamp != NO_TIMESTAMP else 0
+            return None if largest is None else largest.timestamp
+        return self.segment.first_timestamp
 
     def finish(self) -> None:
         """Write the last time entry, cut all files to what is in use, and seal the indexes.
@@ -486,47 +413,34 @@ class ActiveSegment:
         self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
 
 
-def _changes(batches: Sequence[Numbered], last: tuple[int | None, bool]) -> list[AppendTimeEntry]:
-    """The batches whose append time is another than that of the batch before, or only seen."""
-    found = []
-    for batch in batches:
-        if (batch.append_ms, batch.is_seen) != last:
-            last = ms, is_seen = batch.append_ms, batch.is_seen
-            found.append(AppendTimeEntry(batch.base_offset, ms, batch.parts[0], is_seen))
-    return found
+def _rows_of(
+    messages: Sequence[PlainMessages], position: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """The rows for the indexes of plain messages that are written at a position."""
+    shift = position - messages[0].positions[0]
+    for listed in messages:
+        begins = [shift + begin for begin in listed.positions]
+        ends = [*begins[1:], shift + listed.end]
+        sizes = map(sub, ends, begins)
+        yield from zip(begins, sizes, listed.offsets, listed.times, strict=True)
 
 
-def _noted_all(batches: Sequence[Numbered], entries: IndexWriter, position: int) -> SegmentEnd:
-    """As `_noted` of each, in few writes unless there are plain messages among them."""
-    if any(batch.messages is not None for batch in batches):
-        for batch in batches:
-            end = _noted(entries, batch, position)
-            position += batch.size
-        return end
-    about = []
-    for batch in batches:
-        about.append((position, batch.size, batch.last_offset, batch.max_timestamp))
-        position += batch.size
-    largest, last = entries.add_all(about), batches[-1]
-    return SegmentEnd(position, last.last_offset + 1, about[-1][0], last.base_offset, largest)
-
-
-def _noted_run(run: "NumberedRun", entries: IndexWriter, position: int) -> SegmentEnd:
-    """As `_noted` of each batch of a run."""
-    largest = entries.add_all(run.rows(position, *entries.spacing))
-    last = position + int(run.starts[-1]), int(run.base_offsets[-1])
-    return SegmentEnd(position + run.size, run.last_offset + 1, *last, largest)
-
-
-def _noted(entries: IndexWriter, batch: Numbered, position: int) -> SegmentEnd:
-    """Note a batch that was written at a position in the indexes; the end of its segment."""
-    size, last_offset, messages = batch.size, batch.last_offset, batch.messages
-    last_position, last_base = position, batch.base_offset
-    if messages is None:
-        largest = entries.add(position, size, last_offset, batch.max_timestamp)
-    else:
-        shift = position - messages[0].positions[0]
-        for listed in messages:
-            largest = entries.add_messages(shift + listed.positions[0], listed)
-        last_position, last_base = shift + messages[-1].positions[-1], last_offset
-    return SegmentEnd(position + size, last_offset + 1, last_position, last_base, largest)
+def _block_row(batch: Numbered, position: int) -> bytes:
+    """The row for the block map of plain messages whose records were counted."""
+    messages, counts = batch.messages, batch.counts
+    assert messages is not None
+    assert counts is not None
+    last_position = messages[-1].positions[-1]
+    return row_of(
+        position,
+        batch.size,
+        batch.base_offset,
+        batch.last_offset,
+        identity_of(memoryview(batch.parts[0])[last_position:]),
+        0,
+        None if batch.is_seen else batch.append_ms,
+        OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
+        counts.tobytes(),
+        batches=sum(len(listed.positions) for listed in messages),
+        last_position=position + last_position,
+    )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import MAGIC, UNKNOWN_COUNT, BatchHeader, parse_header
+from horolog.record.markers import Marker
 from horolog.record.old_format.plain import PlainMessages, largest_of, list_messages
 from horolog.record.time_stats import Counts
 from horolog.record.timestamps import AppendTimeStretch
@@ -44,6 +45,8 @@ class Numbered(NamedTuple):
     """`append_ms` is when a follower saw it (`AppendTimeStretch.is_seen`)."""
     header: BatchHeader | None = None
     """Of a batch of another log, or of the first of its plain messages; None of a leader's own."""
+    marker: Marker | None = None
+    """The marker in a control batch of this broker's; others are read."""
 
 
 _OFFSET = attrgetter("offset")
@@ -144,6 +147,7 @@ def as_it_is(
             None,
             is_seen,
             header,
+            None,
         )
     )
     return batch

@@ -124,6 +124,7 @@ class Prepared(NamedTuple):
                 None,
                 False,
                 None,
+                None,
             )
         )
         return batch
