@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from horolog.cli.options import Json
+from horolog.cli.options import Json, with_options
 from horolog.cli.screen import show
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
@@ -19,30 +20,38 @@ if TYPE_CHECKING:
 _DAY_MS = 86_400_000
 
 
-def compact(
-    path: LogPath,
+@dataclass(frozen=True, slots=True)
+class CompactOptions:
+    """How logs are compacted."""
+
     delete_retention_ms: Annotated[
         int,
         typer.Option("--delete-retention-ms", min=0, help="For how long tombstones still stay."),
-    ] = _DAY_MS,
+    ] = _DAY_MS
     segment_bytes: Annotated[
         int, typer.Option("--segment-bytes", min=1 << 10, help="How large segments become.")
-    ] = 1 << 30,
+    ] = 1 << 30
     memory_bytes: Annotated[
         int,
         typer.Option("--memory-bytes", min=1 << 10, help="For the keys, 24 bytes for each."),
-    ] = 128 << 20,
+    ] = 128 << 20
     remove_keyless: Annotated[
         bool,
         typer.Option(
             "--remove-keyless", help="Remove records without a key, as Kafka's cleaner does."
         ),
-    ] = False,
-    interval_bytes: IntervalBytes = INTERVAL_BYTES,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print what would be left.")
-    ] = False,
-    as_json: Json = False,
+    ] = False
+    interval_bytes: IntervalBytes = INTERVAL_BYTES
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be left.")] = (
+        False
+    )
+    as_json: Json = False
+
+
+@with_options
+def compact(
+    path: LogPath,
+    options: CompactOptions,
 ) -> None:
     """Compact logs, whatever their topics' policies: of each key the latest record stays.
 
@@ -59,12 +68,12 @@ def compact(
     work = Compaction(
         target,
         SystemClock().now_ms(),
-        delete_retention_ms=delete_retention_ms,
-        segment_bytes=segment_bytes,
-        interval_bytes=interval_bytes,
-        memory_bytes=memory_bytes,
-        removes_keyless=remove_keyless,
-        dry_run=dry_run,
+        delete_retention_ms=options.delete_retention_ms,
+        segment_bytes=options.segment_bytes,
+        interval_bytes=options.interval_bytes,
+        memory_bytes=options.memory_bytes,
+        removes_keyless=options.remove_keyless,
+        dry_run=options.dry_run,
     )
     with work.locked():
         done = Tally().of(work.steps(), f"compacting {path}", 2 * bytes_of(target))
@@ -72,10 +81,14 @@ def compact(
     result = {
         "path": path.absolute(),
         "ok": not refused,
-        "dry_run": dry_run,
+        "dry_run": options.dry_run,
         "partitions": done,
     }
-    show(result, _lines(done, refused, dry_run, remove_keyless), as_json=as_json)
+    show(
+        result,
+        _lines(done, refused, options.dry_run, options.remove_keyless),
+        as_json=options.as_json,
+    )
     if refused:
         raise typer.Exit(1)
 

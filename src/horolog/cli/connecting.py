@@ -4,10 +4,7 @@
 in all of Kafka's tools, and one file does for both.
 """
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,45 +16,6 @@ from horolog.cli.screen import say
 from horolog.client import Client
 from horolog.client.properties import BOOTSTRAP, OBEYED, client_of_properties, require_effect
 from horolog.errors import Misconfigured
-
-
-@dataclass(frozen=True, slots=True)
-class Brokers:
-    """What a command connects to: its options of a connection."""
-
-    bootstrap: str
-    file: Path | None
-    properties: list[str] | None
-
-    def connect(self) -> Client:
-        """A client, which connects when it is first asked.
-
-        Properties of the file that only other tools use are named on standard error.
-
-        Raises:
-            Misconfigured: a property that no connection could be made with; a name that is unknown;
-                brokers in the properties that are not those of the command.
-        """
-        of_file = {} if self.file is None else read_properties(self.file)
-        of_command = pairs(self.properties, "--command-property")
-        require_effect(of_command, "--command-property")
-        given = of_file | of_command
-        named = given.get(BOOTSTRAP, self.bootstrap)
-        if named != self.bootstrap:
-            raise Misconfigured(
-                f"{BOOTSTRAP}={named} of the client properties are other brokers than "
-                f"--bootstrap-server {self.bootstrap}: give the same, or leave one out of the "
-                "properties"
-            )
-        client = client_of_properties(self.bootstrap, given)
-        without_effect = sorted(of_file.keys() - OBEYED)
-        if without_effect:
-            say(f"{self.file}: without effect on this command: {', '.join(without_effect)}")
-        return client
-
-
-class HorologBrokers(Brokers):
-    """The same of a command that asks what Apache Kafka's brokers do not answer."""
 
 
 def _bootstrap(text: str) -> Any:
@@ -74,9 +32,11 @@ _ANY: Final = "The broker to connect to: horolog or Apache Kafka."
 _HOROLOG: Final = "The broker to connect to: horolog. Apache Kafka's do not answer this."
 
 
-def _options(
-    *,
-    bootstrap: Annotated[str, _bootstrap(_ANY)] = "127.0.0.1:9092",
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """What a command connects to: its options of a connection."""
+
+    bootstrap: Annotated[str, _bootstrap(_ANY)] = "127.0.0.1:9092"
     client_config: Annotated[
         Path | None,
         typer.Option(
@@ -87,7 +47,7 @@ def _options(
             metavar="FILE",
             help="A file of client properties: security.protocol, ssl.*, sasl.* and others.",
         ),
-    ] = None,
+    ] = None
     client_properties: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,34 +56,39 @@ def _options(
             help="A client property that overrides the file; repeatable. Other users of this "
             "machine can see it: give passwords in the file.",
         ),
-    ] = None,
-) -> HorologBrokers:
-    return HorologBrokers(bootstrap, client_config, client_properties)
+    ] = None
+
+    def connect(self) -> Client:
+        """A client, which connects when it is first asked.
+
+        Properties of the file that only other tools use are named on standard error.
+
+        Raises:
+            Misconfigured: a property that no connection could be made with; a name that is unknown;
+                brokers in the properties that are not those of the command.
+        """
+        of_file = {} if self.client_config is None else read_properties(self.client_config)
+        of_command = pairs(self.client_properties, "--command-property")
+        require_effect(of_command, "--command-property")
+        given = of_file | of_command
+        named = given.get(BOOTSTRAP, self.bootstrap)
+        if named != self.bootstrap:
+            raise Misconfigured(
+                f"{BOOTSTRAP}={named} of the client properties are other brokers than "
+                f"--bootstrap-server {self.bootstrap}: give the same, or leave one out of the "
+                "properties"
+            )
+        client = client_of_properties(self.bootstrap, given)
+        without_effect = sorted(of_file.keys() - OBEYED)
+        if without_effect:
+            say(
+                f"{self.client_config}: without effect on this command: {', '.join(without_effect)}"
+            )
+        return client
 
 
-def with_brokers(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a connection, in place of its parameter `brokers`.
+@dataclass(frozen=True, slots=True)
+class HorologBrokers(Brokers):
+    """The same of a command that asks what Apache Kafka's brokers do not answer."""
 
-    The help says whether brokers of Apache Kafka will do: annotate it as `Brokers` or, if they will
-    not, as `HorologBrokers`.
-    """
-    options = inspect.signature(_options).parameters
-    signature = inspect.signature(command)
-    parameters: list[inspect.Parameter] = []
-    for each in signature.parameters.values():
-        if each.annotation is Brokers:
-            parameters += options.values()
-        elif each.annotation is HorologBrokers:
-            of_horolog = Annotated[str, _bootstrap(_HOROLOG)]
-            first, *others = options.values()
-            parameters += (first.replace(annotation=of_horolog), *others)
-        else:
-            parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @wraps(command)
-    def connecting(**given: Any) -> None:
-        brokers = _options(**{name: given.pop(name) for name in options})
-        command(brokers=brokers, **given)
-
-    connecting.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return connecting
+    bootstrap: Annotated[str, _bootstrap(_HOROLOG)] = "127.0.0.1:9092"

@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import Brokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
     ByClock,
@@ -16,6 +17,7 @@ from horolog.cli.options import (
     Zone,
     pairs,
     path_of,
+    with_options,
 )
 from horolog.cli.screen import progress, say, saying_warnings
 from horolog.cli.showing import Format, line_maker
@@ -34,38 +36,36 @@ from horolog.times import format_moment, parse_time
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(no_args_is_help=True)
-@with_brokers
-def consume(
-    context: typer.Context,
-    what: PathOrTopic,
-    brokers: Brokers,
+@dataclass(frozen=True, slots=True)
+class ConsumeOptions:
+    """Which records are printed, and how."""
+
     from_time: Annotated[
         str | None,
         typer.Option("--from-time", metavar="TIME", help="Print records at or after it."),
-    ] = None,
+    ] = None
     to_time: Annotated[
         str | None,
         typer.Option("--to-time", metavar="TIME", help="Print records before it."),
-    ] = None,
+    ] = None
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start at the first record (default).")
-    ] = False,
+    ] = False
     from_end: Annotated[
         bool, typer.Option("--from-end", help="Start at the log end; needs --follow.")
-    ] = False,
-    offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="Start at this offset.")
-    ] = None,
-    clock: ByClock = None,
-    partitions: Partitions = None,
+    ] = False
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Start at this offset.")] = (
+        None
+    )
+    clock: ByClock = None
+    partitions: Partitions = None
     max_messages: Annotated[
         int | None,
         typer.Option("--max-messages", "-n", min=1, help="Stop after this many records."),
-    ] = None,
+    ] = None
     follow_on: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")
-    ] = False,
+    ] = False
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,9 +74,18 @@ def consume(
             show_default=False,
             help="An option of an object store, as fs.s3a.endpoint; repeatable.",
         ),
-    ] = None,
-    shape: Annotated[Format, typer.Option("--format", help="The output format.")] = "text",
-    zone: Zone = None,
+    ] = None
+    shape: Annotated[Format, typer.Option("--format", help="The output format.")] = "text"
+    zone: Zone = None
+
+
+@app.command(no_args_is_help=True)
+@with_options
+def consume(
+    context: typer.Context,
+    what: PathOrTopic,
+    brokers: Brokers,
+    options: ConsumeOptions,
 ) -> None:
     """Print the records of a topic or of files, up to the end at the start of the command.
 
@@ -88,41 +97,53 @@ def consume(
     line of several topics begins with the topic. The exit code is 1 if a log is damaged or offline;
     what is before the damage is printed.
     """
-    if sum((from_time is not None, from_beginning, from_end, offset is not None)) > 1:
+    if (
+        sum(
+            (
+                options.from_time is not None,
+                options.from_beginning,
+                options.from_end,
+                options.offset is not None,
+            )
+        )
+        > 1
+    ):
         raise Misconfigured(
             "give only one of --from-time, --from-beginning, --from-end, --offset: "
             "each sets the start position"
         )
-    times = _time_range(from_time, to_time, zone, clock or RecordClock.CREATE)
+    times = _time_range(
+        options.from_time, options.to_time, options.zone, options.clock or RecordClock.CREATE
+    )
     path = what if has_scheme(what) else path_of(context, what)
-    if path is not None and (follow_on or from_end):
-        given = "--follow" if follow_on else "--from-end"
+    if path is not None and (options.follow_on or options.from_end):
+        given = "--follow" if options.follow_on else "--from-end"
         raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
-    output = _Output(shape, zone or UTC, times.clock, max_messages)
+    output = _Output(options.shape, options.zone or UTC, times.clock, options.max_messages)
     is_damaged = False
     with saying_warnings():
         if path is None:
             with brokers.connect() as client:
-                served = served_partitions(client, what, partitions)
+                served = served_partitions(client, what, options.partitions)
             say_offline(served)
             numbers: Collection[int] | None = served.leaders
             is_damaged = bool(served.offline)
-            options = ReadOptions.of_topic(client.config, what)
+            reading = ReadOptions.of_topic(client.config, what)
         else:
-            numbers, options = (
-                partitions or None,
-                ReadOptions.of_path(str(path), pairs(settings, "--set")),
+            numbers, reading = (
+                options.partitions or None,
+                ReadOptions.of_path(str(path), pairs(options.settings, "--set")),
             )
-        with RecordLog(options, times) as log:
+        with RecordLog(reading, times) as log:
             chosen = log.partitions if numbers is None else numbered(log.partitions, numbers, what)
             output.names_topic = len({each.topic for each in chosen}) > 1
-            plan = log.plan(chosen, offset)
+            plan = log.plan(chosen, options.offset)
             try:
-                is_damaged |= not from_end and _print(log, plan.stretches, what, output)
-                if follow_on:
+                is_damaged |= not options.from_end and _print(log, plan.stretches, what, output)
+                if options.follow_on:
                     _follow(log, plan.ends, output)
             except KeyboardInterrupt:
-                if not follow_on:
+                if not options.follow_on:
                     raise
             finally:
                 sys.stdout.buffer.flush()

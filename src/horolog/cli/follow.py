@@ -5,8 +5,8 @@ from typing import Annotated, Final
 
 import typer
 
-from horolog.cli.connecting import HorologBrokers, with_brokers
-from horolog.cli.options import Json
+from horolog.cli.connecting import HorologBrokers
+from horolog.cli.options import Json, with_options
 from horolog.cli.screen import show
 from horolog.clock import format_duration
 from horolog.errors import Misconfigured
@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback(invoke_without_command=True, no_args_is_help=True)
-@with_brokers
+@with_options
 def follow(
     context: typer.Context,
     brokers: HorologBrokers,
@@ -62,7 +62,7 @@ def follow(
 
 
 @app.command()
-@with_brokers
+@with_options
 def status(brokers: HorologBrokers, as_json: Json = False) -> None:
     """Show which cluster a broker follows, and how far: exit code 0 also if it is behind.
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import Brokers
 from horolog.cli.history import group_history
 from horolog.cli.lag import lag_lines, say_offline, unknown_lag
-from horolog.cli.options import Json, Zone
+from horolog.cli.options import Json, Zone, with_options
 from horolog.cli.screen import show
 from horolog.client import Client, GroupListing, GroupMember
 from horolog.client.kafka_lag import group_lags, offline_positions
@@ -25,7 +25,7 @@ _DEAD = "Dead"
 
 
 @app.command("list")
-@with_brokers
+@with_options
 def list_groups(brokers: Brokers, as_json: Json = False) -> None:
     """List the groups of all brokers with their states.
 
@@ -40,7 +40,7 @@ def list_groups(brokers: Brokers, as_json: Json = False) -> None:
 
 
 @app.command(no_args_is_help=True)
-@with_brokers
+@with_options
 def describe(
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
     brokers: Brokers,

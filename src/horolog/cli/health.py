@@ -2,8 +2,8 @@
 
 import typer
 
-from horolog.cli.connecting import HorologBrokers, with_brokers
-from horolog.cli.options import Json
+from horolog.cli.connecting import HorologBrokers
+from horolog.cli.options import Json, with_options
 from horolog.cli.screen import show
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.results import Shown, Table
@@ -13,7 +13,7 @@ app = typer.Typer()
 
 
 @app.command()
-@with_brokers
+@with_options
 def health(brokers: HorologBrokers, is_json: Json = False) -> None:
     """Say what is wrong with a horolog broker: exit code 0 if nothing is, else 1.
 

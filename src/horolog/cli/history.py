@@ -1,14 +1,15 @@
 """`horolog topics history` and `horolog groups history`: both as they were."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from horolog.cli.connecting import HorologBrokers, with_brokers
-from horolog.cli.options import Json, Topic, Zone
+from horolog.cli.connecting import HorologBrokers
+from horolog.cli.options import Json, Topic, Zone, with_options
 from horolog.cli.screen import say, show
 from horolog.cli.terminal import echo
 from horolog.client import Client
@@ -53,7 +54,7 @@ Last = Annotated[
 T = TypeVar("T")
 
 
-@with_brokers
+@with_options
 def topic_history(
     topic: Topic,
     brokers: HorologBrokers,
@@ -93,18 +94,25 @@ def topic_history(
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
 
 
-@with_brokers
+@dataclass(frozen=True, slots=True)
+class GroupHistoryOptions:
+    """Which changes are shown, and how."""
+
+    log_dir: LogDirectory = None
+    at: At = None
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Show committed offsets of this topic only.")
+    ] = None
+    last: Last = MOST_ENTRIES
+    zone: Zone = None
+    as_json: Json = False
+
+
+@with_options
 def group_history(
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
     brokers: HorologBrokers,
-    log_dir: LogDirectory = None,
-    at: At = None,
-    topic: Annotated[
-        str | None, typer.Option("--topic", help="Show committed offsets of this topic only.")
-    ] = None,
-    last: Last = MOST_ENTRIES,
-    zone: Zone = None,
-    as_json: Json = False,
+    options: GroupHistoryOptions,
 ) -> None:
     """Show what a group has committed, and when.
 
@@ -113,13 +121,13 @@ def group_history(
     from its end, as far back as the last entries need. The exit code is 1 if a log is damaged, or
     nothing is known of the group.
     """
-    at_ms, shown_zone = _time(at, zone), zone or UTC
-    ask = AskGroupHistory(at_ms, topic, last)
-    if log_dir is None:
+    at_ms, shown_zone = _time(options.at, options.zone), options.zone or UTC
+    ask = AskGroupHistory(at_ms, options.topic, options.last)
+    if options.log_dir is None:
         with brokers.connect() as client:
             found = _known(client, client.ask(HISTORY_GROUP, group, ask))
     else:
-        found = read_group_history(_checked(log_dir), group, ask)
+        found = read_group_history(_checked(options.log_dir), group, ask)
     result = {
         "group": group,
         "at": at_ms,
@@ -136,9 +144,16 @@ def group_history(
         lines = [_group_table(found.events, shown_zone)]
     elif found.is_off:
         lines.append("history is off: set horolog.history.ms (docs/history.md)")
-    show(result, lines, as_json=as_json)
+    show(result, lines, as_json=options.as_json)
     left_out = found.end - len(found.events) if found.since is None else None
-    _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.events or at))
+    _end(
+        found.logs,
+        left_out,
+        shown_zone,
+        at_ms,
+        options.as_json,
+        is_known=bool(found.events or options.at),
+    )
 
 
 def _time(at: str | None, zone: tzinfo | None) -> int | None:

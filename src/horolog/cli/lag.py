@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from itertools import chain
 from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import Brokers
 from horolog.cli.held_up import held_up_text
-from horolog.cli.options import Json, Zone
+from horolog.cli.options import Json, Zone, with_options
 from horolog.cli.screen import say, show
 from horolog.cli.terminal import echo
 from horolog.client import Client, GroupPartitionLag, LagClock
@@ -28,30 +29,37 @@ _EVERY_S: Final = 2.0
 _DEAD: Final = "Dead"
 
 
-@app.command(no_args_is_help=True)
-@with_brokers
-def lag(
-    brokers: Brokers,
-    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...")] = None,
-    of_all: Annotated[bool, typer.Option("--all-groups", help="Of all consumer groups.")] = False,
+@dataclass(frozen=True, slots=True)
+class LagOptions:
+    """Which groups are measured, and how."""
+
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...")] = None
+    of_all: Annotated[bool, typer.Option("--all-groups", help="Of all consumer groups.")] = False
     clock: Annotated[
         LagClock,
         typer.Option(
             help="The lag in time is the age of the first unread record by its append time, or of "
             "the oldest unread one by its create time.",
         ),
-    ] = LagClock.APPEND,
+    ] = LagClock.APPEND
     read_committed: Annotated[
         bool,
         typer.Option(
             "--read-committed", help="The groups read up to last stable offsets, not to log ends."
         ),
-    ] = False,
+    ] = False
     watch: Annotated[
         bool, typer.Option("--watch", help="Measure again every two seconds, until Ctrl-C.")
-    ] = False,
-    zone: Zone = None,
-    as_json: Json = False,
+    ] = False
+    zone: Zone = None
+    as_json: Json = False
+
+
+@app.command(no_args_is_help=True)
+@with_options
+def lag(
+    brokers: Brokers,
+    options: LagOptions,
 ) -> None:
     """Show how far groups are behind in each partition, and what they will lose.
 
@@ -64,36 +72,38 @@ def lag(
     and the lag by append time of topics with LogAppendTime. The exit code is 1 if a group does not
     exist.
     """
-    if bool(groups) == of_all:
+    if bool(options.groups) == options.of_all:
         raise Misconfigured("Give the names of groups, or --all-groups")
-    if "" in (groups or ()):
+    if "" in (options.groups or ()):
         raise Misconfigured("the name of a group is empty")
-    shown_zone = zone or UTC
+    shown_zone = options.zone or UTC
     with brokers.connect() as client:
         while True:
-            names = list(dict.fromkeys(groups or ()))
-            if of_all:
+            names = list(dict.fromkeys(options.groups or ()))
+            if options.of_all:
                 names = list(filter(commits_positions, client.groups.names()))
             now_ms = SystemClock().now_ms()
-            found = group_lags(client, names, now_ms, clock=clock, read_committed=read_committed)
+            found = group_lags(
+                client, names, now_ms, clock=options.clock, read_committed=options.read_committed
+            )
             offline = offline_positions(client, names)
             known = {each.group for each in found} | {each.group for each in offline}
             missing = (
                 []
-                if of_all
+                if options.of_all
                 else missing_groups(client, [each for each in names if each not in known])
             )
             without = sorted({*names} - {*known, *missing})
             lines = chain(
                 lag_lines(found, offline, without, shown_zone),
                 () if names else ["no offsets are committed by any group"],
-                _held_up(found, shown_zone, read_committed=read_committed),
+                _held_up(found, shown_zone, read_committed=options.read_committed),
             )
-            show([*found, *map(unknown_lag, offline)], lines, as_json=as_json)
+            show([*found, *map(unknown_lag, offline)], lines, as_json=options.as_json)
             say_offline(client, offline)
             for name in missing:
                 say(f"there is no group {name}: horolog groups list shows the existing ones")
-            if not watch:
+            if not options.watch:
                 if missing:
                     raise typer.Exit(1)
                 return
@@ -101,7 +111,7 @@ def lag(
                 time.sleep(_EVERY_S)
             except KeyboardInterrupt:
                 return
-            if not as_json:
+            if not options.as_json:
                 echo("")
 
 

@@ -1,14 +1,15 @@
 """`horolog offsets`: find offsets by time, and explain the result."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import Brokers
 from horolog.cli.offline import say_offline
-from horolog.cli.options import ByClock, Json, Partitions, Topic, Zone
+from horolog.cli.options import ByClock, Json, Partitions, Topic, Zone, with_options
 from horolog.cli.screen import show
 from horolog.cli.terminal import echo
 from horolog.client import Client, FoundRecord, RecordClock
@@ -27,16 +28,15 @@ from horolog.times import format_moment, format_time, parse_duration, parse_time
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(no_args_is_help=True)
-@with_brokers
-def offsets(
-    topic: Topic,
-    brokers: Brokers,
+@dataclass(frozen=True, slots=True)
+class OffsetsOptions:
+    """Which offsets are looked up."""
+
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="TIME", help="Find the first record at or after this time."),
-    ] = None,
-    clock: ByClock = None,
+    ] = None
+    clock: ByClock = None
     skew: Annotated[
         str | None,
         typer.Option(
@@ -45,13 +45,21 @@ def offsets(
             help="Look up TIME minus this: by append time, as far as producers' clocks may be "
             "ahead of the broker's, so that no record with a create time from TIME on is missed.",
         ),
-    ] = None,
+    ] = None
     explained: Annotated[
         bool, typer.Option("--explain", help="Explain each result, or why there is none.")
-    ] = False,
-    partitions: Partitions = None,
-    zone: Zone = None,
-    as_json: Json = False,
+    ] = False
+    partitions: Partitions = None
+    zone: Zone = None
+    as_json: Json = False
+
+
+@app.command(no_args_is_help=True)
+@with_options
+def offsets(
+    topic: Topic,
+    brokers: Brokers,
+    options: OffsetsOptions,
 ) -> None:
     """Show the first and end offsets of each partition, or the offset for a time.
 
@@ -60,31 +68,43 @@ def offsets(
     """
     target = (
         None
-        if at is None
-        else parse_time(at, now_ms=SystemClock().now_ms(), zone=zone, rounds_up=True)
+        if options.at is None
+        else parse_time(
+            options.at, now_ms=SystemClock().now_ms(), zone=options.zone, rounds_up=True
+        )
     )
-    if target is None and (explained or clock is not None or skew is not None):
-        given = "--explain" if explained else "--clock" if clock is not None else "--skew"
+    if target is None and (
+        options.explained or options.clock is not None or options.skew is not None
+    ):
+        given = (
+            "--explain"
+            if options.explained
+            else "--clock"
+            if options.clock is not None
+            else "--skew"
+        )
         raise Misconfigured(f"{given} is about a lookup by time: give it with --at TIME")
-    if target is not None and skew is not None:
-        target = max(target - parse_duration(skew), -(1 << 63))
-    shown_zone = zone or UTC
+    if target is not None and options.skew is not None:
+        target = max(target - parse_duration(options.skew), -(1 << 63))
+    shown_zone = options.zone or UTC
     with brokers.connect() as client:
-        served = served_partitions(client, topic, partitions)
+        served = served_partitions(client, topic, options.partitions)
         numbers = served.leaders
         if target is None:
-            _show_bounds(served, partition_facts(client, topic, numbers), shown_zone, as_json)
+            _show_bounds(
+                served, partition_facts(client, topic, numbers), shown_zone, options.as_json
+            )
             say_offline(served)
             return
-        found = _find(client, topic, numbers, target, clock)
-        if explained and clock is RecordClock.APPEND:
+        found = _find(client, topic, numbers, target, options.clock)
+        if options.explained and options.clock is RecordClock.APPEND:
             facts = {each.partition: each for each in partition_facts(client, topic, numbers)}
             for number in numbers:
                 for line in explain_append_time(
                     client, topic, facts[number], target, found[number], shown_zone
                 ):
                     echo(line)
-        elif explained:
+        elif options.explained:
             facts = {each.partition: each for each in partition_facts(client, topic, numbers)}
             for number in numbers:
                 for line in explain(
@@ -92,8 +112,8 @@ def offsets(
                 ):
                     echo(line)
         else:
-            by = clock or RecordClock.CREATE
-            _show_answers(served, target, found, by, shown_zone, as_json)
+            by = options.clock or RecordClock.CREATE
+            _show_answers(served, target, found, by, shown_zone, options.as_json)
     say_offline(served)
 
 

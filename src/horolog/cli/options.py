@@ -1,10 +1,12 @@
 """Options and arguments that several commands share."""
 
+import inspect
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import tzinfo
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +37,14 @@ PathOrTopic = Annotated[
 Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", "-p", min=0, help="Only this partition; repeat for several."),
+]
+Tried = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Answer as if this setting had this value; repeat for several.",
+    ),
 ]
 ByClock = Annotated[
     RecordClock | None,
@@ -74,3 +84,27 @@ def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r}: write {option} NAME=VALUE")
         values[name.strip()] = value.strip()
     return values
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Make options of the fields of a command's dataclasses, in the place of each."""
+    signature = inspect.signature(command)
+    parameters: list[inspect.Parameter] = []
+    grouped: dict[str, list[str]] = {}
+    for parameter in signature.parameters.values():
+        its = [parameter]
+        kind: Any = parameter.annotation
+        if hasattr(kind, "__dataclass_fields__"):
+            its = [*inspect.signature(kind).parameters.values()]
+            grouped[parameter.name] = [each.name for each in its]
+        parameters += (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in its)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, members in grouped.items():
+            options = {member: given.pop(member) for member in members}
+            given[name] = signature.parameters[name].annotation(**options)
+        command(**given)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run

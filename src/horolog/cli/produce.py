@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import Brokers
 from horolog.cli.lines import Input, LineFormat, read_chunks
-from horolog.cli.options import Topic, Zone, pairs
+from horolog.cli.options import Topic, Zone, pairs, with_options
 from horolog.cli.screen import progress, say, sent
 from horolog.cli.too_old import TooOldHint
 from horolog.client.lines import LineSender
@@ -23,17 +24,16 @@ from horolog.times import parse_record_time
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(no_args_is_help=True)
-@with_brokers
-def produce(
-    topic: Topic,
-    brokers: Brokers,
+@dataclass(frozen=True, slots=True)
+class ProduceOptions:
+    """What is sent, and how."""
+
     files: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="[FILE]...", help="Read these instead of standard input.", show_default=False
         ),
-    ] = None,
+    ] = None
     tables: Annotated[
         list[Path] | None,
         typer.Option(
@@ -41,7 +41,7 @@ def produce(
             metavar="FILE",
             help="A row a record: .parquet, .arrow, .feather, .csv or .tsv; repeat for several.",
         ),
-    ] = None,
+    ] = None
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,45 +50,53 @@ def produce(
             help="With --from: which column is the value, key, timestamp, timestamp_ms, partition "
             "or headers; repeat. Else columns are taken by these names.",
         ),
-    ] = None,
+    ] = None
     shape: Annotated[
         Input,
         typer.Option("--format", help="text: a value per line; json: as consume prints."),
-    ] = "text",
+    ] = "text"
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", help="Separates key and value in a line.")
-    ] = None,
+    ] = None
     null: Annotated[
         str | None, typer.Option("--null", metavar="TEXT", help="The text of a null value.")
-    ] = None,
+    ] = None
     timestamp: Annotated[
         str | None,
         typer.Option("--timestamp", metavar="TIME", help="Timestamp of every record."),
-    ] = None,
+    ] = None
     timestamp_field: Annotated[
         str | None,
         typer.Option(
             "--timestamp-field", metavar="NAME", help="The field of JSON values with the timestamp."
         ),
-    ] = None,
+    ] = None
     key_field: Annotated[
         str | None,
         typer.Option("--key-field", metavar="NAME", help="The field of JSON values to use as key."),
-    ] = None,
+    ] = None
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="For every record; repeatable."),
-    ] = None,
+    ] = None
     partition: Annotated[
         int | None,
         typer.Option("--partition", "-p", min=0, help="Send all here, not by key."),
-    ] = None,
+    ] = None
     codec: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"],
         typer.Option("--codec", help="Compression."),
-    ] = "none",
-    acks: Annotated[Literal["0", "1", "all"], typer.Option("--acks", help="0, 1 or all.")] = "all",
-    zone: Zone = None,
+    ] = "none"
+    acks: Annotated[Literal["0", "1", "all"], typer.Option("--acks", help="0, 1 or all.")] = "all"
+    zone: Zone = None
+
+
+@app.command(no_args_is_help=True)
+@with_options
+def produce(
+    topic: Topic,
+    brokers: Brokers,
+    options: ProduceOptions,
 ) -> None:
     """Send every line as a record; the timestamp is the current time unless given.
 
@@ -97,20 +105,20 @@ def produce(
     lines. Rows of tables (--from) are sent many times as fast as lines. A hint on standard error
     says if records are older than the topic keeps them.
     """
-    wanted_acks = -1 if acks == "all" else int(acks)
-    if timestamp is not None and timestamp_field is not None:
+    wanted_acks = -1 if options.acks == "all" else int(options.acks)
+    if options.timestamp is not None and options.timestamp_field is not None:
         raise Misconfigured(
             "give only one of --timestamp and --timestamp-field: each sets the timestamps"
         )
-    if tables:
+    if options.tables:
         of_lines = {
-            "FILE": files,
-            "--key-separator": key_separator,
-            "--null": null,
-            "--timestamp": timestamp,
-            "--timestamp-field": timestamp_field,
-            "--key-field": key_field,
-            "--header": header,
+            "FILE": options.files,
+            "--key-separator": options.key_separator,
+            "--null": options.null,
+            "--timestamp": options.timestamp,
+            "--timestamp-field": options.timestamp_field,
+            "--key-field": options.key_field,
+            "--header": options.header,
         }
         for option, given in of_lines.items():
             if given is not None and given != []:
@@ -119,34 +127,45 @@ def produce(
             from horolog.cli.produce_tables import produce_tables  # noqa: PLC0415 - an extra's
         except ImportError as error:
             raise (missing_extra(error, "--from", "arrow") or error) from None
-        names = pairs(column, "--column")
+        names = pairs(options.column, "--column")
         with brokers.connect() as client:
             produce_tables(
-                client, topic, tables, names, partition, Codec[codec.upper()], wanted_acks, zone
+                client,
+                topic,
+                options.tables,
+                names,
+                options.partition,
+                Codec[options.codec.upper()],
+                wanted_acks,
+                options.zone,
             )
         return
-    if column:
+    if options.column:
         raise Misconfigured("--column is for tables: give them with --from")
     clock = SystemClock()
     line_format = LineFormat(
-        shape=shape,
-        key_separator=None if key_separator is None else _unescaped(key_separator),
-        null=None if null is None else null.encode(),
+        shape=options.shape,
+        key_separator=None if options.key_separator is None else _unescaped(options.key_separator),
+        null=None if options.null is None else options.null.encode(),
         timestamp_ms=None
-        if timestamp is None
-        else parse_record_time(timestamp, now_ms=clock.now_ms(), zone=zone),
-        timestamp_field=timestamp_field,
-        key_field=key_field,
-        headers=tuple((name, value.encode()) for name, value in pairs(header, "--header").items()),
-        zone=zone,
+        if options.timestamp is None
+        else parse_record_time(options.timestamp, now_ms=clock.now_ms(), zone=options.zone),
+        timestamp_field=options.timestamp_field,
+        key_field=options.key_field,
+        headers=tuple(
+            (name, value.encode()) for name, value in pairs(options.header, "--header").items()
+        ),
+        zone=options.zone,
     )
     with brokers.connect() as client:
-        sender = LineSender(client, topic, partition, Codec[codec.upper()], wanted_acks)
+        sender = LineSender(
+            client, topic, options.partition, Codec[options.codec.upper()], wanted_acks
+        )
         hint = TooOldHint(client, topic)
         try:
-            with progress(f"sending to {topic}", _total(files), "bytes") as advance:
+            with progress(f"sending to {topic}", _total(options.files), "bytes") as advance:
                 number, done = 0, 0
-                for chunk in _chunks(files):
+                for chunk in _chunks(options.files):
                     now_ms = clock.now_ms()
                     lines = [
                         line_format.read(number + i, line, now_ms)

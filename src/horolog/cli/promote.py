@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import HorologBrokers, with_brokers
-from horolog.cli.options import Json
+from horolog.cli.connecting import HorologBrokers
+from horolog.cli.options import Json, with_options
 from horolog.cli.screen import show
 from horolog.cli.working import working
 from horolog.client import Client, NoAnswer
@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command(no_args_is_help=True)
-@with_brokers
+@with_options
 def promote(
     brokers: HorologBrokers,
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...")] = None,

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import Brokers
 from horolog.cli.offline import say_all
-from horolog.cli.options import path_of
+from horolog.cli.options import path_of, with_options
 from horolog.cli.screen import say
 from horolog.cli.working import working
 from horolog.client import Client
@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command(no_args_is_help=True)
-@with_brokers
+@with_options
 def report(
     context: typer.Context,
     output: Annotated[

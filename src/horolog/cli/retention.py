@@ -1,20 +1,23 @@
 """`horolog retention explain`: why each segment is still there, and when it goes."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC
 from itertools import chain
 from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import HorologBrokers, with_brokers
+from horolog.cli.connecting import HorologBrokers
 from horolog.cli.options import (
     Json,
     Partitions,
     PathOrTopic,
+    Tried,
     Zone,
     pairs,
     path_of,
+    with_options,
 )
 from horolog.cli.retention_moving import moving_out
 from horolog.cli.retention_screen import plain_retention, retention_lines
@@ -37,27 +40,27 @@ app.command(no_args_is_help=True)(simulate)
 app.command()(moving_out)
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """What is explained, and under which settings."""
+
+    tried: Tried = None
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="Answer as of this time (default: now)."),
+    ] = None
+    partitions: Partitions = None
+    zone: Zone = None
+    is_json: Json = False
+
+
 @app.command(no_args_is_help=True)
-@with_brokers
+@with_options
 def explain(
     context: typer.Context,
     what: PathOrTopic,
     brokers: HorologBrokers,
-    tried: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Answer as if this setting had this value; repeat for several.",
-        ),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="TIME", help="Answer as of this time (default: now)."),
-    ] = None,
-    partitions: Partitions = None,
-    zone: Zone = None,
-    is_json: Json = False,
+    options: ExplainOptions,
 ) -> None:
     """Show for each segment why it is still there, and when it will be deleted.
 
@@ -68,25 +71,27 @@ def explain(
     time that is unknown, or more than an hour ahead of the clock, keeps a segment, or if a log is
     damaged or offline.
     """
-    shown_zone = zone or UTC
-    settings = pairs(tried, "--set")
+    shown_zone = options.zone or UTC
+    settings = pairs(options.tried, "--set")
     now_ms = SystemClock().now_ms()
-    at_ms = None if at is None else parse_time(at, now_ms=now_ms, zone=zone)
+    at_ms = None if options.at is None else parse_time(options.at, now_ms=now_ms, zone=options.zone)
     path = path_of(context, what)
     if path is None:
         with brokers.connect() as client:
-            served = served_partitions(client, what, partitions)
+            served = served_partitions(client, what, options.partitions)
             found = list(explained_by_broker(client, served, at_ms, settings))
     else:
         found = list(
-            explained_by_files(path, partitions, now_ms if at_ms is None else at_ms, settings)
+            explained_by_files(
+                path, options.partitions, now_ms if at_ms is None else at_ms, settings
+            )
         )
     lines = (
         line
         for number, each in enumerate(found)
         for line in chain([""] if number else [], retention_lines(each, shown_zone))
     )
-    show([*map(plain_retention, found)], lines, as_json=is_json)
+    show([*map(plain_retention, found)], lines, as_json=options.is_json)
     if any(each.damage or any(_odd(each)) for each in found):
         raise typer.Exit(1)
 

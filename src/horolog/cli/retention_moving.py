@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import HorologBrokers, with_brokers
-from horolog.cli.options import Json, pairs, path_of
+from horolog.cli.connecting import HorologBrokers
+from horolog.cli.options import Json, pairs, path_of, with_options
 from horolog.cli.screen import show
 from horolog.clock import SystemClock
 from horolog.report.retention import AtRisk, at_risk, moved_by_broker, moved_by_files
@@ -14,7 +14,7 @@ from horolog.results import Shown, Table, size
 from horolog.storage.names import INTERNAL_TOPICS
 
 
-@with_brokers
+@with_options
 def moving_out(
     context: typer.Context,
     brokers: HorologBrokers,

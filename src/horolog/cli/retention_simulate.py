@@ -1,13 +1,14 @@
 """`horolog retention simulate`: what other settings would have deleted, and when."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Final
 
 import typer
 
 from horolog.broker.offline_settings import OfflineSettings
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import Brokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
     Json,
@@ -16,6 +17,7 @@ from horolog.cli.options import (
     Zone,
     pairs,
     path_of,
+    with_options,
 )
 from horolog.cli.retention_screen import CLOCKS
 from horolog.cli.screen import show
@@ -40,11 +42,10 @@ _SHOWN: Final = 20  # deletions of a partition on the screen
 _STEP: Final = 1000  # batches between two words on how far it is
 
 
-@with_brokers
-def simulate(
-    context: typer.Context,
-    what: PathOrTopic,
-    brokers: Brokers,
+@dataclass(frozen=True, slots=True)
+class SimulateOptions:
+    """What is simulated, and under which settings."""
+
     tried: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,7 +55,7 @@ def simulate(
             "horolog.retention.by; repeat for several. Also "
             f"{CHECK}, which is 5 minutes by default.",
         ),
-    ] = None,
+    ] = None
     at: Annotated[
         str | None,
         typer.Option(
@@ -62,10 +63,18 @@ def simulate(
             metavar="TIME",
             help="Let time pass until then (default: now, by the broker's clock).",
         ),
-    ] = None,
-    partitions: Partitions = None,
-    zone: Zone = None,
-    is_json: Json = False,
+    ] = None
+    partitions: Partitions = None
+    zone: Zone = None
+    is_json: Json = False
+
+
+@with_options
+def simulate(
+    context: typer.Context,
+    what: PathOrTopic,
+    brokers: Brokers,
+    options: SimulateOptions,
 ) -> None:
     """Replay when the records of a log arrived, and show what other settings would have deleted.
 
@@ -75,14 +84,14 @@ def simulate(
     how much the disk would have held. What was deleted before now is not there to arrive. All
     records' times are read; nothing is written or deleted.
     """
-    shown_zone = zone or UTC
-    given = pairs(tried, "--set")
+    shown_zone = options.zone or UTC
+    given = pairs(options.tried, "--set")
     check_ms = _positive(given.pop(CHECK, str(_CHECK_MS)))
     now_ms = SystemClock().now_ms()
     path = path_of(context, what)
     if path is None:
         with brokers.connect() as client:
-            served = served_partitions(client, what, partitions)
+            served = served_partitions(client, what, options.partitions)
             say_offline(served)
             resource = (ResourceType.TOPIC, what)
             entries = client.describe_configs([resource])[resource]
@@ -92,11 +101,13 @@ def simulate(
         configs = dict.fromkeys({each.topic for each in log.partitions}, config)
     else:
         stored = OfflineSettings(find_target(path).log_dir, given)
-        log = ArrivalLog(ReadOptions.of_path(str(path)), partitions)
+        log = ArrivalLog(ReadOptions.of_path(str(path)), options.partitions)
         configs = {each.topic: stored.of(each.topic).config for each in log.partitions}
-    until_ms = now_ms if at is None else parse_time(at, now_ms=now_ms, zone=zone)
+    until_ms = (
+        now_ms if options.at is None else parse_time(options.at, now_ms=now_ms, zone=options.zone)
+    )
     outcomes = _run(log, configs, check_ms, until_ms, what)
-    show(_plain(outcomes), _lines(outcomes, shown_zone), as_json=is_json)
+    show(_plain(outcomes), _lines(outcomes, shown_zone), as_json=options.is_json)
 
 
 def _positive(text: str) -> int:

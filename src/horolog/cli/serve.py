@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ import typer
 
 from horolog.broker import service
 from horolog.cli.log_lines import JsonLines, LogLines
-from horolog.cli.options import pairs
+from horolog.cli.options import pairs, with_options
 from horolog.cli.properties_files import read_properties
 from horolog.cli.terminal import echo
 from horolog.clock import ManualClock, SystemClock
@@ -29,38 +30,40 @@ _LOG = logging.getLogger(__name__)
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-@app.command()
-def serve(
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a broker is run."""
+
     host: Annotated[
         str | None,
         typer.Option("--host", help="The address to listen on; default 127.0.0.1."),
-    ] = None,
+    ] = None
     port: Annotated[
         int | None,
         typer.Option("--port", min=0, max=65535, help="The port; default 9092, 0 for a free one."),
-    ] = None,
+    ] = None
     listen: Annotated[
         list[str] | None,
         typer.Option("--listen", metavar="HOST:PORT", help="Instead of both; repeatable."),
-    ] = None,
+    ] = None
     advertise: Annotated[
         list[str] | None,
         typer.Option("--advertise", metavar="HOST:PORT", help="For clients; repeatable."),
-    ] = None,
+    ] = None
     log_dir: Annotated[
         Path | None,
         typer.Option("--log-dir", help="The log directory; default ./horolog-data."),
-    ] = None,
+    ] = None
     config: Annotated[
         Path | None,
         typer.Option("--config", exists=True, dir_okay=False, help="A server.properties file."),
-    ] = None,
+    ] = None
     assignments: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="NAME=VALUE", help="A setting that overrides the file; repeatable."
         ),
-    ] = None,
+    ] = None
     adopt_defaults: Annotated[
         bool,
         typer.Option(
@@ -68,7 +71,7 @@ def serve(
             help="Retention and rolling also for partitions found on disk, which are kept as they "
             "are otherwise.",
         ),
-    ] = False,
+    ] = False
     take_over: Annotated[
         bool,
         typer.Option(
@@ -76,7 +79,7 @@ def serve(
             help="Go on as the single Apache Kafka node that wrote the log directory, with its "
             "topics and settings (docs/moving-in-and-out.md). Later starts do not need it.",
         ),
-    ] = False,
+    ] = False
     is_open: Annotated[
         bool,
         typer.Option(
@@ -84,7 +87,7 @@ def serve(
             help="Let every client do everything in the log directory of a Kafka that was secured "
             "(docs/moving-in-and-out.md). Later starts need it, too.",
         ),
-    ] = False,
+    ] = False
     cluster_id: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +96,7 @@ def serve(
             help="The id of the cluster, for a new log directory or one whose meta.properties is "
             "lost (docs/moving-in-and-out.md). Later starts do not need it.",
         ),
-    ] = None,
+    ] = None
     follow: Annotated[
         str | None,
         typer.Option(
@@ -102,7 +105,7 @@ def serve(
             help="Follow a cluster: same topics, offsets and bytes (docs/following.md). A broker "
             "that has begun to continues without this option, until it is promoted.",
         ),
-    ] = None,
+    ] = None
     topics_pattern: Annotated[
         str | None,
         typer.Option(
@@ -111,7 +114,7 @@ def serve(
             help="With --follow, only topics whose whole name matches a regular expression, in "
             "RE2's syntax.",
         ),
-    ] = None,
+    ] = None
     command_config: Annotated[
         Path | None,
         typer.Option(
@@ -121,7 +124,7 @@ def serve(
             metavar="FILE",
             help="With --follow, client properties: security.protocol, ssl.*, sasl.* and others.",
         ),
-    ] = None,
+    ] = None
     clock: Annotated[
         str,
         typer.Option(
@@ -130,7 +133,7 @@ def serve(
             help="For tests: a clock that clients can turn, see docs/testing.md. It follows the "
             "machine's, or stops at START, a time or as far from now as -8d.",
         ),
-    ] = "system",
+    ] = "system"
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -140,11 +143,17 @@ def serve(
             help="Serve metrics for Prometheus on this port, 0 for a free one; on 127.0.0.1 unless "
             "horolog.metrics.host is set.",
         ),
-    ] = None,
+    ] = None
     json_log: Annotated[
         bool, typer.Option("--json-log", help="Log JSON lines: time, level, logger, message.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False,
+    ] = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False
+
+
+@app.command()
+@with_options
+def serve(
+    options: ServeOptions,
 ) -> None:
     """Run a broker in the foreground.
 
@@ -152,23 +161,27 @@ def serve(
     SIGTERM and Ctrl-C stop it cleanly, SIGHUP is ignored, and SIGQUIT prints the stacks of all
     threads. docs/settings.md has all settings.
     """
-    given = ({} if config is None else read_properties(config)) | pairs(assignments, "--set")
-    given |= listener_settings(host, port, listen or (), advertise or (), given)
-    if log_dir is not None:
-        given["log.dirs"] = str(log_dir)
-    if adopt_defaults:
+    given = ({} if options.config is None else read_properties(options.config)) | pairs(
+        options.assignments, "--set"
+    )
+    given |= listener_settings(
+        options.host, options.port, options.listen or (), options.advertise or (), given
+    )
+    if options.log_dir is not None:
+        given["log.dirs"] = str(options.log_dir)
+    if options.adopt_defaults:
         given["horolog.adopt.defaults"] = "true"
-    if take_over:
+    if options.take_over:
         given["horolog.take.over"] = "true"
-    if is_open:
+    if options.is_open:
         given["horolog.open.listeners"] = "*"
-    if cluster_id is not None:
-        given["horolog.cluster.id"] = cluster_id
-    given |= follow_settings(follow, topics_pattern, command_config)
-    if metrics_port is not None:
-        given["horolog.metrics.port"] = str(metrics_port)
-    write_log_to_stderr(verbose=verbose, as_json=json_log)
-    turnable = manual_clock(clock)
+    if options.cluster_id is not None:
+        given["horolog.cluster.id"] = options.cluster_id
+    given |= follow_settings(options.follow, options.topics_pattern, options.command_config)
+    if options.metrics_port is not None:
+        given["horolog.metrics.port"] = str(options.metrics_port)
+    write_log_to_stderr(verbose=options.verbose, as_json=options.json_log)
+    turnable = manual_clock(options.clock)
     if turnable is not None:
         _LOG.warning("any client can set the clock of this broker and make its records expire")
     settings = Settings(static=given if turnable is None else for_tests(given))

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import Brokers, HorologBrokers, with_brokers
+from horolog.cli.connecting import Brokers, HorologBrokers
 from horolog.cli.history import topic_history
 from horolog.cli.offline import say_offline, say_offline_of
-from horolog.cli.options import Json, Partitions, Topic, Zone, pairs
+from horolog.cli.options import Json, Partitions, Topic, Zone, pairs, with_options
 from horolog.cli.screen import show
 from horolog.cli.terminal import echo
 from horolog.cli.topic_cleaning import cleaning_lines, cleaning_of
@@ -31,7 +31,7 @@ Config = Annotated[
 
 
 @app.command("list")
-@with_brokers
+@with_options
 def list_topics(
     brokers: Brokers,
     internal: Annotated[bool, typer.Option(help="Include Kafka's internal topics.")] = False,
@@ -49,7 +49,7 @@ def list_topics(
 
 
 @app.command()
-@with_brokers
+@with_options
 def create(
     topics: Names,
     brokers: Brokers,
@@ -78,7 +78,7 @@ def create(
 
 
 @app.command()
-@with_brokers
+@with_options
 def delete(topics: Names, brokers: Brokers) -> None:
     """Delete topics and all their records."""
     with brokers.connect() as client:
@@ -88,7 +88,7 @@ def delete(topics: Names, brokers: Brokers) -> None:
 
 
 @app.command()
-@with_brokers
+@with_options
 def describe(
     topic: Topic,
     brokers: Brokers,
@@ -190,7 +190,7 @@ def _left_behind(left: LeftBehind) -> Iterator[Shown]:
 
 
 @app.command()
-@with_brokers
+@with_options
 def alter(
     topic: Topic,
     brokers: Brokers,
@@ -221,7 +221,7 @@ app.command("history", no_args_is_help=True)(topic_history)
 
 
 @app.command("reset-append-time")
-@with_brokers
+@with_options
 def reset_append_time(
     topic: Topic,
     brokers: HorologBrokers,
