@@ -105,7 +105,7 @@ def make_broker(tmp_path: Path) -> Iterator["MakeBroker"]:
     """Brokers in this process."""
     from running_broker import RunningBroker  # noqa: PLC0415 - most tests need no broker
 
-    from horolog.broker.service import new_event_loop  # noqa: PLC0415
+    from horolog.broker import new_event_loop  # noqa: PLC0415
 
     brokers: list[RunningBroker] = []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from horolog.broker.metrics.families import FAMILIES
+from horolog.broker import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "horolog"

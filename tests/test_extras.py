@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,15 @@ def said_of(packages: tuple[str, ...], names: list[str]) -> dict[str, list[str]]
         name, _, words = line.partition(" ")
         said[name].append(words)
     return said
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["broker", "client", "jobs", "metadata", "network", "record", "sources", "storage", "wire"],
+)
+def test_every_name_that_a_package_lists_can_be_imported(package: str) -> None:
+    module = importlib.import_module(f"horolog.{package}")
+    assert [name for name in dir(module) if not hasattr(module, name)] == []
 
 
 @pytest.mark.parametrize("packages", [("pyarrow",), ("pyarrow", "pyspark", "pandas")])

@@ -11,11 +11,8 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from horolog.client import Client, RecordClock
 from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.wire.api import ApiKey
-from horolog.wire.features import FEATURES, SEEN_TIME
+from horolog.record import AppendTimeStretch, Record, build_batch, iter_headers
+from horolog.wire import FEATURES, SEEN_TIME, ApiKey
 
 TP = ("t", 0)
 

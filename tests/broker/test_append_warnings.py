@@ -15,7 +15,7 @@ from transactional import init, write
 
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode
-from horolog.storage.files import Files
+from horolog.storage import Files
 
 broker = a_broker(new_loop=SteppedLoop)
 

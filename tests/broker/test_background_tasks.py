@@ -19,13 +19,10 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import StorageFailed
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.record.scan import load_kernels
-from horolog.storage.files import Files
-from horolog.storage.logs.log import Log
-from horolog.wire.api import ApiKey
-from horolog.wire.codec import MAX_FIELDS
-from horolog.wire.packing import uvarint
+from horolog.storage import Files, Log
+from horolog.wire import MAX_FIELDS, ApiKey, uvarint
 
 broker = a_broker()
 

@@ -18,12 +18,10 @@ from storelogs import DAY, records_in
 from golden import GOLDEN
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, StorageFailed
-from horolog.record.builder import Record, build_batch
-from horolog.record.timestamps import TimeRange
-from horolog.sources.options import ReadOptions
-from horolog.sources.records import RecordLog
-from horolog.storage.logs.appendable import AppendableLog
-from horolog.wire.api import ApiKey
+from horolog.record import Record, TimeRange, build_batch
+from horolog.sources import ReadOptions, RecordLog
+from horolog.storage import AppendableLog
+from horolog.wire import ApiKey
 
 SMALL = {"segment_bytes": "300", "retention_ms": "-1", "min_cleanable_dirty_ratio": "0.01"}
 

@@ -13,13 +13,10 @@ from patience import eventually
 from running_broker import NOW_MS, RunningBroker, a_broker
 from storelogs import records_in
 
-from horolog.broker.cleaner import RETRY_MS, Cleaner
-from horolog.broker.scheduling.pace import ThreadPace
+from horolog.broker import RETRY_MS, Cleaner, ThreadPace
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.wire.features import WITH_APPEND_TIMES
-from horolog.wire.questions import HEALTH
+from horolog.record import Record, build_batch, iter_headers
+from horolog.wire import HEALTH, WITH_APPEND_TIMES
 
 COMPACT = {
     "cleanup_policy": "compact",

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from running_broker import BROKER, TOPIC, RunningBroker, a_broker
 
-from horolog.broker.handlers.configs import MOST_QUESTIONS
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import LOOKUP_WAY, AskLookup
+from horolog.broker import MOST_QUESTIONS
+from horolog.wire import LOOKUP_WAY, ApiKey, AskLookup
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

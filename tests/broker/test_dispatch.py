@@ -11,15 +11,10 @@ from patience import eventually
 from raw_connection import encoded, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
-from horolog.broker import dispatch
-from horolog.broker.dispatch import Apart, Dispatcher, served
-from horolog.broker.handlers.fetch import AT_ONCE
-from horolog.broker.scheduling import turns
-from horolog.broker.scheduling.turns import SLICE_SECONDS
-from horolog.network.dispatching import Hangup
-from horolog.network.peer import Peer
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.broker import AT_ONCE, SLICE_SECONDS, Apart, Dispatcher, dispatch, served, turns
+from horolog.network import Hangup, Peer
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 
 class Asking:

@@ -7,9 +7,9 @@ import pytest
 from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.dispatch import served
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import CLIENT_ONLY, SUPPORTED, ApiKey
+from horolog.broker import served
+from horolog.record import Record, build_batch
+from horolog.wire import CLIENT_ONLY, SUPPORTED, ApiKey
 
 BATCH = build_batch([Record(1_700_000_000_000, b"k", b"v")])
 broker = a_broker(now_ms=None, scope="module")

@@ -23,13 +23,11 @@ from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.handlers.configs import MOST_QUESTIONS
-from horolog.broker.scheduling import garbage, turns
+from horolog.broker import MOST_QUESTIONS, garbage, turns
 from horolog.errors import ErrorCode
 from horolog.metadata import topics
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import LOOKUP_WAY, AskLookup
+from horolog.record import Record, build_batch
+from horolog.wire import LOOKUP_WAY, ApiKey, AskLookup
 
 BATCH = build_batch([Record(-1, None, b"v")])
 LONGEST_S = 0.08

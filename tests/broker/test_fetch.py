@@ -10,13 +10,10 @@ from patience import PATIENCE_S, eventually
 from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.handlers.fetch import AT_ONCE
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.storage.batches.slices import Slice
-from horolog.storage.logs.log import Log
-from horolog.storage.logs.view import LogView
-from horolog.wire.api import ApiKey
+from horolog.broker import AT_ONCE
+from horolog.record import Record, build_batch, iter_headers
+from horolog.storage import Log, LogView, Slice
+from horolog.wire import ApiKey
 
 VERSION = 12
 LONG_MS = int(1000 * PATIENCE_S)

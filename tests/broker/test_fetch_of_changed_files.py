@@ -8,8 +8,7 @@ from partition_files import flip
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.errors import ErrorCode
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch, iter_headers
 
 END = 24
 

@@ -15,9 +15,8 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch, iter_headers
+from horolog.wire import ApiKey
 
 BATCH = build_batch([Record(NOW_MS, None, bytes(100))])
 LAST_EPOCH = (1 << 31) - 1

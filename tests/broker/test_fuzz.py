@@ -10,8 +10,8 @@ from raw_connection import RawConnection
 from running_broker import RunningBroker, a_broker
 from wild_messages import Wild
 
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import SUPPORTED, ApiKey
 
 BATCHES = [
     build_batch([Record(-1, b"k", b"v")]),

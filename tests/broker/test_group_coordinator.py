@@ -17,7 +17,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker import GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.capacity import Capacity

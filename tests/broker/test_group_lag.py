@@ -12,13 +12,12 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from storelogs import append, new_log
 from transactional import Producer
 
-from horolog.broker.group_lag import Behind, Key, Paces, partition_lag
-from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker import Behind, Key, Paces, TimeSlice, partition_lag
 from horolog.client import CommittedOffset, ResourceType
 from horolog.clock import ManualClock
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import GROUP_LAG, AskGroupLag, GroupPartitionLag, LagClock
+from horolog.record import Record, build_batch
+from horolog.wire import GROUP_LAG, AskGroupLag, GroupPartitionLag, LagClock
 
 broker = a_broker("t", of_topics={"segment.bytes": "1500"})
 

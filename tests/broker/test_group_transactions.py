@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker import GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.rows import (
@@ -16,7 +16,7 @@ from horolog.groups.rows import (
     TransactionalProducer,
 )
 from horolog.groups.values import Committer, GroupLimits, Join, Protocol, Sync
-from horolog.record.markers import TransactionEnd
+from horolog.record import TransactionEnd
 
 SIMPLE = Committer("", None, -1)
 PRODUCER = TransactionalProducer(7, 0)

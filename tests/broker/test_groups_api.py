@@ -18,8 +18,8 @@ from golden import copy_directory
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.groups.rows import OffsetRow, PendingRow
-from horolog.metadata.verify import check_store
-from horolog.wire.api import ApiKey
+from horolog.metadata import check_store
+from horolog.wire import ApiKey
 
 broker = a_broker("t", partitions=3)
 

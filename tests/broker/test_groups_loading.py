@@ -8,12 +8,12 @@ import pytest
 from overrides import override
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.state_topics import StateTopic
+from horolog.broker import StateTopic
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, StorageFailed
 from horolog.groups.values import Committer
 from horolog.schemas.offsets import partition_for
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 ALONE = Committer("", None, -1)
 IN_PROGRESS = ErrorCode.coordinator_load_in_progress

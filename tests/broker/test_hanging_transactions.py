@@ -11,11 +11,11 @@ from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from transactional import abort, end, init, write
 
-from horolog.broker.metrics import transactions
+from horolog.broker import transactions
 from horolog.clock import ManualClock
 from horolog.errors import StorageFailed
-from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import HEALTH
+from horolog.record import Record, build_batch
+from horolog.wire import HEALTH
 
 # Without verification a batch is appended that is in no transaction of the coordinator, as Kafka's
 # brokers before KIP-890 did.

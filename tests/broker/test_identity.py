@@ -9,14 +9,10 @@ from stored import lose_metadata
 
 from golden import copy_directory
 from horolog.errors import Misconfigured
-from horolog.metadata.forms import KafkaForm
-from horolog.metadata.image import BROKER
-from horolog.metadata.log import MetadataLog
+from horolog.metadata import BROKER, KafkaForm, MetadataLog
 from horolog.schemas.metadata import Config
-from horolog.storage import names
-from horolog.storage.directory.checkpoints import decode_uuid
-from horolog.storage.files import Files
-from horolog.wire.questions import HEALTH
+from horolog.storage import Files, decode_uuid, names
+from horolog.wire import HEALTH
 
 NOW_MS = 1_700_000_000_000
 OTHER = "wgPH0HbHQdafz7FRtFo3PQ"

@@ -12,13 +12,10 @@ from raw_connection import produce_fields
 from running_broker import EVER, NOW_MS, BrokerProcess, RunningBroker, a_broker
 from storelogs import new_log
 
-from horolog.broker.handlers.list_offsets import Asked, find
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.storage.logs.readable import ReadableLog
-from horolog.storage.lookup.by_timestamp import TimestampOffset
-from horolog.wire.api import ApiKey
-from horolog.wire.features import BY_CREATE_TIME
+from horolog.broker import Asked, find
+from horolog.record import Codec, Record, build_batch
+from horolog.storage import ReadableLog, TimestampOffset
+from horolog.wire import BY_CREATE_TIME, ApiKey
 
 broker = a_broker(on_disk=True, log_message_timestamp_after_max_ms=EVER)
 

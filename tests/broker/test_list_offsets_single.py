@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.network.dispatching import Hangup
-from horolog.network.peer import Peer
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.storage.file_errors import WouldBlock
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.features import BY_APPEND_TIME, BY_CREATE_TIME
-from horolog.wire.frame import request_prefix
+from horolog.network import Hangup, Peer
+from horolog.record import Codec, Record, build_batch
+from horolog.storage import WouldBlock
+from horolog.wire import BY_APPEND_TIME, BY_CREATE_TIME, SUPPORTED, ApiKey, request_prefix
 
 TIMES = [NOW_MS + 10 * number for number in range(60)]
 EDGES = [0, NOW_MS - 1, TIMES[-1], TIMES[-1] + 1, 2**63 - 1, -(2**63)]

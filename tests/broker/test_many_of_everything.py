@@ -6,10 +6,10 @@ import pytest
 from overrides import override
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.scheduling import turns
+from horolog.broker import turns
 from horolog.errors import ErrorCode
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 MANY = 300
 _IN_A_SLICE = 100  # groups or partitions, at most

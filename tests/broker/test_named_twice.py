@@ -8,8 +8,8 @@ import pytest
 from running_broker import RunningBroker, a_broker
 
 from horolog.client import ResourceType
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 broker = a_broker("a", "b", "c")
 TOPIC, BROKER, LOGGER = 2, 4, 8

@@ -9,11 +9,10 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.scheduling.group_queue import GroupDecision
+from horolog.broker import GroupDecision
 from horolog.groups.rows import GroupChange
-from horolog.network.dispatching import Hangup
-from horolog.network.peer import Peer
-from horolog.wire.api import ApiKey
+from horolog.network import Hangup, Peer
+from horolog.wire import ApiKey
 
 broker = a_broker("t", "u", partitions=80, scope="module")
 

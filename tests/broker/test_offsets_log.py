@@ -10,10 +10,9 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 from horolog.groups.replay import Replay, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.groups.values import Committer
-from horolog.record.batch import parse_header
-from horolog.record.builder import build_batch
+from horolog.record import build_batch, parse_header
 from horolog.schemas.offsets import partition_for
-from horolog.storage.names import CONSUMER_OFFSETS, GROUPS_FILE
+from horolog.storage import CONSUMER_OFFSETS, GROUPS_FILE
 
 ALONE = Committer("", None, -1)
 

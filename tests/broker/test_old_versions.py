@@ -13,12 +13,17 @@ from overrides import override
 from raw_connection import fetch_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.record.batch import iter_headers, parse_header
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
-from horolog.record.timestamps import TimestampType
-from horolog.wire.api import ApiKey
+from horolog.record import (
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    convert_all,
+    iter_headers,
+    parse_header,
+    read_records,
+)
+from horolog.wire import ApiKey
 
 ROWS = [
     Record(NOW_MS - 3, b"k", b"one"),

@@ -11,7 +11,7 @@ import pytest
 from raw_connection import RawConnection
 from running_broker import RunningBroker
 
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND = 0, 1, 2

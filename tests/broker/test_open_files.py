@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from horolog.broker.open_files import OpenFiles, share_out
+from horolog.broker import OpenFiles, share_out
 
 PARTITIONS = 3_500  # KIP-33's example
 

@@ -16,11 +16,16 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.batch import HEADER_SIZE, parse_header, with_records
-from horolog.record.markers import Marker, TransactionEnd, read_marker
-from horolog.storage.files import Files
-from horolog.storage.names import TopicPartition
-from horolog.wire.api import ApiKey
+from horolog.record import (
+    HEADER_SIZE,
+    Marker,
+    TransactionEnd,
+    parse_header,
+    read_marker,
+    with_records,
+)
+from horolog.storage import Files, TopicPartition
+from horolog.wire import ApiKey
 
 broker = a_broker("t", partitions=2)
 ID = 1 << 52

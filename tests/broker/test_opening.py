@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from patience import PATIENCE_S
 
+from horolog.broker import NewTopic, Service, partitions
 from horolog.broker import broker as broker_module
-from horolog.broker import partitions
-from horolog.broker.controller import NewTopic
-from horolog.broker.service import Service
 from horolog.config import Settings
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.metadata.store import MetadataStore
+from horolog.metadata import MetadataStore
 from horolog.storage import LogDir
 
 

@@ -11,13 +11,11 @@ from raw_connection import produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stored import lose_metadata, opened_store, spoil_state
 
-from horolog.broker.shadow.source import SourcePartition, SourceTopic, SourceTopics
-from horolog.client.config import Address
+from horolog.broker import SourcePartition, SourceTopic, SourceTopics
+from horolog.client import Address
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.metadata import state
-from horolog.metadata.rows import FollowedRow, SourceRow
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import FOLLOWING, HEALTH
+from horolog.metadata import FollowedRow, SourceRow, state
+from horolog.wire import FOLLOWING, HEALTH, ApiKey
 
 SOURCE = SourceRow("source-id", "kafka:9092", "t.*", "")
 

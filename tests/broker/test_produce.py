@@ -13,13 +13,12 @@ from batches import batch
 from raw_connection import produce_fields
 from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.handlers import produce as produce_handler
-from horolog.broker.scheduling.fair_pool import FairPool
+from horolog.broker import FairPool
+from horolog.broker import produce as produce_handler
 from horolog.clock import HOUR_MS
 from horolog.errors import ErrorCode
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.wire.api import ApiKey
+from horolog.record import Codec, Record, build_batch
+from horolog.wire import ApiKey
 
 broker = a_broker("t")
 

@@ -13,16 +13,13 @@ from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.broker.scheduling import write_queue
+from horolog.broker import write_queue
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode
-from horolog.network.dispatching import Hangup
-from horolog.network.peer import Peer
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.network import Hangup, Peer
+from horolog.record import Codec, Record, build_batch
 from horolog.record.scan import load_kernels
-from horolog.wire.api import ApiKey
-from horolog.wire.frame import request_prefix
+from horolog.wire import ApiKey, request_prefix
 
 TOPICS = {
     "plain": {},

@@ -16,16 +16,12 @@ from hypothesis import strategies as st
 from patience import eventually
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.handlers.commits import RepeatedCommit
-from horolog.broker.scheduling.group_queue import GroupDecision
+from horolog.broker import GroupDecision, RepeatedCommit
 from horolog.errors import ErrorCode
 from horolog.groups.rows import GroupChange, OffsetRow, PendingRow
 from horolog.groups.values import Join, Protocol, Sync
-from horolog.network.dispatching import Hangup
-from horolog.network.peer import Peer
-from horolog.wire import offset_commit
-from horolog.wire.api import ApiKey
-from horolog.wire.offset_commit import CommitRequest
+from horolog.network import Hangup, Peer
+from horolog.wire import ApiKey, CommitRequest, offset_commit
 
 broker = a_broker(
     "t",

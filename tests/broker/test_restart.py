@@ -9,11 +9,11 @@ from raw_connection import RawConnection, delete_fields, produce_fields, topic_f
 from running_broker import NOW_MS, BrokerProcess, MakeBroker, RunningBroker
 from stored import lose_metadata, opened_store
 
-from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
+from horolog.broker import FIRST as FIRST_PRODUCER_ID
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 
 def batch(n: int = 0, **more: Any) -> bytes:

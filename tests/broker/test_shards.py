@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from horolog.broker import shards
-from horolog.broker.shards import Shards
+from horolog.broker import Shards, shards
 from horolog.buffers import Buffer
 from horolog.errors import RequestRefused
-from horolog.record.builder import Record
+from horolog.record import Record
 
 
 class Log:

@@ -8,11 +8,11 @@ from running_broker import MakeBroker, RunningBroker
 from transactional import Producer
 
 from golden import copy_directory
-from horolog.broker.partition import Partition
+from horolog.broker import Partition
 from horolog.client import CommittedOffset
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.metadata.home import state_dir_beside
-from horolog.record.batch import iter_headers
+from horolog.metadata import state_dir_beside
+from horolog.record import iter_headers
 
 TOPICS = {
     "horolog-metadata.log": "__cluster_metadata",

@@ -3,15 +3,13 @@
 import pytest
 from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.state_topics import StateTopic
+from horolog.broker import StateTopic
 from horolog.client import ResourceType
 from horolog.errors import Misconfigured, RequestRefused
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.stamped import stamped_batch
+from horolog.record import Record, build_batch, parse_header, read_records, stamped_batch
 from horolog.schemas.offsets import partition_for
-from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from horolog.wire.api import ApiKey
+from horolog.storage import CONSUMER_OFFSETS, TRANSACTION_STATE
+from horolog.wire import ApiKey
 
 BATCH = build_batch([Record(NOW_MS, b"k", b"v")])
 INVALID_TOPIC = 17

@@ -7,11 +7,8 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import ResourceType
 from horolog.clock import ManualClock
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
-from horolog.wire.api import ApiKey
+from horolog.record import Codec, Record, build_batch, convert_all, iter_headers, read_records
+from horolog.wire import ApiKey
 
 ROWS = [
     Record(NOW_MS - 3, b"k", b"one"),

@@ -20,16 +20,10 @@ from horolog.config import Settings
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
-from horolog.metadata.forms import KafkaForm
-from horolog.metadata.home import state_dir_beside
-from horolog.metadata.log import MetadataLog
-from horolog.metadata.opening import state_dir_of
-from horolog.metadata.topics import Topic
-from horolog.record.batch import iter_headers
+from horolog.metadata import KafkaForm, MetadataLog, Topic, state_dir_beside, state_dir_of
+from horolog.record import iter_headers
 from horolog.schemas.metadata import Supported
-from horolog.storage import names
-from horolog.storage.directory.checkpoints import read_epochs
-from horolog.storage.files import Files
+from horolog.storage import Files, names, read_epochs
 
 NOW_MS = 1_796_000_000_000
 

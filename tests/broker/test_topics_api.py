@@ -8,9 +8,9 @@ from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.config import Settings
-from horolog.record.builder import Record, build_batch
-from horolog.storage.names import INTERNAL_TOPICS
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.storage import INTERNAL_TOPICS
+from horolog.wire import ApiKey
 
 BATCH = build_batch([Record(-1, None, b"v")])
 

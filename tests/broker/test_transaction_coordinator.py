@@ -13,16 +13,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from horolog.broker.transaction_coordinator import TransactionCoordinator, TransactionLimits
+from horolog.broker import TransactionCoordinator, TransactionLimits
 from horolog.buffers import Buffer
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.builder import Record
-from horolog.record.markers import TransactionEnd
-from horolog.record.stamped import stamped_batch
+from horolog.record import Record, TransactionEnd, stamped_batch
 from horolog.schemas.offsets import partition_for
 from horolog.schemas.transactions import Status
-from horolog.storage.names import TopicPartition
+from horolog.storage import TopicPartition
 from horolog.transactions.replay import Replay
 from horolog.transactions.values import LAST_EPOCH, Producer
 

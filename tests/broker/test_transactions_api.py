@@ -10,10 +10,9 @@ import pytest
 from raw_connection import RawConnection
 from running_broker import NOW_MS, RunningBroker
 
-from horolog.broker.controller import NewTopic
-from horolog.broker.transaction_markers import LocalMarkers
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.broker import LocalMarkers, NewTopic
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 EMPTY, ONGOING = "Empty", "Ongoing"
 

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.network.dispatching import Hangup
-from horolog.network.peer import Peer
-from horolog.record.builder import Record, build_batch
+from horolog.network import Hangup, Peer
+from horolog.record import Record, build_batch
 from horolog.record.scan import load_kernels
-from horolog.wire.api import ApiKey
-from horolog.wire.frame import request_prefix
+from horolog.wire import ApiKey, request_prefix
 
 PRODUCE, END, ADD = ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN
 _NUMBERS = itertools.count()

@@ -7,10 +7,10 @@ import pytest
 from running_broker import RunningBroker, a_broker
 
 from horolog.errors import ErrorCode
-from horolog.record.markers import TransactionEnd
+from horolog.record import TransactionEnd
 from horolog.schemas.transactions import Status
-from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
-from horolog.wire.api import ApiKey
+from horolog.storage import CONSUMER_OFFSETS, TopicPartition
+from horolog.wire import ApiKey
 
 broker = a_broker("t", partitions=2)
 

@@ -15,9 +15,8 @@ from storelogs import NOW, append, new_log, partition_dir
 
 from horolog.clock import ManualClock
 from horolog.config import TopicConfig
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.sources.records import ReadPlan, RecordLog
+from horolog.record import Codec, Record, build_batch
+from horolog.sources import ReadPlan, RecordLog
 
 MINUTE = 60_000
 

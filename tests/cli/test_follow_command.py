@@ -13,11 +13,9 @@ from patience import eventually
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.cli.serve import follow_settings
-from horolog.client import Client, NoAnswer
-from horolog.client.groups import CommittedOffset
-from horolog.client.topics import Topics
+from horolog.client import Client, CommittedOffset, NoAnswer, Topics
 from horolog.errors import Misconfigured
-from horolog.storage.names import FOLLOWED_OFFSETS
+from horolog.storage import FOLLOWED_OFFSETS
 
 source = a_broker("t", "u", partitions=2)
 

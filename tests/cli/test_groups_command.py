@@ -9,7 +9,7 @@ from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
 from horolog.client import Client, CommittedOffset
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 broker = a_broker("t", "u", partitions=2, now_ms=None)
 

@@ -8,7 +8,7 @@ from command_runner import run_command as run
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import ManualClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 broker = a_broker("t")
 

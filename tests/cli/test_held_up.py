@@ -13,7 +13,7 @@ from transactional import abort, end, init, write
 
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 broker = a_broker(
     "t",

@@ -14,14 +14,11 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 from transactional import abort, end, init, write
 
-from horolog.client import Client, CommittedOffset, HeldUp
-from horolog.client.kafka_lag import group_lags
-from horolog.client.open_transactions import UnstableStretch, held_up
+from horolog.client import Client, CommittedOffset, HeldUp, UnstableStretch, group_lags, held_up
 from horolog.clock import MINUTE_MS, ManualClock
 from horolog.errors import ErrorCode
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey, Versions
-from horolog.wire.questions import GROUP_LAG
+from horolog.record import Record, build_batch
+from horolog.wire import GROUP_LAG, ApiKey, Versions
 
 broker = a_broker("t", partitions=2, transaction_partition_verification_enable="false")
 PLAIN = build_batch([Record(NOW_MS, None, b"v")] * 3)

@@ -14,14 +14,13 @@ from overrides import override
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from golden import GOLDEN
-from horolog.broker.control import history
+from horolog.broker import history
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.history import AskGroupHistory, AskTopicHistory
 from horolog.schemas.offsets import partition_for
 from horolog.times import format_time
-from horolog.wire.config_resources import ResourceType
-from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
+from horolog.wire import HISTORY_GROUP, HISTORY_TOPIC, ResourceType
 
 broker = a_broker()
 

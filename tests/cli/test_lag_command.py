@@ -11,8 +11,8 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import StorageFailed
-from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import GROUP_LAG
+from horolog.record import Record, build_batch
+from horolog.wire import GROUP_LAG
 
 SETTINGS = {"segment_bytes": "1500", "retention_ms": str(7 * DAY_MS)}
 broker = a_broker("t", partitions=2, of_topics=SETTINGS)

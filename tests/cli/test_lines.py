@@ -4,8 +4,7 @@ import json
 import pytest
 
 from horolog.cli.lines import BadLineError, LineFormat, read_chunks
-from horolog.record.builder import Record
-from horolog.record.partitioning import murmur2, partition_of_key
+from horolog.record import Record, murmur2, partition_of_key
 
 NOW_MS = 1_795_165_200_000
 

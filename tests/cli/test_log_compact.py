@@ -6,7 +6,7 @@ import pytest
 from command_runner import Run
 from running_broker import MakeBroker
 
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from storelogs import ANY_TIME, NOW, append, new_log
 
 from golden import Batch, GoldenPartition, partitions
 from horolog.config import TopicConfig
-from horolog.record.batch import parse_header, with_records
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch, parse_header, with_records
 
 CLEAN = [each for each in partitions("clean") if not each.name.startswith("__")]
 

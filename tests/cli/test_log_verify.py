@@ -13,7 +13,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker
 from stored import metadata_dir, opened_store, spoil_state
 
 from horolog.metadata import state
-from horolog.record.batch import iter_headers
+from horolog.record import iter_headers
 
 
 @pytest.fixture

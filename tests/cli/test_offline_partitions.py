@@ -10,8 +10,8 @@ from running_broker import RunningBroker
 from scripted_broker import ScriptedBroker
 
 from horolog.client import CommittedOffset
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 AT_ONCE_S = 10.0
 """Far less than a client asks for a leader, and enough for a busy machine."""

@@ -14,7 +14,7 @@ from command_runner import Run, heed_interrupts
 from patience import PATIENCE_S
 from running_broker import RunningBroker
 
-from horolog.sources.records import ReadPlan, RecordLog
+from horolog.sources import ReadPlan, RecordLog
 
 NINE = 1_795_165_200_000  # 2026-11-20T09:00:00Z
 

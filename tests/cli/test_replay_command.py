@@ -23,19 +23,15 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 from storelogs import records_in
 
 from horolog import jobs
-from horolog.client import LATEST, Client
-from horolog.client.appends import Appends
-from horolog.client.topics import Topics
+from horolog.client import LATEST, Appends, Client, Topics
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.jobs.replaying.merging import create_time, merged
 from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, Pace, ReplayTarget, Sending
 from horolog.jobs.state import JobState
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.partitioning import partition_of_key
-from horolog.sources.records import ReadRecord
-from horolog.storage.names import TopicPartition
+from horolog.record import Codec, Record, build_batch, partition_of_key
+from horolog.sources import ReadRecord
+from horolog.storage import TopicPartition
 
 T0 = 1_700_000_000_000
 Rows = dict[TopicPartition, list[int | None]]

@@ -11,7 +11,7 @@ from running_broker import ANY_TIME, NOW_MS, RunningBroker, a_broker
 
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 GROUP = "</script><script>alert(1)</script>&\u2028"
 broker = a_broker(

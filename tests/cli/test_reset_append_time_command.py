@@ -4,7 +4,7 @@ from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
 from horolog.clock import ManualClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 broker = a_broker("clicks", partitions=3, of_topics={"message_timestamp_type": "LogAppendTime"})
 

@@ -13,8 +13,8 @@ from stored import lose_metadata
 from horolog.client import ResourceType
 from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
-from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import RETENTION
+from horolog.record import Record, build_batch
+from horolog.wire import RETENTION
 
 DAY = 86_400_000
 FAR = 9_000_000_000_000

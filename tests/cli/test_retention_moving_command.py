@@ -10,7 +10,7 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.client import ResourceType
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 DAY = 86_400_000
 KEPT = {"retention_ms": str(2 * DAY), "segment_bytes": "110"}

@@ -8,7 +8,7 @@ from command_runner import Ran, Run, run_command
 from running_broker import ANY_TIME, NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, HOUR_MS, ManualClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 UNTIL = ("--until", f"{NOW_MS + 3 * DAY_MS}ms")
 broker = a_broker("t", partitions=2, of_topics={**ANY_TIME, "segment_bytes": "1000"})

@@ -11,7 +11,7 @@ from command_runner import Ran, Run, run_command
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS
-from horolog.record.timestamps import AppendTimeStretch
+from horolog.record import AppendTimeStretch
 
 SEEN = "2023-11-14T22:13:25.000Z"  # NOW_MS + 5000
 KNOWN = "2023-11-14T22:13:26.000Z"

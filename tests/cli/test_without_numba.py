@@ -9,7 +9,7 @@ from pathlib import Path
 from command_runner import run_command
 from patience import PATIENCE_S
 
-from horolog.record.kernels.loading import WITHOUT_NUMBA
+from horolog.record import WITHOUT_NUMBA
 
 _SERVE = """
 import sys

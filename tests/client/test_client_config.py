@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from horolog.client import Address, Client, ClientConfig
-from horolog.client.config import parse_bootstrap_servers
+from horolog.client import Address, Client, ClientConfig, parse_bootstrap_servers
 from horolog.errors import Misconfigured
 
 

@@ -14,9 +14,14 @@ from scripted_broker import HangUp, Raw, ScriptedBroker, Silence
 
 from horolog.client import LATEST, Client, FoundOffset, NoAnswer
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
-from horolog.wire.api import ApiKey, Versions
-from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
-from horolog.wire.malformed import MalformedResponse
+from horolog.wire import (
+    ApiKey,
+    FetchedPartition,
+    FetchedTopic,
+    MalformedResponse,
+    Versions,
+    encode_fetch_response,
+)
 
 CLICKS = ("clicks", 5)
 

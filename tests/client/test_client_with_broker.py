@@ -10,21 +10,19 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from horolog.client import (
     EARLIEST,
     LATEST,
+    LOWEST,
     MAX_TIMESTAMP,
     Client,
     CommittedOffset,
     FoundOffset,
+    Link,
     NoAnswer,
     ResourceType,
 )
-from horolog.client.link import LOWEST, Link
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.identity import renamed
-from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.record import Codec, Record, build_batch, iter_headers, read_records, renamed
+from horolog.wire import SUPPORTED, ApiKey
 
 SECOND_MS = 1_000
 

@@ -6,13 +6,10 @@ import pytest
 from running_broker import RunningBroker, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 
-from horolog.client import LATEST, Client, NoAnswer
-from horolog.client.fetch_ahead import FetchAhead
-from horolog.client.fetching import PartitionFetch
+from horolog.client import LATEST, Client, FetchAhead, NoAnswer, PartitionFetch
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.wire.api import ApiKey
-from horolog.wire.reader import LARGE_BYTES
+from horolog.record import Record, build_batch, read_records
+from horolog.wire import LARGE_BYTES, ApiKey
 
 VALUE = 2 * LARGE_BYTES  # records of an answer that are a view of it, not a copy
 

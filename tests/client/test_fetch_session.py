@@ -9,18 +9,23 @@ import pytest
 from running_broker import RunningBroker, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 
-from horolog.client import ClientConfig, NoAnswer
-from horolog.client.brokers import Brokers
-from horolog.client.config import Address
-from horolog.client.deadline import Deadline
-from horolog.client.fetch_session import FetchLimits, FetchPosition, FetchSession
-from horolog.client.leader import cluster_of, epoch_ends, log_bounds
-from horolog.client.link import Link
+from horolog.client import (
+    Address,
+    Brokers,
+    ClientConfig,
+    Deadline,
+    FetchLimits,
+    FetchPosition,
+    FetchSession,
+    Link,
+    NoAnswer,
+    cluster_of,
+    epoch_ends,
+    log_bounds,
+)
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.batch import iter_headers
-from horolog.record.batch_runs import next_offset_of
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey, Versions
+from horolog.record import Record, build_batch, iter_headers, next_offset_of
+from horolog.wire import ApiKey, Versions
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
 LIMITS = FetchLimits(max_bytes=1 << 20, partition_max_bytes=1 << 16)

@@ -7,12 +7,10 @@ from overrides import override
 from record_reading import offsets_at
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.client import Client
-from horolog.client.topic_facts import partition_facts, served_partitions
+from horolog.client import Client, partition_facts, served_partitions
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.builder import Record, build_batch
-from horolog.record.timestamps import TimeRange
-from horolog.wire.questions import TIME_RANGES
+from horolog.record import Record, TimeRange, build_batch
+from horolog.wire import TIME_RANGES
 
 NEW, OLD = ("new", 0), ("old", 0)
 NOT_ANNOUNCED = replace(TIME_RANGES, name="not.announced")

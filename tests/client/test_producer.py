@@ -18,15 +18,20 @@ from patience import PATIENCE_S
 from running_broker import NOW_MS, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 
-from horolog.client import Client, NoAnswer, ResourceType, producer
-from horolog.client.producer import Producer, RejectedBatch, Repair, Written
+from horolog.client import (
+    Client,
+    NoAnswer,
+    Producer,
+    RejectedBatch,
+    Repair,
+    ResourceType,
+    Written,
+    producer,
+)
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
-from horolog.record.batch import iter_headers, parse_header
-from horolog.record.builder import read_records
-from horolog.record.compression import Codec
-from horolog.record.partitioning import partition_of_key
+from horolog.record import Codec, iter_headers, parse_header, partition_of_key, read_records
 from horolog.sources import scan
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 broker = a_broker(scope="module")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.client.rows_digest import RowsDigest
+from horolog.client import RowsDigest
 
 SCHEMA = pa.schema(
     [

@@ -15,15 +15,11 @@ from record_reading import offsets_at
 from running_broker import RunningBroker, a_broker
 from scripted_broker import HangUp, Reply, ScriptedBroker
 
-from horolog.client import Client, OffsetRange, ResourceType
-from horolog.client.fetching import PartitionFetch
-from horolog.client.link import Link
+from horolog.client import Client, Link, OffsetRange, PartitionFetch, ResourceType
 from horolog.errors import RequestRefused
-from horolog.record.builder import Record, build_batch
-from horolog.record.timestamps import TimeRange
-from horolog.storage.lookup.time_ranges import TimeRanges
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.questions import LOOKUP_WAY, TIME_RANGES, AskLookup, RangeClock
+from horolog.record import Record, TimeRange, build_batch
+from horolog.storage import TimeRanges
+from horolog.wire import LOOKUP_WAY, SUPPORTED, TIME_RANGES, ApiKey, AskLookup, RangeClock
 
 NINE_MS = 1_700_000_000_000
 BATCHES, SIZE = 40, 50_000

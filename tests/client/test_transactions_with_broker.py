@@ -5,10 +5,9 @@ import pytest
 from patience import eventually
 from running_broker import RunningBroker, a_broker
 
-from horolog.client import TransactionalProducer
-from horolog.client.groups import CommittedOffset
+from horolog.client import CommittedOffset, TransactionalProducer
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 broker = a_broker("t", "source")
 

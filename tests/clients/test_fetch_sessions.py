@@ -10,7 +10,7 @@ import pytest
 from kafka_clients import kafka
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 PARTITIONS, ROUNDS, MANY = 3, 8, 50
 

@@ -13,9 +13,8 @@ from running_broker import MakeBroker, RunningBroker
 from golden import HIDDEN_FROM_KAFKA, GoldenPartition, copy_directory, partitions, text
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.wire.api import ApiKey
+from horolog.record import Codec, Record, build_batch
+from horolog.wire import ApiKey
 
 FAR_MS = 2_000_000_000_000
 

@@ -15,8 +15,8 @@ from patience import PATIENCE_S, eventually
 from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client
-from horolog.record.batch import iter_headers
-from horolog.wire.api import ApiKey
+from horolog.record import iter_headers
+from horolog.wire import ApiKey
 
 TOPIC = "_schemas"
 Key = dict[str, Any]

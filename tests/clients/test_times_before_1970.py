@@ -16,7 +16,7 @@ from running_broker import RunningBroker
 
 from horolog.client import RecordClock
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 

@@ -10,9 +10,8 @@ from tools.compatibility import PAGE, RUNS
 from tools.compatibility_matrix import CLIENTS, FEATURES, NOT_SERVED, TOOLS
 from tools.compatibility_page import cell, function_of, kafka_range, page, range_text
 
-from horolog.broker.dispatch import served
-from horolog.wire.api import CLIENT_ONLY, SUPPORTED, ApiKey, Versions
-from horolog.wire.older_versions import OLDER
+from horolog.broker import served
+from horolog.wire import CLIENT_ONLY, OLDER, SUPPORTED, ApiKey, Versions
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line[:1] == "|"]

@@ -8,7 +8,7 @@ import pytest
 from horolog.config import LONG_MAX, Endpoint, Settings
 from horolog.config.releases import replica_fetch_version
 from horolog.errors import Misconfigured
-from horolog.record.timestamps import TimestampType
+from horolog.record import TimestampType
 
 HOUR_MS = 3_600_000
 BEFORE = "message.timestamp.before.max.ms"

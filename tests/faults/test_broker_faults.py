@@ -24,9 +24,8 @@ from broker_nursery import BornBroker, Nursery
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch, iter_headers, read_records
+from horolog.wire import ApiKey
 
 STORAGE_ERROR = 56
 NOT_COORDINATOR = 16

@@ -14,11 +14,8 @@ from old_messages import build_messages
 from patience import PATIENCE_S
 from storelogs import NOW
 
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.record.columns import decode
-from horolog.record.compression import Codec
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import Codec, Record, build_batch, decode, iter_headers
+from horolog.storage import Finding, Severity, Verification
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 SEGMENTS, BATCHES, RECORDS = 6, 12, 150

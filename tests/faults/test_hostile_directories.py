@@ -18,14 +18,18 @@ from running_broker import MakeBroker, RunningBroker
 from stored import append_records, metadata_dir, opened_store
 
 from horolog.errors import StorageFailed
-from horolog.metadata.image import BROKER, TOPIC
-from horolog.metadata.rows import TopicRow
-from horolog.record.builder import Record, build_batch
+from horolog.metadata import BROKER, TOPIC, TopicRow
+from horolog.record import Record, build_batch
 from horolog.schemas.metadata import Config, Partition, Topic
-from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn, write_aborted
-from horolog.storage.names import CLUSTER_METADATA, INTERNAL_TOPICS, SERVED_INTERNAL
-from horolog.wire.api import ApiKey
+from horolog.storage import (
+    CLUSTER_METADATA,
+    INTERNAL_TOPICS,
+    SERVED_INTERNAL,
+    AbortedTxn,
+    Files,
+    write_aborted,
+)
+from horolog.wire import ApiKey
 
 BATCH = batch(-1)
 

@@ -16,9 +16,8 @@ from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, TOPIC_ID, open_dir, records_in
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import TimestampType
-from horolog.storage import Log, LogDir, TopicPartition, prepare
-from horolog.storage.files import Files
+from horolog.record import TimestampType
+from horolog.storage import Files, Log, LogDir, TopicPartition, prepare
 
 PARTITION = TopicPartition("events", 3)
 PRODUCER = {"producer_id": 9, "producer_epoch": 0}

@@ -22,11 +22,9 @@ from running_broker import BrokerProcess
 from storelogs import NOW, append, open_dir, records_in
 
 from horolog.config import TopicConfig
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.storage import LogDir, TopicPartition
-from horolog.storage.files import Files
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch, iter_headers, read_records
+from horolog.storage import Files, LogDir, TopicPartition
+from horolog.wire import ApiKey
 
 KEY = TopicPartition("t", 0)
 

@@ -19,8 +19,8 @@ from running_broker import QUICK
 
 from horolog.client import LATEST, Client
 from horolog.errors import HorologError
-from horolog.record.builder import Record, build_batch
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import Record, build_batch
+from horolog.storage import Finding, Severity, Verification
 
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
 KILLS = int(os.environ.get("KILLS") or 300)

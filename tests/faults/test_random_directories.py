@@ -22,9 +22,7 @@ from running_broker import RunningBroker
 
 from horolog.errors import HorologError
 from horolog.jobs import archive
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
+from horolog.record import Codec, Record, build_batch, convert_all
 from horolog.sources import scan
 
 TOPIC = "t"

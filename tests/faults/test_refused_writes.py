@@ -14,7 +14,7 @@ from storelogs import NOW, TOPIC_ID, open_dir, reopened, snapshot_of, times_in
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.timestamps import TimestampType
+from horolog.record import TimestampType
 from horolog.storage import Log, prepare
 
 CONFIG = TopicConfig(

@@ -20,10 +20,8 @@ from transactional import end, init, write
 from horolog.client import CommittedOffset
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.wire.api import ApiKey
+from horolog.record import AppendTimeStretch, Record, build_batch, iter_headers, read_records
+from horolog.wire import ApiKey
 
 NOW = 1_796_000_000_000
 LATER = NOW + 4000

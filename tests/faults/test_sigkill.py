@@ -10,7 +10,7 @@ from killed_appends import run_until_killed
 from storelogs import NOW, open_dir, records_in
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import TimestampType
+from horolog.record import TimestampType
 from horolog.storage import TopicPartition
 
 CONFIG = TopicConfig(

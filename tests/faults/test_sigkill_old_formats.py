@@ -11,9 +11,8 @@ from killed_appends import run_until_killed
 from storelogs import NOW, open_dir, records_in
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import TimestampType
-from horolog.storage import TopicPartition
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import TimestampType
+from horolog.storage import Finding, Severity, TopicPartition, Verification
 
 LAB = Path(__file__).parent.parent / "lab"
 # Appends sets of messages in formats that change, and prints a line for each that is acknowledged:

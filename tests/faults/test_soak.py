@@ -15,9 +15,8 @@ from killed_broker import reported, say
 from raw_connection import RawConnection, fetch_fields
 from soak import PATIENCE_S, Soak
 
-from horolog.record.batch import iter_headers
-from horolog.record.builder import read_records
-from horolog.wire.api import ApiKey
+from horolog.record import iter_headers, read_records
+from horolog.wire import ApiKey
 
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
 KILLS = int(os.environ.get("KILLS") or 300)

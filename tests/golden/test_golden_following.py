@@ -16,8 +16,8 @@ from scripted_source import ScriptedSource, ScriptedTopic
 
 from golden import extract, partitions
 from horolog.clock import ManualClock
-from horolog.record.batch import parse_header
-from horolog.wire.api import ApiKey, Versions
+from horolog.record import parse_header
+from horolog.wire import ApiKey, Versions
 
 NOW_MS = 1_795_400_000_000
 SETS = ("old-releases", "old-protocols")

@@ -11,15 +11,11 @@ from uuid import UUID
 import pytest
 
 from golden import GOLDEN, extract
-from horolog.metadata.image import BROKER, TOPIC
-from horolog.metadata.log import MetadataLog
-from horolog.record.batch import parse_header
-from horolog.record.values import read_values
+from horolog.metadata import BROKER, TOPIC, MetadataLog
+from horolog.record import parse_header, read_values
 from horolog.schemas.declared import RecordShape
 from horolog.schemas.metadata import BrokerChange, Record, decode, encode
-from horolog.storage.directory.checkpoints import kafka_uuid
-from horolog.storage.files import Files
-from horolog.storage.record_file import RecordFile
+from horolog.storage import Files, RecordFile, kafka_uuid
 
 ANSWERS: dict[str, Any] = json.loads((GOLDEN / "metadata.answers.json").read_text())
 LEVELS = {"4.3": 30, "3.9": 21}

@@ -9,12 +9,8 @@ import pytest
 
 from golden import answers, extract
 from horolog.config import BrokerConfig, TopicConfig
-from horolog.record.batch import iter_headers
-from horolog.record.builder import read_records
-from horolog.record.columns import decode
-from horolog.record.conversion import convert_all
-from horolog.storage import LogDir, TopicPartition
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import convert_all, decode, iter_headers, read_records
+from horolog.storage import Finding, LogDir, Severity, TopicPartition, Verification
 
 SETS = ("old-releases", "old-protocols")
 ANSWERS = answers("old-releases") | answers("old-protocols")

@@ -3,12 +3,19 @@
 import pytest
 
 from golden import HIDDEN_FROM_KAFKA, GoldenPartition, partitions, text
-from horolog.record.batch import iter_headers, parse_header, restamp, verify_crc
-from horolog.record.builder import read_records
-from horolog.record.columns import decode
-from horolog.record.scan import scan_batch, timestamps
-from horolog.record.search import find_at_or_after, find_equal
-from horolog.record.timestamps import TimestampType
+from horolog.record import (
+    TimestampType,
+    decode,
+    find_at_or_after,
+    find_equal,
+    iter_headers,
+    parse_header,
+    read_records,
+    restamp,
+    scan_batch,
+    verify_crc,
+)
+from horolog.record.scan import timestamps
 
 MAX_BYTES = 1 << 26
 TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}

@@ -20,13 +20,25 @@ from golden import (
 )
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.config.settings import Settings
-from horolog.record.batch import HEADER_SIZE, iter_headers, restamp
-from horolog.record.builder import read_records
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.record.transactions import AbortedTransaction, AbortedTransactions
-from horolog.storage import Log, LogDir, TopicPartition, prepare
-from horolog.storage.files import Files
-from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
+from horolog.record import (
+    HEADER_SIZE,
+    AbortedTransaction,
+    AbortedTransactions,
+    AppendTimeStretch,
+    iter_headers,
+    read_records,
+    restamp,
+)
+from horolog.storage import (
+    CopiedEnd,
+    CopiedLog,
+    Files,
+    Log,
+    LogDir,
+    TopicPartition,
+    copying,
+    prepare,
+)
 
 NOW_MS = 1_795_000_000_000  # within the hour of the append times in the files, for the bounds
 KAFKAS_OWN = {"__cluster_metadata", "__consumer_offsets", "__transaction_state"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from horolog.groups.commit_records import CommitRecords, commit_records
 from horolog.groups.replay import records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, TransactionalProducer
-from horolog.record.stamped import stamped_records
+from horolog.record import stamped_records
 
 NOW_MS = 1_700_000_000_000
 MOST = 1 << 20

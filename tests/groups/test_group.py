@@ -27,7 +27,7 @@ from horolog.groups.values import (
     Sync,
     Synced,
 )
-from horolog.record.builder import build_batch
+from horolog.record import build_batch
 from horolog.schemas.offsets import MemberValue
 
 RANGE = Protocol("range", b"r")

@@ -19,9 +19,7 @@ from horolog.groups.rows import (
     PendingRow,
     TransactionalProducer,
 )
-from horolog.record.batch import parse_header
-from horolog.record.builder import build_batch
-from horolog.record.markers import TransactionEnd
+from horolog.record import TransactionEnd, build_batch, parse_header
 
 TOPIC_ID = UUID(int=5)
 

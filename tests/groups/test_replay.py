@@ -9,7 +9,7 @@ from batches import marker
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.replay import Replay, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.schemas.offsets import (
     GroupKey,
     GroupValue,

@@ -15,7 +15,7 @@ from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import Client, RecordClock
 from horolog.errors import RequestRefused
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 T0_MS = 1_577_836_800_000  # 2020-01-01
 DAY_MS = 86_400_000

@@ -21,10 +21,7 @@ from tools.peers.kafka import (
 
 from horolog.client import EARLIEST, LATEST, Client, CommittedOffset, Producer
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
-from horolog.record.batch import iter_headers
-from horolog.record.compression import Codec
-from horolog.record.identity import renamed
-from horolog.record.transactions import AbortedTransactions
+from horolog.record import AbortedTransactions, Codec, iter_headers, renamed
 from horolog.sources import scan
 
 NOW_MS = 1_795_165_200_000

@@ -13,9 +13,9 @@ from tests.interop.conftest import CLIENTS, PEERS, TIMEOUT_S
 from tools.peers.kafka import NEWEST, SHORT_LIVED, jars
 
 from horolog.client import Client
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.sources import scan
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 APOLLO_11 = -14_182_940_000  # 1969-07-20T20:17:40Z
 TIMES = [APOLLO_11, -2, 0, 1_000, -1]

@@ -20,13 +20,17 @@ from tools.peers.kafka import NEWEST, Kafka
 
 from horolog.clock import SystemClock
 from horolog.config import LONG_MAX, BrokerConfig, TopicConfig
-from horolog.record import cleaning
-from horolog.record.batch import MAGIC, iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
-from horolog.storage import Log, LogDir, Origin, SourceBatches, TopicPartition
-from horolog.storage.names import CLEANER_OFFSETS
+from horolog.record import (
+    MAGIC,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    cleaning,
+    iter_headers,
+    read_records,
+)
+from horolog.storage import CLEANER_OFFSETS, Log, LogDir, Origin, SourceBatches, TopicPartition
 
 LOGS, ROUNDS, STEPS = 12, 2, 80
 HOUR_MS: Final = 3_600_000

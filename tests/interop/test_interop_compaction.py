@@ -21,10 +21,7 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record import cleaning
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.timestamps import AppendTimeStretch
+from horolog.record import AppendTimeStretch, Codec, Record, build_batch, cleaning
 
 COMPACT = {
     "cleanup.policy": "compact",

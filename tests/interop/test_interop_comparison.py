@@ -18,11 +18,9 @@ from horolog.client import Client, ResourceType
 from horolog.clock import DAY_MS, SystemClock
 from horolog.errors import ErrorCode
 from horolog.patterns import name_pattern
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.timestamps import TimestampType
-from horolog.storage.directory.checkpoints import kafka_uuid
-from horolog.wire.api import ApiKey
+from horolog.record import Record, TimestampType, build_batch, parse_header, read_records
+from horolog.storage import kafka_uuid
+from horolog.wire import ApiKey
 
 FOREVER: Final = {"retention.ms": "-1"}
 SMALL_SEGMENTS: Final = {**FOREVER, "internal.segment.bytes": "900"}

@@ -11,9 +11,8 @@ from tools.golden import scenarios
 from tools.golden.scenarios import Scenario
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch, iter_headers
+from horolog.wire import ApiKey
 
 NAMES = {
     *(f"client-{codec}" for codec in ("none", "gzip", "snappy", "lz4")),

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 from running_broker import MakeBroker, RunningBroker
 
-from horolog.broker.fetch_sessions import FetchSessions
+from horolog.broker import FetchSessions
 
 PARTITIONS, RECORDS, AT_ONCE = 3, 4_000, 100
 T0_MS = 1_700_000_000_000

@@ -17,8 +17,7 @@ from tools.peers.kafka import LAST_OF_2, LAST_WITH_OLD_FORMATS, NEWEST, Kafka, z
 from horolog.client import LATEST, Client
 from horolog.clock import SystemClock
 from horolog.errors import HorologError
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record, build_batch
 
 
 class Source(NamedTuple):

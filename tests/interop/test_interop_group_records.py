@@ -19,7 +19,7 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 from horolog.client import Client, CommittedOffset
 from horolog.groups.replay import Replay, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record import Record, build_batch, read_records
 from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
@@ -34,9 +34,8 @@ from horolog.schemas.offsets import (
     read_group,
     read_key,
 )
-from horolog.storage.files import Files
-from horolog.storage.record_file import RecordFile
-from horolog.wire.api import ApiKey
+from horolog.storage import Files, RecordFile
+from horolog.wire import ApiKey
 
 GROUPS = ["plain", "gr\u00fcn", "\U0001f600", "polygenelubricants"]
 PARTITIONS = 50

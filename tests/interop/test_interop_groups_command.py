@@ -10,7 +10,7 @@ from patience import eventually
 from tools.peers.kafka import Kafka
 
 from horolog.client import Client
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 
 def test_groups_of_both_types_are_listed_and_described(tmp_path: Path) -> None:

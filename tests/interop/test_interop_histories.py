@@ -19,7 +19,7 @@ from running_broker import Asked
 from tools.peers.kafka import Kafka
 
 from horolog.clock import SystemClock
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 SETTINGS = {
     "log.cleaner.backoff.ms": "200",

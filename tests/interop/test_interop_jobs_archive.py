@@ -13,9 +13,7 @@ from tools.peers.kafka import Kafka
 
 from horolog.client import Client
 from horolog.jobs import archive, archived, check_archive, restore
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record, build_batch, iter_headers
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -16,9 +16,8 @@ from tools.peers.kafka import Kafka
 
 from horolog import jobs
 from horolog.client import EARLIEST, LATEST, Client
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch, iter_headers, read_records
+from horolog.wire import ApiKey
 
 NAMES = {"client-none", "client-gzip", "client-zstd", "append-time", "out-of-order", "several"}
 CHOSEN = [one for one in scenarios.CLEAN if one.topic in NAMES]

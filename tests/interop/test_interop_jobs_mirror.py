@@ -16,8 +16,7 @@ from tools.peers.kafka import Kafka, dump
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
 from horolog.jobs.comparing import compare
-from horolog.record.builder import Record
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record
 
 EXPIRED_AFTER_S = 2.0
 """After which this Kafka has forgotten producers of old records."""

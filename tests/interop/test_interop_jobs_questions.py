@@ -16,8 +16,7 @@ from tools.peers.kafka import Kafka
 
 from horolog import jobs
 from horolog.client import Client, CommittedOffset
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record, build_batch
 from horolog.sources import scan
 
 pytestmark = pytest.mark.spark

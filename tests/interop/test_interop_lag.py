@@ -13,7 +13,7 @@ from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset, Transaction
 from horolog.clock import DAY_MS, MINUTE_MS, SystemClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 
 @pytest.fixture(scope="module")

@@ -24,15 +24,19 @@ from tools.golden.scenarios import QUIET
 from tools.peers.kafka import CLUSTER_ID, LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
 from horolog.config import BrokerConfig, TopicConfig
-from horolog.metadata.image import BROKER, TOPIC
-from horolog.metadata.log import MetadataLog
-from horolog.record.builder import Record as LogRecord
-from horolog.record.builder import build_batch
+from horolog.metadata import BROKER, TOPIC, MetadataLog
+from horolog.record import Record as LogRecord
+from horolog.record import build_batch
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL
-from horolog.storage import LogDir, prepare
-from horolog.storage.directory.checkpoints import MetaProperties, kafka_uuid, write_meta_properties
-from horolog.storage.files import Files
+from horolog.storage import (
+    Files,
+    LogDir,
+    MetaProperties,
+    kafka_uuid,
+    prepare,
+    write_meta_properties,
+)
 
 NOW = 1_795_000_000_000
 COMPLAINTS = ("isvalid: false", "could not", "unable", "error", "mismatch", "exception")

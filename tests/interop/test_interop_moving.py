@@ -21,11 +21,10 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
-from horolog.metadata.forms import KafkaForm
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.storage.files import Files
-from horolog.wire.api import ApiKey
+from horolog.metadata import KafkaForm
+from horolog.record import Record, build_batch, iter_headers
+from horolog.storage import Files
+from horolog.wire import ApiKey
 
 HOUR_MS = 3_600_000
 TURN_S = 300  # about 20 on an idle machine

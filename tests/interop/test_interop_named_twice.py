@@ -13,7 +13,7 @@ from patience import eventually
 from raw_connection import RawConnection
 from tests.interop.conftest import Broker
 
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 TOPICS = ("a", "b", "c", "d", "e")
 

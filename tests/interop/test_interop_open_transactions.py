@@ -16,8 +16,8 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 pytestmark = pytest.mark.timeout(1800)
 TAKE_OVER = {"horolog.take.over": "true"}

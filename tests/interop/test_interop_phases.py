@@ -12,7 +12,7 @@ from tests.interop.test_interop_old_clients import run
 from tools.peers.kafka import SHORT_LIVED
 
 from horolog.client import Client
-from horolog.record.batch import iter_headers
+from horolog.record import iter_headers
 
 T0_MS = 1_479_000_000_000
 ROWS = [[T0_MS, "a", "one"], [T0_MS + 2, None, "two"], [T0_MS + 1, "c", None]]

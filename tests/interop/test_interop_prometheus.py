@@ -22,8 +22,8 @@ from running_broker import RunningBroker, a_broker
 
 from horolog.client import CommittedOffset
 from horolog.errors import ErrorCode
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARIES = ROOT / ".peers/prometheus/usr/bin"

@@ -17,15 +17,12 @@ from running_broker import MakeBroker, RunningBroker
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 from transactional import Producer as FlowProducer
 
-from horolog.client import LATEST, Client, ResourceType
-from horolog.client.groups import CommittedOffset
+from horolog.client import LATEST, Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode
-from horolog.record.batch import iter_headers
-from horolog.record.transactions import AbortedTransactions
-from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import FOLLOWING
+from horolog.record import AbortedTransactions, iter_headers
+from horolog.storage import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
+from horolog.wire import FOLLOWING, ApiKey
 
 
 @pytest.fixture(params=[NEWEST, LAST_WITH_OLD_FORMATS])

@@ -24,11 +24,9 @@ from transaction_soak import Named, batches
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.markers import read_marker
-from horolog.storage.names import TRANSACTION_STATE
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import PromotedEntry
+from horolog.record import Record, build_batch, read_marker, read_records
+from horolog.storage import TRANSACTION_STATE
+from horolog.wire import ApiKey, PromotedEntry
 
 COUNT = 12
 PARTITIONS = frozenset(range(COUNT))

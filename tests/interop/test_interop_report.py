@@ -19,7 +19,7 @@ from running_broker import ANY_TIME, RunningBroker, a_broker
 
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

@@ -24,8 +24,8 @@ from tools.golden.scenarios import QUIET, T0_MS, Scenario
 from tools.peers.kafka import NEWEST, Kafka
 
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 SEQUENCES = Scenario("sequences", "one idempotent producer, by hand", scenarios.nothing)

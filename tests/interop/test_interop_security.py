@@ -16,7 +16,7 @@ from tools.peers.kafka import Kafka, run_tool
 from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer
 from horolog.errors import HorologError
 from horolog.jobs.comparing import compare
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record import Record, build_batch, read_records
 from horolog.sources import scan
 
 PACKAGE = "org.apache.kafka.common.security"

@@ -12,7 +12,7 @@ import pytest
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.usefixtures("spark_connector")]
 

@@ -13,7 +13,7 @@ from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client, NoAnswer
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.sources import scan
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.usefixtures("spark_connector")]

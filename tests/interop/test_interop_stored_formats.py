@@ -17,12 +17,17 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, Kafka, zookeeper
 
 from horolog.client import Client
 from horolog.errors import HorologError
-from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
-from horolog.record.old_format.reading import messages_in
-from horolog.wire.api import ApiKey
+from horolog.record import (
+    BatchHeader,
+    Codec,
+    Record,
+    build_batch,
+    convert_all,
+    iter_headers,
+    messages_in,
+    read_records,
+)
+from horolog.wire import ApiKey
 
 PROTOCOL = {"inter.broker.protocol.version": "2.8"}
 RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "0.11.0"}

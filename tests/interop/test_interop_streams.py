@@ -18,7 +18,7 @@ from peer_process import PeerProcess, compiled, java_command
 from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client
-from horolog.record.batch import iter_headers
+from horolog.record import iter_headers
 
 pytestmark = pytest.mark.timeout(3600)
 

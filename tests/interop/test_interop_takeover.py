@@ -5,7 +5,7 @@ from bench.sides import horolog
 from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset, ResourceType
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 EVERY_BROKER = ("--entity-type", "brokers", "--entity-default")
 

@@ -15,14 +15,15 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from horolog.clock import SystemClock
-from horolog.record.batch import HEADER_SIZE, parse_header
-from horolog.record.batch import with_records as packed
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
-from horolog.wire.api import ApiKey
-from horolog.wire.codec import decode_response, encode_request
-from horolog.wire.frame import parse_response_header, request_prefix
+from horolog.record import HEADER_SIZE, Codec, Record, TimestampType, build_batch, parse_header
+from horolog.record import with_records as packed
+from horolog.wire import (
+    ApiKey,
+    decode_response,
+    encode_request,
+    parse_response_header,
+    request_prefix,
+)
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 DAY_MS = 86_400_000

@@ -32,10 +32,8 @@ from horolog.jobs.archives.hours import END_MS, FIRST_MS, Hours, directory_of, n
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.spread import spread
-from horolog.record.batch import iter_headers
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
-from horolog.sources.batches import Batches
+from horolog.record import Codec, convert_all, iter_headers
+from horolog.sources import Batches
 
 NINE_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 HOUR_MS = 3_600_000

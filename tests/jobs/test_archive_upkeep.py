@@ -16,7 +16,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs import archive, check_archive, merge_archive, restore
 from horolog.jobs.archives import merging
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.sources.object_stores import StoreOptions
+from horolog.sources import StoreOptions
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

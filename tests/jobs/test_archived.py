@@ -18,8 +18,8 @@ from horolog.errors import Misconfigured
 from horolog.jobs import archive, archived, merge_archive
 from horolog.jobs.archives.planning import COMMITTED
 from horolog.jobs.archives.view import ArchivedSource
-from horolog.record.builder import Record, build_batch
-from horolog.sources.bounds import DataLost
+from horolog.record import Record, build_batch
+from horolog.sources import DataLost
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

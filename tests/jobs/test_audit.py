@@ -16,7 +16,8 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured, RecordsRejected
 from horolog.jobs.questions.audit import COUNTS, STEPS_MS
-from horolog.record.looks_like import OTHER_UNITS, looks_like
+from horolog.record import OTHER_UNITS
+from horolog.record.looks_like import looks_like
 
 pytestmark = pytest.mark.spark
 

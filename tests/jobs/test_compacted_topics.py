@@ -15,7 +15,7 @@ from storelogs import records_in
 from horolog import jobs
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import Compared, compare
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 COMPACT = {
     "cleanup_policy": "compact",

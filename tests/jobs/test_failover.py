@@ -16,9 +16,9 @@ from horolog import jobs
 from horolog.client import Client, CommittedOffset
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.sources import scan
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 NOW_MS = 1_715_000_000_000
 ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}

@@ -22,7 +22,7 @@ from horolog.jobs.failing_over.planning import Cautions, FailoverPlan, Start, st
 from horolog.jobs.failing_over.recorded import BY_USER, MOST_BOUNDS, Bound, Recorded
 from horolog.jobs.failing_over.recording import add, forget_changed
 from horolog.jobs.questions.scan import Times
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record import NO_TIMESTAMP
 
 TOPIC, GROUP, PARTITIONS = "t", "g", 2
 BASES = (1_715_000_000_000, -5_000_000_000, 0)

@@ -20,7 +20,7 @@ from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs import archive, merge_archive, restore
 from horolog.jobs.archives import facts
 from horolog.jobs.archives.restoring import Restored
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 Change = Callable[[pa.Table], pa.Table]
 

@@ -15,7 +15,7 @@ from running_broker import BrokerProcess
 from spark_cluster import cluster
 
 from horolog.client import Client, CommittedOffset
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

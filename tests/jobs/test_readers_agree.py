@@ -17,12 +17,9 @@ from running_broker import MakeBroker, RunningBroker
 
 from horolog.errors import CorruptBatch
 from horolog.jobs import archive
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.sources.bounds import DataLost
-from horolog.storage.batches.slices import Slice
-from horolog.storage.files import Files
-from horolog.storage.logs.view import LogView
+from horolog.record import Record, build_batch, iter_headers
+from horolog.sources import DataLost
+from horolog.storage import Files, LogView, Slice
 
 NOW = 1_700_000_000_000
 LOG_STARTS = "log-start-offset-checkpoint"

@@ -32,7 +32,7 @@ from mirror_lab import rows_of
 from running_broker import RunningBroker, a_broker
 
 from horolog.jobs import archive, mirror, restore
-from horolog.storage.files import SystemCalls
+from horolog.storage import SystemCalls
 
 broker = a_broker(
     log_cleaner_backoff_ms="100000000",

@@ -17,7 +17,7 @@ from streaming_query import EARLIEST, Query
 from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive
-from horolog.sources.bounds import DataLost
+from horolog.sources import DataLost
 
 NOW = 1_700_000_000_000
 

@@ -23,7 +23,7 @@ from horolog.client import LATEST, Client
 from horolog.errors import Misconfigured
 from horolog.jobs.reprocessing.sinks import table_refusals
 from horolog.jobs.reprocessing.windows import windowed
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.sources import scan
 
 pytestmark = pytest.mark.spark

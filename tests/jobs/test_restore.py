@@ -22,16 +22,19 @@ from horolog.client import EARLIEST, LATEST, Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
 from horolog.jobs.archives import archiving, restoring
-from horolog.record.batch import BatchHeader, iter_headers, with_records
-from horolog.record.builder import Record, build_batch, read_with_create_times
-from horolog.record.compression import Codec
+from horolog.record import (
+    AppendTimeStretch,
+    BatchHeader,
+    Codec,
+    Record,
+    build_batch,
+    iter_headers,
+    read_with_create_times,
+    with_records,
+)
 from horolog.record.record_bytes import record_bytes as kernel_bytes
-from horolog.record.timestamps import AppendTimeStretch
 from horolog.sources import columns
-from horolog.storage import names
-from horolog.storage.files import Files
-from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.storage import Files, Finding, SegmentReader, Severity, Verification, names
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -10,9 +10,7 @@ from partition_files import PartitionFiles
 
 from horolog.jobs import archive, restore
 from horolog.jobs.archives.restoring import Restored
-from horolog.storage import names
-from horolog.storage.file_errors import SyncFailed
-from horolog.storage.files import Files, OpenFile
+from horolog.storage import Files, OpenFile, SyncFailed, names
 
 NINE_MS = 1_700_000_000_000
 BATCHES = 5

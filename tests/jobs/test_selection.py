@@ -5,7 +5,7 @@ import pytest
 
 from horolog.errors import Misconfigured
 from horolog.jobs.selection import Selection, client_of
-from horolog.sources.location import Location
+from horolog.sources import Location
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, with_records
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    with_records,
+)
 
 if TYPE_CHECKING:
     from horolog.client import Client

@@ -21,11 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from storelogs import NOW, TOPIC_ID, open_dir, records_in
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import TimestampType
-from horolog.storage import Log
-from horolog.storage.log_dir.log_dir import LogDir
-from horolog.storage.logs.cleaning import CleaningRun
-from horolog.storage.names import TopicPartition
+from horolog.record import TimestampType
+from horolog.storage import CleaningRun, Log, LogDir, TopicPartition
 
 PARTITION = TopicPartition("events", 3)
 RETENTION_MS = COMPACT.delete_retention_ms

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from raw_connection import encoded
 from running_broker import RunningBroker
 
-from horolog.record.batch import HEADER_SIZE
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.frame import request_prefix
+from horolog.record import HEADER_SIZE
+from horolog.wire import SUPPORTED, ApiKey, request_prefix
 
 VERSIONS = range(2, SUPPORTED[ApiKey.OFFSET_COMMIT].max + 1)
 

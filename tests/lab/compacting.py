@@ -9,12 +9,18 @@ from typing import Any
 from storelogs import NOW, records_in
 
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.storage import Appended, Log, prepare
-from horolog.storage.cleaning.key_map import KeyMap
-from horolog.storage.logs.cleaning import Cleaning, CleaningRun
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import Codec, Record, build_batch
+from horolog.storage import (
+    Appended,
+    Cleaning,
+    CleaningRun,
+    Finding,
+    KeyMap,
+    Log,
+    Severity,
+    Verification,
+    prepare,
+)
 
 COMPACT = TopicConfig(
     cleanup_policy=frozenset({"compact"}),

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from horolog.storage.batches.log_file import LogFile
-from horolog.storage.companion.file import Companion
-from horolog.storage.files import Files
+from horolog.storage import Companion, Files, LogFile
 
 SEAL = slice(52, 132)
 MAP = slice(132, 148)

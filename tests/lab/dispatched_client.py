@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from running_broker import RunningBroker
 
-from horolog.broker import dispatch
-from horolog.broker.dispatch import Dispatcher
+from horolog.broker import Dispatcher, dispatch
 from horolog.errors import HorologError
-from horolog.network.peer import Peer
+from horolog.network import Peer
 
 
 class DispatchedClient:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from horolog.buffers import Buffer
-from horolog.storage.files import Files
+from horolog.storage import Files
 
 
 class Killed(BaseException):

@@ -6,9 +6,9 @@ from typing import Any
 from patience import eventually
 from running_broker import RunningBroker
 
-from horolog.broker.shadow.follower import PartitionStatus
+from horolog.broker import PartitionStatus
 from horolog.client import Client
-from horolog.record.batch import iter_headers
+from horolog.record import iter_headers
 from horolog.storage import TopicPartition
 
 Batches = list[tuple[int, bytes]]

@@ -15,7 +15,7 @@ from patience import PATIENCE_S
 from raw_connection import RawConnection
 
 from horolog.errors import ErrorCode
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 TOPICS: Final = ("a", "b", "c")
 PARTITIONS: Final = 3

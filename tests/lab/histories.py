@@ -22,13 +22,18 @@ from storelogs import records_in
 
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.row_range import INT64_MAX, INT64_MIN
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record import (
+    INT64_MAX,
+    INT64_MIN,
+    NO_TIMESTAMP,
+    Codec,
+    Record,
+    build_batch,
+    iter_headers,
+    read_records,
+)
 from horolog.sources import columns
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 HOUR_MS = 3_600_000
 PARTITIONS = 3

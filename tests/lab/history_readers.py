@@ -19,8 +19,7 @@ from spark_filters import OF_APPENDS, attribute_of, satisfies
 from streaming_query import Query, all_of
 
 from horolog.errors import HorologError
-from horolog.record.batch import iter_headers
-from horolog.record.timestamps import RecordClock
+from horolog.record import RecordClock, iter_headers
 from horolog.sources import columns, scan
 
 QUESTIONS = 12

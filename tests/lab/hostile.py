@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import batches
 
-from horolog.record.compression import Codec, compress_chunks
+from horolog.record import Codec, compress_chunks
 
 PIECE_BYTES = 1 << 20
 

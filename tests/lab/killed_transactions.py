@@ -18,8 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from horolog.client import Transaction
-from horolog.client.transactions import Transactions
+from horolog.client import Transaction, Transactions
 from horolog.spark import session
 from horolog.spark.source.log_source import LogSource
 from horolog.spark.write.sink import LogStreamWriter

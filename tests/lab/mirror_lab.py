@@ -14,11 +14,15 @@ from horolog.jobs.counting import count
 from horolog.jobs.mirroring import Mirrored, mirror
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.spread import Outcome
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.timestamps import TimestampType
-from horolog.record.transactions import AbortedTransactions
-from horolog.storage.offline.copied_log import CopiedLog
+from horolog.record import (
+    AbortedTransactions,
+    Record,
+    TimestampType,
+    build_batch,
+    iter_headers,
+    read_records,
+)
+from horolog.storage import CopiedLog
 
 if TYPE_CHECKING:
     from running_broker import MakeBroker, RunningBroker

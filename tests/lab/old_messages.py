@@ -2,11 +2,8 @@
 
 from collections.abc import Iterable
 
-from horolog.record.builder import Record
+from horolog.record import NO_TIMESTAMP, Codec, Record, TimestampType, compress, message_bytes
 from horolog.record.codecs.lz4_frame import with_v0_checksum
-from horolog.record.compression import Codec, compress
-from horolog.record.old_format.writing import message_bytes
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
 
 def build_messages(

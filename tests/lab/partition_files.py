@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from horolog.record.batch import iter_headers, parse_header
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
-from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn, write_aborted
-from horolog.storage.index.builder import IndexBuilder
+from horolog.record import (
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    iter_headers,
+    parse_header,
+    read_records,
+)
+from horolog.storage import AbortedTxn, Files, IndexBuilder, write_aborted
 
 BASE_OFFSET = 1_000
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from horolog.record.kernels.loading import Kernels, PlainKernels
+from horolog.record import Kernels, PlainKernels
 
 
 def plain_and_compiled(kernels: Kernels) -> tuple[Any, Any]:

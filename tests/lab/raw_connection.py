@@ -6,10 +6,16 @@ from typing import Any, Self
 
 from patience import PATIENCE_S
 
-from horolog.wire.api import ApiKey
-from horolog.wire.codec import decode_response, encode_request
-from horolog.wire.frame import parse_response_header, request_prefix
-from horolog.wire.schema import REQUIRED, Shape, load
+from horolog.wire import (
+    REQUIRED,
+    ApiKey,
+    Shape,
+    decode_response,
+    encode_request,
+    load,
+    parse_response_header,
+    request_prefix,
+)
 
 # What a request has to say where a test does not: else it is false, 0, empty or null.
 _UNSAID: dict[str, Any] = {

@@ -1,10 +1,8 @@
 """Records read as commands read them."""
 
 from horolog.client import Client
-from horolog.record.timestamps import TimeRange
-from horolog.sources.limits import Topics
-from horolog.sources.options import ReadOptions
-from horolog.sources.records import RecordLog
+from horolog.record import TimeRange
+from horolog.sources import ReadOptions, RecordLog, Topics
 
 
 def offsets_at(client: Client, topic: str, times: TimeRange) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage import EpochStart
 
 
 class Model:

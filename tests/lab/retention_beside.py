@@ -6,8 +6,8 @@ from running_broker import ANY_TIME, RunningBroker
 
 from horolog.clock import ManualClock
 from horolog.config import Settings
-from horolog.record.builder import Record, build_batch
-from horolog.storage.offline.simulation import Arrival, Simulation, SimulationOutcome
+from horolog.record import Record, build_batch
+from horolog.storage import Arrival, Simulation, SimulationOutcome
 
 Deleted = tuple[int, int, int, str]
 """When, base offset, bytes and reason."""

@@ -22,15 +22,13 @@ from patience import PATIENCE_S
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from storelogs import followed
 
-from horolog.broker.controller import NewTopic
-from horolog.broker.service import Service, new_event_loop
+from horolog.broker import NewTopic, Service, new_event_loop
 from horolog.client import Client
 from horolog.clock import Clock, ManualClock, SystemClock
 from horolog.config import Settings
-from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage.logs.log import Log
-from horolog.wire.api import ApiKey
+from horolog.record import AppendTimeStretch, BatchHeader, iter_headers
+from horolog.storage import Log
+from horolog.wire import ApiKey
 
 T = TypeVar("T")
 NewLoop = Callable[[], asyncio.AbstractEventLoop]

@@ -10,10 +10,17 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from patience import PATIENCE_S
 
-from horolog.wire.api import SUPPORTED, ApiKey, Versions
-from horolog.wire.codec import decode_request, encode_response
-from horolog.wire.frame import parse_request_header, response_prefix, unsupported_api_versions
-from horolog.wire.malformed import MalformedRequest
+from horolog.wire import (
+    SUPPORTED,
+    ApiKey,
+    MalformedRequest,
+    Versions,
+    decode_request,
+    encode_response,
+    parse_request_header,
+    response_prefix,
+    unsupported_api_versions,
+)
 
 
 class HangUp(NamedTuple):

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from scripted_broker import ScriptedBroker
 
-from horolog.record.batch import parse_header
-from horolog.wire.api import ApiKey, Versions
+from horolog.record import parse_header
+from horolog.wire import ApiKey, Versions
 
 MOST_WAIT_MS = 20
 

@@ -1,6 +1,7 @@
 """Short pauses of followers, which do not grow with what a look takes on a busy machine."""
 
-from horolog.broker.shadow import follower, shadow
+from horolog.broker import follower
+from horolog.broker.shadow import shadow
 
 SHORT_PAUSES = (
     (follower, "LOOK_S", 0.1),

@@ -24,11 +24,9 @@ from broker_nursery import Nursery, pause_s
 from killed_broker import KilledBroker
 from raw_connection import RawConnection, fetch_fields
 
-from horolog.record.batch import iter_headers
-from horolog.record.builder import read_records
-from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.verify import Finding, Severity, Verification
-from horolog.wire.api import ApiKey
+from horolog.record import iter_headers, read_records
+from horolog.storage import Finding, IndexBuilder, Severity, Verification
+from horolog.wire import ApiKey
 
 Where = tuple[str, int]
 

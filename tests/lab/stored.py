@@ -6,13 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from horolog.clock import SystemClock
-from horolog.metadata.image import BROKER
-from horolog.metadata.log import MetadataLog
-from horolog.metadata.opening import open_store
-from horolog.metadata.store import MetadataStore
+from horolog.metadata import BROKER, MetadataLog, MetadataStore, open_store
 from horolog.schemas.metadata import Config, Record
-from horolog.storage import names
-from horolog.storage.files import Files
+from horolog.storage import Files, names
 
 
 def metadata_dir(log_dir: Path) -> Path:

@@ -14,22 +14,30 @@ from uuid import UUID
 from batches import batch
 
 from horolog.config import BrokerConfig, TopicConfig
-from horolog.record.batch import iter_headers, parse_header, restamp
-from horolog.record.builder import Record, read_records
-from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
+from horolog.record import (
+    NO_TIMESTAMP,
+    AppendTimeStretch,
+    Record,
+    TimestampType,
+    iter_headers,
+    parse_header,
+    read_records,
+    restamp,
+)
 from horolog.storage import (
     Appended,
+    AppendTimes,
+    Files,
     Log,
     LogDir,
+    LogWriter,
     Origin,
     SourceBatches,
     TopicPartition,
+    as_they_are,
+    new_segment,
     prepare,
 )
-from horolog.storage.files import Files
-from horolog.storage.logs.append_time_floor import AppendTimes
-from horolog.storage.logs.writer import LogWriter, new_segment
-from horolog.storage.segments.numbered import as_they_are
 
 NOW = 1_700_000_000_000
 """What the clock says unless a test says otherwise, in milliseconds."""

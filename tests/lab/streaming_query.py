@@ -15,7 +15,7 @@ from running_broker import RunningBroker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.sources import columns
 from horolog.spark.read.stream import LogStreamReader
 from horolog.spark.source.log_source import LogSource

@@ -11,9 +11,7 @@ from compacting import COMPACT, clean, put
 from examples import stride
 from storelogs import NOW, TOPIC_ID, UnsyncedFiles, copy_sparse, open_dir, records_in
 
-from horolog.storage import Log
-from horolog.storage.names import TopicPartition
-from horolog.storage.removal.leftovers import tidy
+from horolog.storage import Log, TopicPartition, tidy
 
 T = TypeVar("T")
 

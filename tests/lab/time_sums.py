@@ -3,9 +3,8 @@
 from array import array
 from collections.abc import Sequence
 
-from horolog.record.time_stats import NO_APPEND_TIME, TimeStats
-from horolog.storage.companion.blocks import Block
-from horolog.storage.companion.folding import NO_BLOCK, folded
+from horolog.record import NO_APPEND_TIME, TimeStats
+from horolog.storage import NO_BLOCK, Block, folded
 
 
 def stats_of(numbers: Sequence[int]) -> TimeStats:

@@ -30,8 +30,8 @@ import confluent_kafka
 from raw_connection import RawConnection, produce_fields
 
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 INPUT, OUTPUT, COMPACTED, TRIMMED = "in", "out", "compacted", "trimmed"
 PARTITIONS = {INPUT: 3, OUTPUT: 3, COMPACTED: 2, TRIMMED: 2}

@@ -44,15 +44,9 @@ from transaction_clients import (
 )
 
 from horolog.client import Client as HorologClient
-from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.builder import read_records
-from horolog.record.markers import read_marker
-from horolog.storage.files import Files
-from horolog.storage.index.abort import read_aborted
-from horolog.storage.names import TRANSACTION_STATE
-from horolog.storage.verify import Finding, Severity, Verification
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import PromotedEntry
+from horolog.record import BatchHeader, iter_headers, read_marker, read_records
+from horolog.storage import TRANSACTION_STATE, Files, Finding, Severity, Verification, read_aborted
+from horolog.wire import ApiKey, PromotedEntry
 
 PATIENCE_S = 300
 TIMEOUT_MS = 2_000

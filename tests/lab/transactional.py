@@ -10,8 +10,8 @@ from running_broker import RunningBroker
 
 from horolog.clock import Clock
 from horolog.errors import ErrorCode
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 
 def init(broker: RunningBroker, transactional_id: str = "x") -> Any:

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from committed import values_seen
 
-from horolog.client import Client, CommittedOffset, Producer, Transaction
-from horolog.client.transactions import Transactions
+from horolog.client import Client, CommittedOffset, Producer, Transaction, Transactions
 from horolog.errors import RequestRefused
 from horolog.spark.errors import RowsRefused
 from horolog.spark.write import transactions as write_transactions

@@ -7,9 +7,7 @@ from uuid import UUID
 
 from wire_messages import BITS
 
-from horolog.wire.api import ApiKey
-from horolog.wire.codec import encode_request
-from horolog.wire.schema import Field, Shape, load
+from horolog.wire import ApiKey, Field, Shape, encode_request, load
 
 NAMES = (
     "t", "t", "t", "", ".", "nowhere", "new.topic", "new_topic", "__consumer_offsets",

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode
-from horolog.wire.schema import Field, Shape
+from horolog.wire import Field, Shape
 
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 

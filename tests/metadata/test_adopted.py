@@ -6,12 +6,11 @@ from uuid import UUID
 import pytest
 
 from golden import GOLDEN, partitions
-from horolog.metadata.adopted import Overrides, read_cluster_metadata
-from horolog.metadata.snapshots import SnapshotId, snapshot_batches
-from horolog.record.builder import Record, build_batch
+from horolog.metadata import Overrides, SnapshotId, read_cluster_metadata, snapshot_batches
+from horolog.record import Record, build_batch
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import encode
-from horolog.storage.files import Files
+from horolog.storage import Files
 
 FILES = Files(read_only=True)
 FIRST, SECOND = UUID(int=1), UUID(int=2)

@@ -8,9 +8,9 @@ import pytest
 from batches import marker
 
 from golden import GOLDEN
-from horolog.metadata.adopted_offsets import KafkaOffsets, read_consumer_offsets
-from horolog.record.builder import Record, build_batch
-from horolog.storage.files import Files
+from horolog.metadata import KafkaOffsets, read_consumer_offsets
+from horolog.record import Record, build_batch
+from horolog.storage import Files
 
 FILES = Files(read_only=True)
 PRODUCER_ID = 7

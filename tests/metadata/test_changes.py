@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from horolog.metadata.image import TOPIC, Image
-from horolog.metadata.log import MetadataLog
-from horolog.metadata.topic_history import changes
+from horolog.metadata import TOPIC, Image, MetadataLog, changes
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION
-from horolog.storage.files import Files
+from horolog.storage import Files
 
 DAY = 86_400_000
 NOW = 1_700_000_000_000

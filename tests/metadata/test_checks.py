@@ -7,15 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from horolog.metadata.log import MetadataLog
-from horolog.metadata.verify import check_metadata
-from horolog.record.builder import Record as LogRecord
-from horolog.record.builder import build_batch
+from horolog.metadata import MetadataLog, check_metadata
+from horolog.record import Record as LogRecord
+from horolog.record import build_batch
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION
-from horolog.storage.files import Files
-from horolog.storage.record_file import RecordFile
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.storage import Files, Finding, RecordFile, Severity, Verification
 
 NOW = 1_700_000_000_000
 

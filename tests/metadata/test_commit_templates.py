@@ -13,13 +13,8 @@ from examples import some_of
 from plain_kernels import without_numba
 
 from horolog.history import AskGroupHistory, GroupEvent
-from horolog.metadata.commit_templates import CommitTemplates
-from horolog.metadata.group_history import read_group_history
-from horolog.record.builder import Record, build_batch
-from horolog.record.cleaning import load_kernels
-from horolog.record.compression import Codec
-from horolog.record.kernels.loading import CLEANING_KERNELS
-from horolog.record.timestamps import TimestampType
+from horolog.metadata import CommitTemplates, read_group_history
+from horolog.record import CLEANING_KERNELS, Codec, Record, TimestampType, build_batch, load_kernels
 from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
 
 NOW = 1_700_000_000_000

@@ -13,11 +13,9 @@ from partition_files import PartitionFiles
 from storelogs import NOW, open_dir
 
 from golden import GOLDEN
-from horolog.metadata.open_transactions import committed_in
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.storage import TopicPartition
-from horolog.storage.files import Files
+from horolog.metadata import committed_in
+from horolog.record import Record, build_batch, iter_headers
+from horolog.storage import Files, TopicPartition
 
 FILES = Files(read_only=True)
 TRANSACTIONS = TopicPartition("transactions", 0)

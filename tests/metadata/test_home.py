@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from horolog.metadata.home import PROPERTIES, Home, Signs, home_of, signs_in
-from horolog.storage.directory.checkpoints import MetaProperties
-from horolog.storage.files import Files
+from horolog.metadata import PROPERTIES, Home, Signs, home_of, signs_in
+from horolog.storage import Files, MetaProperties
 
 KAFKAS = MetaProperties("cluster", 1, None, {})
 OURS = KAFKAS._replace(others=PROPERTIES)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from horolog.errors import CorruptBatch
-from horolog.metadata.image import BROKER, TOPIC, Image
+from horolog.metadata import BROKER, TOPIC, Image
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, Record, decode
 

@@ -15,16 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, StorageFailed
-from horolog.metadata.image import TOPIC
-from horolog.metadata.log import MetadataLog
-from horolog.metadata.snapshots import snapshots_in
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record as LogRecord
-from horolog.record.builder import build_batch
+from horolog.metadata import TOPIC, MetadataLog, snapshots_in
+from horolog.record import Record as LogRecord
+from horolog.record import build_batch, parse_header
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
-from horolog.storage.files import Files
-from horolog.storage.record_file import RecordFile
+from horolog.storage import Files, RecordFile
 
 NOW = 1_700_000_000_000
 DIRECTORY = UUID(int=99)

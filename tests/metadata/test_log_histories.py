@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import StorageFailed
-from horolog.metadata.image import TOPIC
-from horolog.metadata.log import MetadataLog
+from horolog.metadata import TOPIC, MetadataLog
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, Record
 

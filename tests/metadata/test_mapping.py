@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.metadata import mapping
-from horolog.metadata.image import BROKER, TOPIC, Image
-from horolog.metadata.mapping import Node
-from horolog.metadata.rows import (
+from horolog.metadata import (
     AS_FOUND,
+    BROKER,
     BROKER_SCOPE,
+    TOPIC,
     TOPIC_SCOPE,
     FollowedRow,
+    Image,
+    Node,
     SettingRow,
     SourceRow,
     TopicRow,
+    mapping,
 )
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record

@@ -9,12 +9,9 @@ from storelogs import NOW
 from swapped import end_swap, states
 
 from horolog.history import AskGroupHistory
-from horolog.metadata.adopted_offsets import read_consumer_offsets
-from horolog.metadata.group_history import read_group_history
+from horolog.metadata import read_consumer_offsets, read_group_history
 from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
-from horolog.storage import Log
-from horolog.storage.files import Files
-from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
+from horolog.storage import CONSUMER_OFFSETS, Files, Log, TopicPartition
 
 PARTITION = TopicPartition(CONSUMER_OFFSETS, 0)
 

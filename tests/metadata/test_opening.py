@@ -10,16 +10,24 @@ import pytest
 
 from golden import GOLDEN
 from horolog.errors import Misconfigured
-from horolog.metadata import mapping, state
-from horolog.metadata.home import state_dir_beside
-from horolog.metadata.image import BROKER, TOPIC, Image
-from horolog.metadata.log import MetadataLog
-from horolog.metadata.opening import open_store, state_dir_of
-from horolog.metadata.rows import FollowedRow, SourceRow, TopicRow
-from horolog.metadata.store import MetadataStore
+from horolog.metadata import (
+    BROKER,
+    TOPIC,
+    FollowedRow,
+    Image,
+    MetadataLog,
+    MetadataStore,
+    SourceRow,
+    TopicRow,
+    mapping,
+    open_store,
+    state,
+    state_dir_beside,
+    state_dir_of,
+)
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
-from horolog.storage.files import Files
+from horolog.storage import Files
 
 NOW = 1_800_000_000_000
 HERE, MADE = UUID(int=500), UUID(int=7)

@@ -26,13 +26,8 @@ from horolog.history import (
     GroupHistory,
     TopicAspect,
 )
-from horolog.metadata.group_history import read_group_history
-from horolog.metadata.image import TOPIC
-from horolog.metadata.log import MetadataLog
-from horolog.metadata.topic_history import read_topic_history
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.metadata import TOPIC, MetadataLog, read_group_history, read_topic_history
+from horolog.record import Codec, Record, build_batch, parse_header
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION
 from horolog.schemas.offsets import (
@@ -42,9 +37,7 @@ from horolog.schemas.offsets import (
     committed_bytes,
     key_bytes,
 )
-from horolog.storage.files import Files
-from horolog.storage.producers.states import Producers
-from horolog.storage.record_file import RecordFile
+from horolog.storage import Files, Producers, RecordFile
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.metadata.reconcile import (
+from horolog.metadata import (
+    AS_FOUND,
     MAX_CREATED,
     FoundPartitions,
     StartPlan,
     TopicOnDisk,
-    reconcile,
+    TopicRow,
     stored_count,
 )
-from horolog.metadata.rows import AS_FOUND, TopicRow
-from horolog.storage.names import INTERNAL_TOPICS
+from horolog.metadata.reconcile import reconcile
+from horolog.storage import INTERNAL_TOPICS
 
 OURS, THEIRS, NEW = UUID(int=1), UUID(int=2), UUID(int=3)
 ROW = TopicRow("t", OURS, 3)

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.config.tables import topic_settings
-from horolog.metadata import state
-from horolog.metadata.rows import FollowedRow, SourceRow, TopicRow
+from horolog.metadata import FollowedRow, SourceRow, TopicRow, state
 
 ROW = TopicRow("a.b-c", UUID(int=7), 3)
 NAMES = st.from_regex(r"[a-z._-]{1,12}", fullmatch=True).filter(lambda name: name != ".")

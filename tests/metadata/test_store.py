@@ -6,22 +6,22 @@ import pytest
 from faultyfiles import FaultyFiles, Killed
 
 from horolog.errors import RequestRefused, StorageFailed
-from horolog.metadata.home import Home
-from horolog.metadata.image import TOPIC as TOPIC_RESOURCE
-from horolog.metadata.log import MetadataLog
-from horolog.metadata.reserve import Reserve
-from horolog.metadata.rows import (
+from horolog.metadata import (
     AS_FOUND,
     BROKER_SCOPE,
     TOPIC_SCOPE,
     FollowedRow,
+    Home,
+    MetadataLog,
+    MetadataStore,
+    Reserve,
     SettingRow,
     SourceRow,
     TopicRow,
 )
-from horolog.metadata.store import MetadataStore
+from horolog.metadata import TOPIC as TOPIC_RESOURCE
 from horolog.schemas.metadata import Endpoint, RegisterBroker
-from horolog.storage.files import Files
+from horolog.storage import Files
 
 NOW_MS = 1_700_000_000_000
 SOURCE = SourceRow("source-id", "kafka:9092", ".*", "")

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from horolog.errors import CorruptFile
-from horolog.metadata.image import TOPIC, Image
-from horolog.metadata.taking_over import UNASSIGNED, Node, static_voters, why_not
+from horolog.metadata import TOPIC, UNASSIGNED, Image, static_voters, why_not
+from horolog.metadata.taking_over import Node
 from horolog.schemas import metadata as m
 from horolog.schemas.control import Voter
 from horolog.schemas.metadata import Record
-from horolog.storage.files import Files
+from horolog.storage import Files
 
 A, HERE, ELSEWHERE = UUID(int=10), UUID(int=500), UUID(int=501)
 NODE = Node(1, 1, HERE)

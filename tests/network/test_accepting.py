@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from overrides import override
 
-from horolog.network.accepting import Acceptor
+from horolog.network import Acceptor
 
 PATIENCE_S = 60
 

@@ -1,4 +1,4 @@
-from horolog.network.budget import ByteBudget
+from horolog.network import ByteBudget
 
 
 def test_bytes_are_taken_until_the_budget_is_spent() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from overrides import override
 
-from horolog.network.busy_polling import BEGIN_AFTER, REST, BusyPolling, worth_polling_s
+from horolog.network import BEGIN_AFTER, REST, BusyPolling, worth_polling_s
 
 POLL_S = 100e-6
 SOON_S, LATE_S = 40e-6, 1e-3

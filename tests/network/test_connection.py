@@ -15,8 +15,8 @@ from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker, new_event_loop
 
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import CLIENT_ONLY, SUPPORTED, ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import CLIENT_ONLY, SUPPORTED, ApiKey
 
 
 def batch(value: bytes = b"v") -> bytes:

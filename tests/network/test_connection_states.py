@@ -19,25 +19,28 @@ from overrides import override
 
 from horolog.buffers import Buffer
 from horolog.config import Endpoint, Settings
-from horolog.network import mappings
-from horolog.network.budget import ByteBudget
-from horolog.network.busy_polling import BusyPolling
-from horolog.network.connection import (
+from horolog.network import (
+    ANONYMOUS,
     IN_FLIGHT_REQUESTS,
+    MOST,
+    PIECE_BYTES,
     QUICK_BYTES,
     READ_AHEAD_BYTES,
     READ_AHEAD_OF_WAIT_BYTES,
+    SCRATCH_BYTES,
+    BusyPolling,
+    ByteBudget,
+    JointSends,
+    Mappings,
+    Peer,
+    Reply,
     ServerConnection,
     Shared,
+    State,
+    Turns,
+    anonymous,
+    mappings,
 )
-from horolog.network.dispatching import anonymous
-from horolog.network.framing import PIECE_BYTES, SCRATCH_BYTES
-from horolog.network.joint_sends import MOST, JointSends
-from horolog.network.lifecycle import State
-from horolog.network.mappings import Mappings
-from horolog.network.peer import ANONYMOUS, Peer
-from horolog.network.reply import Reply
-from horolog.network.turns import Turns
 
 LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
 PRODUCE, FETCH = 0, 1

@@ -8,18 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.network import mappings
-from horolog.network.framing import (
+from horolog.network import (
     FIRST_ALLOCATION_BYTES,
     GROWTH,
     PIECE_BYTES,
     SCRATCH_BYTES,
     STEP_BYTES,
     Frames,
+    Mappings,
+    mappings,
 )
-from horolog.network.mappings import Mappings
-from horolog.wire.frame import LENGTH_BYTES
-from horolog.wire.malformed import MalformedRequest
+from horolog.wire import LENGTH_BYTES, MalformedRequest
 
 MAX_BYTES = 32 << 20
 

@@ -13,7 +13,7 @@ from patience import PATIENCE_S, eventually
 from stepped_loop import SteppedLoop
 
 from horolog.config import BrokerConfig, Endpoint
-from horolog.network.http import (
+from horolog.network import (
     ANSWERED,
     INCOMPLETE,
     REQUEST_BYTES,

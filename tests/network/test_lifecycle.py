@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.network.lifecycle import Event, State, next_state
+from horolog.network import Event, State, next_state
 
 
 def test_a_connection_comes_and_goes() -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from horolog.network.mappings import Mappings
+from horolog.network import Mappings
 
 MIB = 1 << 20
 

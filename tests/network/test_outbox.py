@@ -15,13 +15,8 @@ import pytest
 from patience import PATIENCE_S
 from running_broker import new_event_loop
 
-from horolog.network.budget import ByteBudget
-from horolog.network.file_records import FileSlots, SlicedRecords
-from horolog.network.outbox import MOST_AT_ONCE, Outbox
-from horolog.network.reply import Reply
-from horolog.storage import page_cache
-from horolog.storage.batches.slices import Slice
-from horolog.storage.files import Files, OpenFile
+from horolog.network import MOST_AT_ONCE, ByteBudget, FileSlots, Outbox, Reply, SlicedRecords
+from horolog.storage import Files, OpenFile, Slice, page_cache
 
 FILE_BYTES = 6 << 20
 CONTENT = np.arange(FILE_BYTES // 4, dtype=">u4").tobytes()

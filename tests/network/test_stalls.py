@@ -12,9 +12,9 @@ from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker, a_broker
 
-from horolog.network.stalls import TICK_SECONDS, WINDOW_TICKS
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.network import TICK_SECONDS, WINDOW_TICKS
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 BUDGET = 4 << 20
 CLAIMED = 100_000_000

@@ -5,7 +5,7 @@ import random
 import pytest
 from plain_kernels import without_numba
 
-from horolog.record.kernels.loading import COLUMN_KERNELS, SCAN_KERNELS
+from horolog.record import COLUMN_KERNELS, SCAN_KERNELS
 
 
 @pytest.fixture

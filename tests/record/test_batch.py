@@ -9,16 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import (
+from horolog.record import (
     HEADER_SIZE,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
     iter_headers,
     parse_header,
+    read_records,
     restamp,
     verify_crc,
 )
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
 
 # Kafka's MemoryRecordsTest.testChecksum, and two more with a position and negative times.
 TWO_KEYS = bytes.fromhex(

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.builder import Record, build_batch
-from horolog.record.columns import decode
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record, build_batch, decode
 
 pytestmark = pytest.mark.usefixtures("both")
 

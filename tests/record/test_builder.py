@@ -9,10 +9,15 @@ from batches import AROUND_MS, BASE_OFFSET, GeneratedBatch, batches, make_batch
 from hypothesis import given
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
+from horolog.record import (
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    parse_header,
+    read_records,
+    verify_crc,
+)
 
 with warnings.catch_warnings(action="ignore"):  # kafka-python still reads its schemas the old way
     from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch

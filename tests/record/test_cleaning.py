@@ -17,19 +17,22 @@ from old_messages import build_messages
 from plain_kernels import plain_and_compiled
 
 from horolog.errors import CorruptBatch
-from horolog.record import cleaning
-from horolog.record.batch import (
+from horolog.record import (
+    CLEANING_KERNELS,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    cleaning,
+    compress_chunks,
+    layout,
     parse_header,
+    read_records,
     verify_crc,
     with_records,
 )
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec, compress_chunks
-from horolog.record.kernels import layout
-from horolog.record.kernels.loading import CLEANING_KERNELS
-from horolog.record.timestamps import TimestampType
 
 NOW = 1_700_000_000_000
 SECRET = np.array([0x0706050403020100, 0x0F0E0D0C0B0A0908], np.uint64)

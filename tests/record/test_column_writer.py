@@ -7,17 +7,24 @@ from batches import ALL_COLUMNS, AROUND_MS, BASE_OFFSET, records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, verify_crc, with_records
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.column_writer import (
+from horolog.record import (
+    HEADER_SIZE,
+    Codec,
     PickedRows,
+    Record,
     RecordsEncoder,
+    RowColumns,
+    batch_schema,
+    build_batch,
+    decode,
     encode_batches,
     encode_picked,
+    iter_headers,
+    parse_header,
+    read_records,
+    verify_crc,
+    with_records,
 )
-from horolog.record.columns import batch_schema, decode
-from horolog.record.compression import Codec
-from horolog.record.row_columns import RowColumns
 
 pytestmark = pytest.mark.usefixtures("both")
 

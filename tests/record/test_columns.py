@@ -26,14 +26,25 @@ from hypothesis import strategies as st
 from memory import measured_peak
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, with_records
-from horolog.record.batch_producers import TYPES as OF_PRODUCERS
-from horolog.record.batch_runs import next_offset_of
-from horolog.record.builder import Record, build_batch
-from horolog.record.columns import DEFAULT_COLUMNS, DecodeStatistics, batch_schema, decode
-from horolog.record.compression import Codec, compress
-from horolog.record.timestamps import TimestampType
-from horolog.record.transactions import AbortedTransaction, AbortedTransactions
+from horolog.record import (
+    DEFAULT_COLUMNS,
+    HEADER_SIZE,
+    AbortedTransaction,
+    AbortedTransactions,
+    Codec,
+    DecodeStatistics,
+    Record,
+    TimestampType,
+    batch_schema,
+    build_batch,
+    compress,
+    decode,
+    iter_headers,
+    next_offset_of,
+    parse_header,
+    with_records,
+)
+from horolog.record import TYPES as OF_PRODUCERS
 
 pytestmark = pytest.mark.usefixtures("both")
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from memory import measured_peak
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record.compression import (
+from horolog.record import (
     Codec,
     compress,
     decompress,

@@ -7,19 +7,24 @@ from old_messages import build_messages
 from plain_kernels import without_numba
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import iter_headers, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records, read_with_create_times
-from horolog.record.compression import Codec
-from horolog.record.conversion import (
+from horolog.record import (
+    MESSAGE_KERNELS,
+    Codec,
     Losses,
+    Record,
+    Sent,
+    TimestampType,
+    build_batch,
     convert_all,
     convert_batch,
     down_convert,
+    iter_headers,
+    parse_header,
+    read_records,
+    read_with_create_times,
+    verify_crc,
     write_batch,
 )
-from horolog.record.kernels.loading import MESSAGE_KERNELS
-from horolog.record.old_format.sent import Sent
-from horolog.record.timestamps import TimestampType
 
 OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 TYPES = tuple(TimestampType)

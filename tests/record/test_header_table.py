@@ -8,17 +8,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import (
+from horolog.record import (
     MAGIC,
     BatchHeader,
+    HeaderTable,
+    Record,
+    build_batch,
+    convert_all,
     iter_headers,
     parse_header,
+    positions_of,
     verify_crc,
     with_records,
 )
-from horolog.record.builder import Record, build_batch
-from horolog.record.conversion import convert_all
-from horolog.record.header_table import HeaderTable, positions_of
 
 
 def signed(bits: int) -> st.SearchStrategy[int]:

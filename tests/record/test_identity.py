@@ -9,10 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
 
-from horolog.record.batch import HEADER_SIZE, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.identity import NO_PRODUCER, is_left_out, needs_writing, renamed
+from horolog.record import (
+    HEADER_SIZE,
+    NO_PRODUCER,
+    Codec,
+    Record,
+    build_batch,
+    is_left_out,
+    needs_writing,
+    parse_header,
+    read_records,
+    renamed,
+    verify_crc,
+)
 
 LAST_SEQUENCE = (1 << 31) - 1
 NOW = 1_700_000_000_000

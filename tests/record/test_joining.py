@@ -6,11 +6,19 @@ from itertools import pairwise
 import pytest
 from batches import generated_record
 
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, iter_headers, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.joining import Joiner
-from horolog.record.timestamps import TimestampType
+from horolog.record import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    Codec,
+    Joiner,
+    Record,
+    TimestampType,
+    build_batch,
+    iter_headers,
+    parse_header,
+    read_records,
+    verify_crc,
+)
 
 PRODUCER = (77, 3)
 FAR_MS = (1 << 62) + 5

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.looks_like import OTHER_UNITS, looks_like, units_of
+from horolog.record import OTHER_UNITS, units_of
+from horolog.record.looks_like import looks_like
 
 
 @pytest.mark.parametrize(

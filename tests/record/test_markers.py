@@ -7,18 +7,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, parse_header, restamp, verify_crc
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.markers import (
+from horolog.record import (
+    HEADER_SIZE,
+    Codec,
     Marker,
+    Record,
+    TimestampType,
     TransactionEnd,
+    build_batch,
     build_marker,
+    parse_header,
     read_marker,
+    restamp,
+    scan_batch,
     stamped_marker,
+    verify_crc,
 )
-from horolog.record.scan import scan_batch
-from horolog.record.timestamps import TimestampType
 
 
 def control(*records: Record, codec: Codec = Codec.NONE) -> bytes:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.partitioning import murmur2, partition_of_key, partitions_of_keys
+from horolog.record import murmur2, partition_of_key, partitions_of_keys
 
 # From the tests of Kafka's Java client (UtilsTest.testMurmur2).
 GOLDEN = {

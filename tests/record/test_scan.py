@@ -25,27 +25,33 @@ from memory import measured_peak
 from time_sums import stats_of as sums_of
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record import scan, walk
-from horolog.record.batch import HEADER_SIZE, parse_header, with_records
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec, compress, decompress_chunks
-from horolog.record.scan import (
-    RecordFacts,
-    find_faults,
-    scan_batch,
-    scan_plain,
-    timestamps,
-)
-from horolog.record.search import find_at_or_after
-from horolog.record.time_stats import (
+from horolog.record import (
+    HEADER_SIZE,
     LATENCY_BOUNDS,
     LATENCY_COUNT,
+    LOG_APPEND_TIME,
     NO_APPEND_TIME,
     NO_COUNTS,
     NO_RECORDS,
+    NO_TIMESTAMP,
+    Codec,
+    Record,
+    RecordFacts,
     TimeStats,
+    build_batch,
+    compress,
+    decompress_chunks,
+    find_at_or_after,
+    find_faults,
+    parse_header,
+    read_records,
+    scan,
+    scan_batch,
+    scan_plain,
+    walk,
+    with_records,
 )
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+from horolog.record.scan import timestamps
 
 pytestmark = pytest.mark.usefixtures("both")
 

@@ -14,10 +14,14 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record
-from horolog.record.search import find_at_or_after, find_equal, first_offset
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record import (
+    NO_TIMESTAMP,
+    Record,
+    find_at_or_after,
+    find_equal,
+    first_offset,
+    parse_header,
+)
 
 pytestmark = pytest.mark.usefixtures("both")
 

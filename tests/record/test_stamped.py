@@ -3,10 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from horolog.record.batch import parse_header, verify_crc
-from horolog.record.builder import Record, build_batch
-from horolog.record.scan import scan_batch
-from horolog.record.stamped import stamped_batch
+from horolog.record import Record, build_batch, parse_header, scan_batch, stamped_batch, verify_crc
 
 pairs = st.lists(
     st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1, max_size=80

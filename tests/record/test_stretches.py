@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.stretches import stretch_of
+from horolog.record import stretch_of
 
 NUMBERS = st.lists(st.integers(-5, 40), max_size=30)
 

@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import HEADER_SIZE
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.values import read_values
+from horolog.record import HEADER_SIZE, Codec, Record, build_batch, read_records, read_values
 
 _RECORDS = st.lists(
     st.builds(

@@ -15,10 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from storelogs import NOW, TOPIC_ID, append, open_dir, records_in
 
 from horolog.config import TopicConfig
-from horolog.record.batch import iter_headers
+from horolog.record import iter_headers
 from horolog.replication.truncation import Agree, AskAgain, TruncateTo, truncation
-from horolog.storage import Log, Origin, SourceBatches, TopicPartition
-from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage import EpochStart, Log, Origin, SourceBatches, TopicPartition
 
 PARTITION = TopicPartition("events", 3)
 SMALL = TopicConfig(segment_bytes=400, index_interval_bytes=0, retention_ms=-1)

@@ -19,7 +19,7 @@ from horolog.replication.followed import (
     StartAt,
 )
 from horolog.replication.truncation import TruncateTo
-from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage import EpochStart
 
 NOW_MS = 5_000
 BACKOFF_MS = 1_000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from replica_model import Model
 
 from horolog.replication.truncation import Agree, AskAgain, TruncateTo, truncation
-from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage import EpochStart
 
 
 def follow(follower: Model, leader: Model, leads_in: int) -> int:

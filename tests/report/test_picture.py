@@ -6,7 +6,7 @@ from bisect import bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.time_stats import LATENCY_BOUNDS
+from horolog.record import LATENCY_BOUNDS
 from horolog.report.picture import MOST_CELLS, MOST_ODD, Picture
 
 NOW_MS = 1_700_000_000_000

@@ -10,7 +10,7 @@ from settings_lab import Lab, Trial
 from storelogs import records_in
 
 from horolog.clock import DAY_MS, HOUR_MS
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 COMPACT: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 EVER: Final = str((1 << 63) - 1)

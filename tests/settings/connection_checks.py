@@ -11,9 +11,9 @@ from raw_connection import RawConnection, fetch_fields, produce_fields
 from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
 
-from horolog.network.busy_polling import BEGIN_AFTER, worth_polling_s
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.network import BEGIN_AFTER, worth_polling_s
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 ANY_PORT = "127.0.0.1:0"
 

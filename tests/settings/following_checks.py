@@ -9,8 +9,8 @@ from scripted_source import Answer, ScriptedSource
 from setting_checks import of_broker
 from settings_lab import Lab
 
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 
 @contextmanager

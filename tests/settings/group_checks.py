@@ -7,12 +7,12 @@ from raw_connection import RawConnection
 from setting_checks import of_broker
 from settings_lab import Lab
 
-from horolog.broker.state_topics import StateTopic
+from horolog.broker import StateTopic
 from horolog.client import CommittedOffset
 from horolog.clock import HOUR_MS
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.schemas.offsets import partition_for
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 COORDINATOR_NOT_AVAILABLE = 15
 INVALID_SESSION_TIMEOUT = 26

@@ -16,14 +16,11 @@ from settings_lab import Lab
 from golden import GOLDEN
 from horolog.clock import DAY_MS, HOUR_MS
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.metadata.log import MetadataLog
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.metadata import MetadataLog
+from horolog.record import Codec, Record, build_batch
 from horolog.schemas.metadata import AccessControlEntry
-from horolog.storage.files import Files
-from horolog.storage.names import TopicPartition
-from horolog.storage.recovery.loading import load_log
-from horolog.wire.api import ApiKey
+from horolog.storage import Files, TopicPartition, load_log
+from horolog.wire import ApiKey
 
 NEVER = "2000000000"
 SOON = "30"

@@ -13,10 +13,9 @@ from running_broker import RunningBroker
 from horolog.client import Client, Fetched, Produced, ResourceType
 from horolog.clock import HOUR_MS, ManualClock
 from horolog.config import host_port
-from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.storage.logs.log import Log
-from horolog.wire.api import ApiKey
+from horolog.record import BatchHeader, Record, build_batch, iter_headers
+from horolog.storage import Log
+from horolog.wire import ApiKey
 
 BROKER = "1"  # its number, where no setting says otherwise
 WHOLE_CLUSTER = ""

@@ -17,9 +17,9 @@ from raw_connection import fetch_fields, produce_fields
 from running_broker import BrokerProcess
 from settings_lab import BROKER, Lab
 
-from horolog.record.builder import Record, build_batch
-from horolog.storage.log_dir.log_dir import LogDir
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.storage import LogDir
+from horolog.wire import ApiKey
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ from horolog.client import ResourceType
 from horolog.clock import HOUR_MS, MINUTE_MS
 from horolog.config import Setting, SettingKind, Settings, Status, broker_settings, topic_settings
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 EVER = str((1 << 63) - 1)
 BEFORE = "message.timestamp.before.max.ms"

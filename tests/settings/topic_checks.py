@@ -13,11 +13,17 @@ from setting_checks import of_topic
 from settings_lab import Trial
 
 from horolog.clock import HOUR_MS
-from horolog.record.batch import HEADER_SIZE, parse_header
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
-from horolog.record.timestamps import AppendTimeStretch, TimestampType
-from horolog.wire.api import ApiKey
+from horolog.record import (
+    HEADER_SIZE,
+    AppendTimeStretch,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    parse_header,
+    read_records,
+)
+from horolog.wire import ApiKey
 
 INVALID_TIMESTAMP = 32
 MESSAGE_TOO_LARGE = 10

@@ -9,7 +9,7 @@ from settings_lab import Lab
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.schemas.transactions import Status
-from horolog.storage.names import TopicPartition
+from horolog.storage import TopicPartition
 from horolog.transactions.values import Producer
 
 NEVER = "2000000000"

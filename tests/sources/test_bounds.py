@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import Misconfigured
-from horolog.sources.bounds import Bounds, DataLost, resolve, stream_starts
-from horolog.sources.options import ReadOptions
-from horolog.storage.names import TopicPartition
+from horolog.sources import Bounds, DataLost, ReadOptions, resolve, stream_starts
+from horolog.storage import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

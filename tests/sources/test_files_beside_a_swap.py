@@ -14,15 +14,9 @@ from pyspark.sql.datasource import InputPartition
 from storelogs import NOW, new_log
 from swapped import EVENTS, Watched, end_swap, fill, offsets, states
 
-from horolog.sources import scan
-from horolog.sources.bounds import DataLost
-from horolog.sources.file_systems import FileEntry, LocalFileSystem
+from horolog.sources import DataLost, FileEntry, LocalFileSystem, scan
 from horolog.spark.read.batch import FilteringLogReader
-from horolog.storage.files import Files
-from horolog.storage.names import REPLACED
-from horolog.storage.offline.compacting import Compaction
-from horolog.storage.offline.partition_reader import PartitionReader
-from horolog.storage.verify import find_target
+from horolog.storage import REPLACED, Compaction, Files, PartitionReader, find_target
 
 
 @pytest.mark.parametrize("written_down", [True, False], ids=["ours", "kafkas"])

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.sources.rows import NO_TIME, late_by
+from horolog.sources import NO_TIME, late_by
 
 FARTHEST = (1 << 63) - 1
 ANY = st.integers(-FARTHEST - 1, FARTHEST)

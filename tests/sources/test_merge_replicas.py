@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.sources.merge import EpochSpan, ReplicaStretch, merge
+from horolog.sources import EpochSpan, ReplicaStretch
+from horolog.sources.merge import merge
 
 
 def test_one_replica_is_the_log() -> None:

@@ -5,20 +5,20 @@ import pytest
 from horolog.client import ClientConfig
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
-from horolog.sources.broker_reader import task_client
-from horolog.sources.consumer_settings import FORBIDDEN
-from horolog.sources.limits import (
+from horolog.sources import (
+    FORBIDDEN,
+    OF_KAFKA_SOURCE,
     Assigned,
     AtTime,
     Everywhere,
     OffsetByPartition,
     Pattern,
+    ReadOptions,
     TimeByPartition,
     Topics,
+    task_client,
 )
-from horolog.sources.options import ReadOptions
-from horolog.sources.read_option_table import OF_KAFKA_SOURCE
-from horolog.storage.names import TopicPartition
+from horolog.storage import TopicPartition
 
 
 def uris(options: dict[str, str]) -> list[str]:

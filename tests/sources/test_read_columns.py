@@ -6,10 +6,9 @@ import pyarrow as pa
 import pytest
 
 from horolog.errors import Misconfigured
-from horolog.record.columns import batch_schema
-from horolog.sources import columns
-from horolog.sources.rows import RowShaper, decoded_columns, shown_times
-from horolog.storage.names import TopicPartition
+from horolog.record import batch_schema
+from horolog.sources import RowShaper, columns, decoded_columns, shown_times
+from horolog.storage import TopicPartition
 
 KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 

@@ -7,9 +7,8 @@ from log_reading import Read, schema_of
 from running_broker import RunningBroker
 from streaming_query import Query
 
-from horolog.record.builder import Record, build_batch
-from horolog.sources import columns
-from horolog.sources.options import ReadOptions
+from horolog.record import Record, build_batch
+from horolog.sources import ReadOptions, columns
 
 NINE_MS = 1_700_000_000_000
 OPTION = {"includeProducer": "true"}

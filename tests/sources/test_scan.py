@@ -27,14 +27,10 @@ from transactional import init, write
 from horolog.client import LATEST, Client, NoAnswer
 from horolog.clock import ManualClock
 from horolog.errors import CorruptBatch, Misconfigured, RequestRefused
-from horolog.record.batch import iter_headers, parse_header
-from horolog.record.builder import Record, build_batch
-from horolog.record.timestamps import RecordClock
-from horolog.sources import scan
-from horolog.sources.bounds import DataLost
-from horolog.storage.companion import block_map, block_writer
-from horolog.wire.api import ApiKey
-from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
+from horolog.record import Record, RecordClock, build_batch, iter_headers, parse_header
+from horolog.sources import DataLost, scan
+from horolog.storage import block_map, block_writer
+from horolog.wire import ApiKey, FetchedPartition, FetchedTopic, encode_fetch_response
 
 
 def log_of(*batches: bytes, end: int, high_watermark: int | None = None) -> Mapping[ApiKey, Any]:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from log_reading import Read
 from partition_files import PartitionFiles
 
-from horolog.sources.plan import BrokerStretch, SegmentStretch, left_open, share_out
-from horolog.storage.names import TopicPartition
+from horolog.sources import BrokerStretch, SegmentStretch, left_open, share_out
+from horolog.storage import TopicPartition
 
 MB = 1 << 20
 

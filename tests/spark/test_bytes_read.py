@@ -9,7 +9,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from storelogs import ANY_TIME, append, new_log
 
 from horolog.config import TopicConfig
-from horolog.record.kernels.loading import COLUMN_KERNELS
+from horolog.record import COLUMN_KERNELS
 
 NINE_MS = 1_700_000_000_000
 BATCH_BYTES = 40_000
@@ -119,7 +119,7 @@ def test_small_batches_are_not_read_one_by_one(tmp_path: Path) -> None:
         reads.append(size)
         return plain(self, file, size, position)
 
-    from horolog.storage.files import Files  # noqa: PLC0415 - patched for the moment
+    from horolog.storage import Files  # noqa: PLC0415 - patched for the moment
 
     plain = Files.read_at
     with pytest.MonkeyPatch.context() as patch:

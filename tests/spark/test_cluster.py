@@ -11,8 +11,8 @@ from raw_connection import produce_fields
 from running_broker import BrokerProcess
 from spark_cluster import cluster
 
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

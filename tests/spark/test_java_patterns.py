@@ -8,9 +8,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from horolog.errors import Misconfigured
-from horolog.sources import java_patterns
-from horolog.sources.java_patterns import UnlikeJavaError, java_matcher
-from horolog.sources.limits import subscription_of
+from horolog.sources import UnlikeJavaError, java_matcher, java_patterns, subscription_of
 
 NAMES = [
     "orders", "Orders", "ORDERS", "orders-2", "orders.eu", "orders_eu", "a", "b", "ab", "aab",

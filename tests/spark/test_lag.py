@@ -10,13 +10,12 @@ from log_reading import Read, schema_of
 from running_broker import RunningBroker, a_broker
 from streaming_query import EARLIEST, NINE_MS, Query, append
 
-from horolog.client import Client
-from horolog.client.offsets import Offsets
+from horolog.client import Client, Offsets
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.sources.rows import RowShaper
+from horolog.sources import RowShaper
 from horolog.spark import LagListener, PartitionLag, lag_of
 from horolog.spark.read import stream_looks
-from horolog.storage.names import TopicPartition
+from horolog.storage import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 

@@ -13,13 +13,8 @@ from streaming_query import Query, rows
 from swapped import EVENTS, states
 
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
-from horolog.sources.arrow_files import system_of
-from horolog.sources.file_systems import Root
-from horolog.sources.object_stores import StoreOptions
-from horolog.sources.options import ReadOptions
-from horolog.sources.uris import LogPath, shown
-from horolog.storage.names import REPLACED
-from horolog.storage.verify import Finding, Severity, Verification, VerifyTarget
+from horolog.sources import LogPath, ReadOptions, Root, StoreOptions, shown, system_of
+from horolog.storage import REPLACED, Finding, Severity, Verification, VerifyTarget
 
 NINE_MS = 1_700_000_000_000
 

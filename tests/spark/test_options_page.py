@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from horolog.sources.consumer_settings import OBEYED as OF_CONSUMER
-from horolog.sources.read_option_table import OPTIONS as OF_READS
+from horolog.sources import OBEYED as OF_CONSUMER
+from horolog.sources import OPTIONS as OF_READS
 from horolog.spark.options_page import options_page
 from horolog.spark.write.options import OPTIONS as OF_WRITES
 from horolog.spark.write.producer_settings import OBEYED as OF_PRODUCER

@@ -23,8 +23,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from horolog.sources import columns
-from horolog.sources.row_filter import EVERYTHING, Interval, RowFilter
+from horolog.sources import EVERYTHING, Interval, RowFilter, columns
 from horolog.spark.read.filters import absorb, pass_over_unheld
 
 TIME, TIME_MS = ("timestamp",), ("timestampMs",)

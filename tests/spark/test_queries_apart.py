@@ -14,9 +14,8 @@ from patience import eventually
 from pyspark import SparkFiles
 
 from horolog.errors import StorageFailed
-from horolog.record.builder import Record, build_batch
-from horolog.record.timestamps import TimeRange
-from horolog.sources.row_filter import Interval, Names, NameTest, Numbers, RowFilter
+from horolog.record import Record, TimeRange, build_batch
+from horolog.sources import Interval, Names, NameTest, Numbers, RowFilter
 from horolog.spark.read import pushes
 from horolog.spark.source import scans_apart
 

@@ -8,13 +8,10 @@ from overrides import override
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, LessThan
 from running_broker import RunningBroker
 
-from horolog.client import Client, NoAnswer
-from horolog.client.fetching import PartitionFetch
-from horolog.client.offsets import Offsets
+from horolog.client import Client, NoAnswer, Offsets, PartitionFetch
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.sources.bounds import DataLost
+from horolog.record import Codec, Record, build_batch
+from horolog.sources import DataLost
 from horolog.spark.read.batch import LogReader
 
 NINE_MS = 1_700_000_000_000

@@ -18,19 +18,12 @@ from pyspark.sql.datasource import (
 )
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.client import Client
-from horolog.client.fetching import PartitionFetch
+from horolog.client import Client, PartitionFetch
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.timestamps import AppendTimeStretch, TimeRange, TimestampType
-from horolog.sources import columns
-from horolog.sources.broker_reader import appended_then
-from horolog.sources.options import ReadOptions
-from horolog.sources.plan import BrokerStretch
-from horolog.sources.tables import scan
-from horolog.storage.names import TopicPartition
+from horolog.record import AppendTimeStretch, Codec, Record, TimeRange, TimestampType, build_batch
+from horolog.sources import BrokerStretch, ReadOptions, appended_then, columns, scan
+from horolog.storage import TopicPartition
 
 SCHEMA = schema_of(["offset", columns.TIMESTAMP_MS, *columns.OF_CLOCKS])
 AT, AT_MS = (columns.APPEND_TIME,), (columns.APPEND_TIME_MS,)

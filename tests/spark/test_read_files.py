@@ -23,11 +23,8 @@ from pyspark.sql.datasource import (
 
 from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record.batch import HEADER_SIZE, iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.sources import arrow_files, file_systems, scan
-from horolog.sources.bounds import DataLost
+from horolog.record import HEADER_SIZE, Codec, Record, build_batch, iter_headers
+from horolog.sources import DataLost, arrow_files, file_systems, scan
 from horolog.spark.read.batch import LogReader
 
 NINE_MS = 1_700_000_000_000

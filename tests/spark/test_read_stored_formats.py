@@ -13,10 +13,9 @@ from streaming_query import Query, all_of
 from horolog.client import Client, ResourceType
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record, build_batch
 from horolog.sources import columns
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 NAMES = ["offset", columns.TIMESTAMP_MS, columns.APPEND_TIME_MS, columns.CREATE_TIME_MS]
 SCHEMA = schema_of(NAMES)

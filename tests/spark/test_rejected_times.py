@@ -15,7 +15,7 @@ from horolog.spark.errors import RowsRefused
 from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.rows import SinkColumns
 from horolog.spark.write.task import TaskCommitMessage, abort_batch, commit_batch, write_rows
-from horolog.wire.api import ApiKey, Versions
+from horolog.wire import ApiKey, Versions
 
 PAST_MS = 1_600_000_000_000
 HOUR_MS = 3_600_000

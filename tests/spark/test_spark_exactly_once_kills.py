@@ -15,8 +15,7 @@ from committed import numbers_committed
 from patience import PATIENCE_S
 from running_broker import BrokerProcess, a_broker_process
 
-from horolog.client import Client, NoAnswer
-from horolog.client.producer import Producer
+from horolog.client import Client, NoAnswer, Producer
 from horolog.errors import RequestRefused
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from running_broker import RunningBroker
 
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.sources import columns
 from horolog.spark import register
 from horolog.spark.read.batch import LogReader

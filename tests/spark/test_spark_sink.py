@@ -13,7 +13,7 @@ from running_broker import RunningBroker
 
 from horolog.client import Client, ResourceType
 from horolog.clock import SystemClock
-from horolog.record.partitioning import partition_of_key
+from horolog.record import partition_of_key
 from horolog.sources import scan
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from running_broker import RunningBroker, a_broker
 from stream_run import Run
 
 from horolog.client import Client
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.spark import await_end
 
 NINE_MS = 1_700_000_000_000

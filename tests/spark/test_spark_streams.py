@@ -13,7 +13,7 @@ from running_broker import RunningBroker
 from stream_run import Run
 
 from horolog.client import Client
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 NINE_MS = 1_700_000_000_000
 

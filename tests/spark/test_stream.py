@@ -14,14 +14,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from running_broker import RunningBroker
 from streaming_query import NINE_MS, Query, Row, append, rows
 
-from horolog.client import Client
-from horolog.client.groups import Groups
-from horolog.client.offsets import Offsets
+from horolog.client import Client, Groups, Offsets
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.sources.bounds import DataLost
-from horolog.sources.stream_offsets import StreamOffset, limited
+from horolog.sources import DataLost, StreamOffset, limited
 from horolog.spark.read import stream_looks
-from horolog.storage.names import TopicPartition
+from horolog.storage import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 

@@ -26,10 +26,8 @@ from streaming_query import (
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.sources import growing_files
-from horolog.sources.bounds import DataLost
-from horolog.sources.file_log import FileLog
+from horolog.record import Record, build_batch
+from horolog.sources import DataLost, FileLog, growing_files
 from horolog.spark.read import stream_looks
 
 pytestmark = pytest.mark.usefixtures("eager_streams")

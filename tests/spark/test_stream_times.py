@@ -21,12 +21,11 @@ from streaming_query import (
     rows,
 )
 
-from horolog.client import Client
-from horolog.client.topics import Topics
+from horolog.client import Client, Topics
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.sources.broker_log import BrokerLog
+from horolog.record import Record, build_batch
+from horolog.sources import BrokerLog
 from horolog.spark.read import stream_looks
 
 pytestmark = pytest.mark.usefixtures("eager_streams")

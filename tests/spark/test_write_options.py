@@ -3,7 +3,7 @@
 import pytest
 
 from horolog.errors import Misconfigured
-from horolog.record.compression import Codec
+from horolog.record import Codec
 from horolog.spark.write import producer_settings
 from horolog.spark.write.options import OnInvalidTimestamp, WriteOptions
 from horolog.spark.write.producer_settings import Producing

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptIndex
-from horolog.storage.entries import Entries
-from horolog.storage.files import Files, OpenFile
+from horolog.storage import Entries, Files, OpenFile
 
 PAIR = Struct(">qi")
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from patience import PATIENCE_S
 
 from horolog.errors import StorageFailed
-from horolog.storage.file_errors import FileMissing, WouldBlock
-from horolog.storage.files import Files, OpenFile
+from horolog.storage import FileMissing, Files, OpenFile, WouldBlock
 
 
 def open_descriptors() -> int:

@@ -2,7 +2,7 @@
 
 from array import array
 
-from horolog.storage.kept_blocks import Columns, KeptBlocks
+from horolog.storage import Columns, KeptBlocks
 
 
 def block(size: int) -> Columns:

@@ -2,8 +2,7 @@ from uuid import UUID
 
 import pytest
 
-from horolog.storage import names
-from horolog.storage.names import TopicPartition
+from horolog.storage import TopicPartition, names
 
 UNIQUE = UUID("0123456789abcdef0123456789abcdef")
 

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import StorageFailed
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.storage.files import Files
-from horolog.storage.record_file import RecordFile
+from horolog.record import Record, build_batch, parse_header, read_records
+from horolog.storage import Files, RecordFile
 
 
 def batch_of(*values: bytes, base_offset: int = 0) -> bytes:

@@ -25,7 +25,7 @@ from horolog.cli.serve import manual_clock
 from horolog.client import Client, CommittedOffset
 from horolog.clock import DAY_MS, ManualClock, SystemClock
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 from horolog.testing import Broker
 
 pytestmark = [

@@ -16,17 +16,15 @@ from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields
 
 import horolog.testing
-from horolog.broker import dispatch
-from horolog.broker.background_tasks import BackgroundTasks
+from horolog.broker import BackgroundTasks, dispatch
 from horolog.client import Client, CommittedOffset
 from horolog.clock import DAY_MS, ManualClock, SystemClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.storage.files import Files
+from horolog.record import Record, build_batch, iter_headers, read_records
+from horolog.storage import Files
 from horolog.testing import Broker, BrokerFailed
 from horolog.testing.settings import QUIET, as_text, for_tests
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 T0_MS = 1_577_836_800_000  # 2020-01-01
 

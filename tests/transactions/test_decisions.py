@@ -3,7 +3,7 @@
 import pytest
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.builder import build_batch
+from horolog.record import build_batch
 from horolog.schemas.transactions import Status
 from horolog.transactions import decisions
 from horolog.transactions.replay import Replay, record_of

@@ -16,8 +16,7 @@ import pytest
 from examples import stride
 
 from horolog.schemas.transactions import Status
-from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
-from horolog.storage.producers.states import NO_END, LastEnd
+from horolog.storage import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, NO_END, LastEnd, TopicPartition
 from horolog.transactions import decisions
 from horolog.transactions.promotion import Ends, FollowedStates, PartitionHere, ends_of
 from horolog.transactions.values import NONE, Producer, Transaction

@@ -3,8 +3,7 @@
 import pytest
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 
-from horolog.wire.api import FLEXIBLE_FROM, SUPPORTED, ApiKey, Versions, is_flexible
-from horolog.wire.older_versions import OLDER
+from horolog.wire import FLEXIBLE_FROM, OLDER, SUPPORTED, ApiKey, Versions, is_flexible
 
 EVERY_VERSION = [
     (api_key, version)

@@ -17,23 +17,30 @@ from overrides import override
 from wire_messages import messages
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.careful_reader import FIELDS_AT_A_TIME, MAX_FIELDS, read_carefully
-from horolog.wire.codec import (
+from horolog.wire import (
+    APART_BYTES,
+    FIELDS_AT_A_TIME,
+    LARGE_BYTES,
+    MAX_FIELDS,
+    OLDER,
+    SUPPORTED,
+    ApiKey,
+    FetchedPartition,
+    FetchedTopic,
+    Kind,
+    MalformedRequest,
+    MalformedResponse,
     Unwritable,
     decode_request,
     decode_response,
+    encode_fetch_response,
     encode_request,
     encode_response,
+    load,
+    read_carefully,
     request_pieces,
+    uvarint,
 )
-from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
-from horolog.wire.malformed import MalformedRequest, MalformedResponse
-from horolog.wire.older_versions import OLDER
-from horolog.wire.packing import uvarint
-from horolog.wire.reader import LARGE_BYTES
-from horolog.wire.schema import Kind, load
-from horolog.wire.writer import APART_BYTES
 
 ENCODE = {"request": encode_request, "response": encode_response}
 DECODE = {"request": decode_request, "response": decode_response}

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode
-from horolog.wire.api import ApiKey
-from horolog.wire.codec import decode_response, encode_response
-from horolog.wire.fetch import (
+from horolog.wire import (
+    ApiKey,
     FetchedAbort,
     FetchedPartition,
     FetchedTopic,
+    decode_response,
     encode_fetch_response,
+    encode_response,
 )
 
 VERSIONS = range(19)

@@ -10,17 +10,21 @@ from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 from kio.serial import entity_writer
 
 from horolog.errors import ErrorCode
-from horolog.wire.api import SUPPORTED, ApiKey, Versions, is_flexible
-from horolog.wire.codec import decode_response
-from horolog.wire.frame import (
+from horolog.wire import (
+    SUPPORTED,
+    ApiKey,
+    MalformedRequest,
+    MalformedResponse,
+    Versions,
+    decode_response,
     frame_length,
+    is_flexible,
     parse_request_header,
     parse_response_header,
     request_prefix,
     response_prefix,
     unsupported_api_versions,
 )
-from horolog.wire.malformed import MalformedRequest, MalformedResponse
 
 api_keys = st.sampled_from(list(ApiKey))
 client_ids = st.none() | st.text(max_size=20)

@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded
 
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.codec import decode_request, encode_response
-from horolog.wire.frame import parse_request_header, request_prefix, response_prefix
-from horolog.wire.malformed import MalformedRequest
-from horolog.wire.offset_commit import MOST_PARTITIONS, committed, read_commit
+from horolog.wire import (
+    MOST_PARTITIONS,
+    SUPPORTED,
+    ApiKey,
+    MalformedRequest,
+    committed,
+    decode_request,
+    encode_response,
+    parse_request_header,
+    read_commit,
+    request_prefix,
+    response_prefix,
+)
 
 KEY = ApiKey.OFFSET_COMMIT
 VERSIONS = range(SUPPORTED[KEY].max + 1)

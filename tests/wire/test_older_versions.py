@@ -10,10 +10,19 @@ from typing import Any
 
 import pytest
 
-from horolog.wire.api import ApiKey
-from horolog.wire.codec import decode_request, decode_response, encode_request, encode_response
-from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
-from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
+from horolog.wire import (
+    ApiKey,
+    FetchedPartition,
+    FetchedTopic,
+    ProducedPartition,
+    ProducedTopic,
+    decode_request,
+    decode_response,
+    encode_fetch_response,
+    encode_produce_response,
+    encode_request,
+    encode_response,
+)
 
 RECORDS = b"any bytes at all"
 

@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode, RecordError
-from horolog.wire.api import ApiKey
-from horolog.wire.codec import decode_response, encode_response
-from horolog.wire.leaders import CurrentLeader, NodeEndpoint
-from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
+from horolog.wire import (
+    ApiKey,
+    CurrentLeader,
+    NodeEndpoint,
+    ProducedPartition,
+    ProducedTopic,
+    decode_response,
+    encode_produce_response,
+    encode_response,
+)
 
 VERSIONS = range(14)
 TOPIC_ID = UUID("5f2b1c4e-9b1c-4c8e-8a57-000000000007")

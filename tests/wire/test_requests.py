@@ -7,10 +7,16 @@ from typing import get_type_hints
 import pytest
 from tools import request_views
 
-from horolog.wire import requests
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.codec import decode_request, encode_request
-from horolog.wire.schema import Shape, load, request_view
+from horolog.wire import (
+    SUPPORTED,
+    ApiKey,
+    Shape,
+    decode_request,
+    encode_request,
+    load,
+    request_view,
+    requests,
+)
 
 
 def test_the_views_are_those_of_the_schemas() -> None:

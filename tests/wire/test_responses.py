@@ -7,11 +7,7 @@ import pytest
 from tools import response_views
 from tools.wire_views import views_of
 
-from horolog.wire import responses
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.codec import encode_response
-from horolog.wire.schema import REQUIRED, load
-from horolog.wire.writer import Unwritable
+from horolog.wire import REQUIRED, SUPPORTED, ApiKey, Unwritable, encode_response, load, responses
 
 
 def test_the_views_are_those_of_the_schemas() -> None:

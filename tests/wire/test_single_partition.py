@@ -9,11 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, lookup_fields, produce_fields
 
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.codec import decode_request
-from horolog.wire.frame import RequestHeader, parse_request_header, request_prefix
-from horolog.wire.malformed import MalformedRequest
-from horolog.wire.single_partition import read_lookup, read_produce
+from horolog.wire import (
+    SUPPORTED,
+    ApiKey,
+    MalformedRequest,
+    RequestHeader,
+    decode_request,
+    parse_request_header,
+    read_lookup,
+    read_produce,
+    request_prefix,
+)
 
 VERSIONS = {key: range(SUPPORTED[key].max + 1) for key in (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS)}
 TOPIC_ID = UUID(int=77)

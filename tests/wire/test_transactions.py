@@ -9,11 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded
 
-from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.codec import decode_request, encode_response
-from horolog.wire.frame import parse_request_header, request_prefix, response_prefix
-from horolog.wire.malformed import MalformedRequest
-from horolog.wire.transactions import added_answers, ended_answers, read_add, read_end
+from horolog.wire import (
+    SUPPORTED,
+    ApiKey,
+    MalformedRequest,
+    added_answers,
+    decode_request,
+    encode_response,
+    ended_answers,
+    parse_request_header,
+    read_add,
+    read_end,
+    request_prefix,
+    response_prefix,
+)
 
 END, ADD = ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN
 _LONG = "\N{GREEK SMALL LETTER ALPHA}" * 63

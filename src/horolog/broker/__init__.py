@@ -21,3 +21,69 @@ A broker is never half open. One event loop serves all connections; everything t
 the disk runs in a small pool, in order per partition. Kernels load in the background once it is
 ready (`kernels`); until then they run as plain Python.
 """
+
+from typing import TYPE_CHECKING
+
+from horolog.extras import lazy_names
+
+if TYPE_CHECKING:
+    from horolog.broker.controller import *
+    from horolog.broker.dispatch import *
+    from horolog.broker.service import *
+    from horolog.broker.shadow import *
+    from horolog.broker.shadow.follower import *
+    from horolog.broker.state_topics import *
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "background_tasks": "BackgroundTasks",
+        "cleaner": "RETRY_MS Cleaner",
+        "control": "history",
+        "control.table": "ACTION_ROWS QUESTION_ROWS",
+        "controller": "Controller NewTopic",
+        "dispatch": "Apart Dispatcher served",
+        "fetch_sessions": "FetchSessions",
+        "following.fetching": "Followed LeaderFetcher",
+        "group_coordinator": "GroupCoordinator",
+        "group_lag": "Behind Key Paces partition_lag",
+        "handlers": "cluster produce",
+        "handlers.commits": "RepeatedCommit",
+        "handlers.configs": "MOST_QUESTIONS",
+        "handlers.fetch": "AT_ONCE",
+        "handlers.list_offsets": "Asked find",
+        "metrics": "transactions",
+        "metrics.families": "FAMILIES",
+        "metrics.scrape": "Scrape",
+        "open_files": "OpenFiles share_out",
+        "partition": "Partition",
+        "partitions": "Partitions",
+        "placement": "Placement",
+        "producer_ids": "FIRST",
+        "scheduling": "garbage turns write_queue",
+        "scheduling.blocking_thread": "BlockingThread",
+        "scheduling.checking": "Checkers",
+        "scheduling.codec_threads": "Checkpoint CodecThreads",
+        "scheduling.fair_pool": "FairPool",
+        "scheduling.garbage": "DUE_AFTER MOST_DELAYS FullCollections",
+        "scheduling.group_queue": "GroupDecision",
+        "scheduling.inline_tries": "InlineTries",
+        "scheduling.pace": "ThreadPace",
+        "scheduling.turns": "SLICE_SECONDS ClientGone TimeSlice",
+        "service": "Service new_event_loop",
+        "shadow": "follower",
+        "shadow.follower": "PartitionStatus",
+        "shadow.groups": "FollowedGroups committed_at",
+        "shadow.offsets": "SourceOffsets",
+        "shadow.promotion": "Promotions",
+        "shadow.source": (
+            "CONFIRMATIONS LEAST_SETTINGS LOOKS_FOR_SETTINGS Source SourcePartition "
+            "SourceTopic SourceTopics"
+        ),
+        "shadow.topics": "FollowedTopics",
+        "shards": "Shards",
+        "state_topics": "StateTopic",
+        "transaction_coordinator": "TransactionCoordinator TransactionLimits",
+        "transaction_markers": "LocalMarkers",
+    },
+)

@@ -60,6 +60,7 @@ from horolog.wire.questions import (
 if TYPE_CHECKING:
     from horolog.client.producer import Producer
     from horolog.client.transactional import TransactionalProducer
+    from horolog.client.transactions import *
 
 __all__ = [
     "EARLIEST",
@@ -106,6 +107,32 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {"producer": "Producer", "transactional": "TransactionalProducer"},
-    {"producer": "arrow", "transactional": "arrow"},
+    {
+        "appends": "Appends",
+        "brokers": "Brokers",
+        "config": "parse_bootstrap_servers",
+        "connection": "Connection",
+        "deadline": "Deadline",
+        "fetch_ahead": "FetchAhead",
+        "fetch_session": "FetchLimits FetchPosition FetchSession",
+        "fetching": "PartitionFetch",
+        "groups": "Groups",
+        "kafka_lag": "group_lags",
+        "leader": "cluster_of epoch_ends log_bounds",
+        "link": "LOWEST Link",
+        "offsets": "Offsets",
+        "open_transactions": "UnstableStretch held_up",
+        "producer": "Producer RejectedBatch Repair Written",
+        "rows_digest": "RowsDigest",
+        "security": "NoToken",
+        "security.jaas": "parse_jaas",
+        "security.sasl": "scram",
+        "security.stores": "identity_of",
+        "security.tls": "Tls",
+        "topic_facts": "partition_facts served_partitions",
+        "topics": "Topics",
+        "transactional": "TransactionalProducer",
+        "transactions": "Transactions",
+    },
+    {"producer": "arrow", "transactional": "arrow", "rows_digest": "arrow"},
 )

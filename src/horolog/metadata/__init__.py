@@ -20,3 +20,40 @@ and beneath them:
 `topics`, `reconcile`, `mapping` and `image` are pure; sockets and timers belong to
 `horolog.broker`. A change is one batch, so that creating or deleting a topic is atomic.
 """
+
+from typing import TYPE_CHECKING
+
+from horolog.extras import lazy_names
+
+if TYPE_CHECKING:
+    from horolog.metadata.image import *
+    from horolog.metadata.log import *
+    from horolog.metadata.opening import *
+    from horolog.metadata.store import *
+    from horolog.metadata.verify import *
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "adopted": "Overrides read_cluster_metadata",
+        "adopted_offsets": "KafkaOffsets read_consumer_offsets",
+        "commit_templates": "CommitTemplates",
+        "forms": "KafkaForm",
+        "group_history": "read_group_history",
+        "home": "PROPERTIES Home Signs home_of signs_in state_dir_beside",
+        "image": "BROKER TOPIC Image",
+        "log": "MetadataLog",
+        "mapping": "Node",
+        "open_transactions": "committed_in",
+        "opening": "open_store state_dir_of",
+        "reconcile": "MAX_CREATED FoundPartitions StartPlan TopicOnDisk stored_count",
+        "reserve": "Reserve",
+        "rows": "AS_FOUND BROKER_SCOPE TOPIC_SCOPE FollowedRow SettingRow SourceRow TopicRow",
+        "snapshots": "SnapshotId snapshot_batches snapshots_in",
+        "store": "MetadataStore",
+        "taking_over": "UNASSIGNED static_voters why_not",
+        "topic_history": "changes read_topic_history",
+        "topics": "Topic",
+        "verify": "check_metadata check_store",
+    },
+)

@@ -13,3 +13,40 @@ http          a page for a browser or Prometheus, on a port of its own
 A request or response counts by the memory it takes: a buffer grows with what has arrived,
 whatever length the client claims.
 """
+
+from typing import TYPE_CHECKING
+
+from horolog.extras import lazy_names
+
+if TYPE_CHECKING:
+    from horolog.network.busy_polling import *
+    from horolog.network.peer import *
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "accepting": "Acceptor",
+        "budget": "ByteBudget",
+        "busy_polling": "BEGIN_AFTER REST BusyPolling worth_polling_s",
+        "connection": (
+            "IN_FLIGHT_REQUESTS QUICK_BYTES READ_AHEAD_BYTES READ_AHEAD_OF_WAIT_BYTES "
+            "ServerConnection Shared"
+        ),
+        "dispatching": "Hangup anonymous",
+        "file_records": "FileSlots SlicedRecords",
+        "framing": "FIRST_ALLOCATION_BYTES GROWTH PIECE_BYTES SCRATCH_BYTES STEP_BYTES Frames",
+        "http": (
+            "ANSWERED INCOMPLETE REQUEST_BYTES REQUEST_SECONDS RESPONSE_SECONDS HttpRequest "
+            "HttpResponse HttpServer"
+        ),
+        "joint_sends": "MOST JointSends",
+        "lifecycle": "Event State next_state",
+        "mappings": "Mappings",
+        "outbox": "MOST_AT_ONCE Outbox",
+        "peer": "ANONYMOUS Peer",
+        "reply": "Reply",
+        "request_times": "RequestTimes",
+        "stalls": "TICK_SECONDS WINDOW_TICKS",
+        "turns": "Turns",
+    },
+)

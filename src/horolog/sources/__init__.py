@@ -31,8 +31,41 @@ from typing import TYPE_CHECKING
 from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
+    from horolog.sources.limits import *
+    from horolog.sources.options import *
+    from horolog.sources.records import *
     from horolog.sources.tables import scan
 
 __all__ = ["scan"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"tables": "scan"}, {"tables": "arrow"})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "arrow_files": "system_of",
+        "batches": "Batches",
+        "bounds": "Bounds DataLost resolve stream_starts",
+        "broker_log": "BrokerLog",
+        "broker_reader": "appended_then task_client",
+        "consumer_settings": "FORBIDDEN OBEYED",
+        "file_log": "FileLog",
+        "file_systems": "FileEntry LocalFileSystem Root",
+        "java_patterns": "UnlikeJavaError java_matcher",
+        "limits": (
+            "Assigned AtTime Everywhere OffsetByPartition Pattern TimeByPartition Topics "
+            "subscription_of"
+        ),
+        "location": "Location",
+        "merge": "EpochSpan ReplicaStretch",
+        "object_stores": "StoreOptions",
+        "options": "ReadOptions",
+        "plan": "BrokerStretch SegmentStretch left_open share_out",
+        "read_option_table": "OF_KAFKA_SOURCE OPTIONS",
+        "records": "ReadPlan ReadRecord RecordLog",
+        "row_filter": "EVERYTHING Interval NameTest Names Numbers RowFilter",
+        "rows": "NO_TIME RowShaper decoded_columns late_by shown_times",
+        "stream_offsets": "StreamOffset limited",
+        "tables": "scan",
+        "uris": "LogPath shown",
+    },
+    {"tables": "arrow", "arrow_files": "arrow", "rows": "arrow"},
+)

@@ -51,16 +51,39 @@ from typing import TYPE_CHECKING
 from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
+    from horolog.storage.batches.log_file import *
     from horolog.storage.batches.slices import Slice
-    from horolog.storage.log_dir.log_dir import LogDir
+    from horolog.storage.cleaning.key_map import *
+    from horolog.storage.companion.blocks import *
+    from horolog.storage.companion.file import *
+    from horolog.storage.companion.folding import *
+    from horolog.storage.directory.checkpoints import *
+    from horolog.storage.files import *
+    from horolog.storage.index.abort import *
+    from horolog.storage.index.builder import *
+    from horolog.storage.log_dir.log_dir import LogDir as LogDir
+    from horolog.storage.logs.append_time_floor import *
     from horolog.storage.logs.appendable import Appended
+    from horolog.storage.logs.cleaning import Cleaning as Cleaning
+    from horolog.storage.logs.cleaning import CleaningRun as CleaningRun
     from horolog.storage.logs.incoming import Origin, SourceBatches, StampedRecords
+    from horolog.storage.logs.log import *
     from horolog.storage.logs.log import Log
+    from horolog.storage.logs.writer import *
     from horolog.storage.lookup.by_timestamp import TimestampOffset
+    from horolog.storage.names import *
     from horolog.storage.names import TopicPartition
+    from horolog.storage.offline.copied_log import *
+    from horolog.storage.offline.simulation import *
+    from horolog.storage.record_file import *
+    from horolog.storage.recovery.loading import *
     from horolog.storage.recovery.segments import Recovery
+    from horolog.storage.removal.leftovers import tidy as tidy
     from horolog.storage.removal.removed_files import DeletedSegment
+    from horolog.storage.scan.findings import *
+    from horolog.storage.segments.numbered import *
     from horolog.storage.validation.validate import Prepared, prepare
+    from horolog.storage.verify import *
 
 __all__ = [
     "Appended",
@@ -83,15 +106,96 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "batches.log_file": "LogFile SegmentEnd TimeEntry",
+        "batches.reader": "EVERYTHING FEWEST_BYTES HEADERS BatchReader ReadAhead TornTail",
         "batches.slices": "Slice",
+        "batches.whole": "is_torn_tail whole_batches",
+        "cleaning.choosing": "Cleanable choose cleanable first_dirty",
+        "cleaning.key_map": "KeyMap",
+        "cleaning.latest": "replay_latest",
+        "cleaning.parts": "SmallParts parts_of",
+        "cleaning.transactions": "CleanedTransactions",
+        "companion": "block_cache block_map block_writer",
+        "companion.append_times": "AppendTimeEntry AppendTimeFile FirstAppended",
+        "companion.block_cache": "LONGEST_UNUSED_S BlockCache",
+        "companion.blocks": "ENTRY_SIZE Block Span unpack",
+        "companion.counts": "NONE BlockTotals",
+        "companion.file": "TIMES_AT Companion",
+        "companion.folding": "NO_BLOCK folded place_of row_of",
+        "companion.kept_times": "KeptTimes",
+        "companion.marker": "MARKER_SIZE",
+        "companion.proof": "LastBatch identity_of identity_of_header proved",
+        "companion.seal": "Seal packed_seal parsed_seal read_seal",
+        "companion.time_columns": "ChangedTimes columns_of unpacked",
+        "companion.time_entries": "kinds_of middle_for packed_entry",
+        "directory": "checkpoints",
+        "directory.checkpoint_ids": "CheckpointId Checkpointed",
+        "directory.checkpoints": (
+            "AppendTimeReset EpochStart MetaProperties decode_uuid kafka_uuid read_epochs "
+            "read_offsets write_epochs write_meta_properties write_offsets"
+        ),
+        "directory.lock": (
+            "SharersRemain is_locked lock_against_others lock_directory lock_offline share_offline"
+        ),
+        "directory.syncing": "MANY sync_all system_call",
+        "entries": "Entries",
+        "file_errors": "FileMissing SyncFailed WouldBlock",
+        "files": "Files OpenFile SystemCalls",
+        "index.abort": "AbortedTxn read_aborted write_aborted",
+        "index.builder": "IndexBuilder",
+        "index.growing": "IndexWriter",
+        "index.sparse": "OffsetIndex OffsetPosition TimeIndex",
+        "kept_blocks": "Columns KeptBlocks",
         "log_dir.log_dir": "LogDir",
-        "logs.appendable": "Appended",
-        "logs.incoming": "Origin SourceBatches StampedRecords",
+        "logs.append_time_floor": "AppendTimes",
+        "logs.appendable": "AppendableLog Appended",
+        "logs.cleaning": "Cleaning CleaningRun",
+        "logs.epochs": "LeaderEpochs",
+        "logs.following": "FollowingLog",
+        "logs.incoming": "Batch Origin SourceBatches StampedRecords",
         "logs.log": "Log",
+        "logs.readable": "ReadableLog",
+        "logs.replacing": "make_alike replace_segments",
+        "logs.view": "LogView",
+        "logs.writer": "LogWriter new_segment",
+        "lookup.by_append_time": "find_by_append_time",
         "lookup.by_timestamp": "TimestampOffset",
-        "names": "TopicPartition",
-        "recovery.segments": "Recovery",
+        "lookup.replay": "replay_segments",
+        "lookup.time_ranges": "TimeRanges",
+        "lookup.unread": "Unread",
+        "names": (
+            "CLEANER_OFFSETS CLUSTER_METADATA CONSUMER_OFFSETS FOLLOWED_OFFSETS GROUPS_FILE "
+            "INTERNAL_TOPICS LOCK LOG_DIR_FILES MAX_OFFSET META_PROPERTIES REPLACED "
+            "SERVED_INTERNAL TRANSACTION_STATE TopicPartition"
+        ),
+        "offline.compacting": "CompactedPartition Compaction",
+        "offline.converting": "Conversion ConvertedSegment",
+        "offline.copied_log": "CopiedEnd CopiedLog copying",
+        "offline.inspecting": "look_at open_segment walk_segment",
+        "offline.partition_reader": "PartitionReader",
+        "offline.reindex": "Reindexed Reindexing",
+        "offline.simulation": "Arrival Simulation SimulationOutcome",
+        "producers.replay": "replay",
+        "producers.states": (
+            "CACHED_BATCHES NO_END Admission LastEnd Producers Unended WrittenBatch"
+        ),
+        "record_file": "RecordFile",
+        "recovery.loading": "load_log",
+        "recovery.segments": "LoadPlan Recovery",
+        "removal.leftovers": "base_offsets tidy",
         "removal.removed_files": "DeletedSegment",
-        "validation.validate": "Prepared prepare",
+        "removal.replacement": "Replacement end_replacement read_replacement write_replacement",
+        "removal.retention": "Because Candidate SegmentTime bounded going judge",
+        "removal.retention_report": "Holder SegmentRetention report",
+        "removal.set_aside": "set_aside_of",
+        "scan.findings": "Finding Severity run_steps",
+        "segments.active": "ActiveSegment",
+        "segments.numbered": "as_it_is as_they_are",
+        "segments.reader": "SegmentReader",
+        "segments.runs": "NumberedRun",
+        "segments.segment": "Segment",
+        "validation": "validate",
+        "validation.validate": "MAX_RECORD_ERRORS Prepared prepare trusted trusted_plain",
+        "verify": "Checked Verification VerifyTarget find_target",
     },
 )

@@ -8,11 +8,10 @@ from running_broker import NOW_MS, TOPIC, RunningBroker, a_broker
 from horolog.client import Client, ResourceType
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.builder import Record, build_batch
-from horolog.storage.logs.log import Log
+from horolog.record import Record, build_batch
+from horolog.storage import Log
 from horolog.testing import Broker
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import APPEND_TIMES_AHEAD
+from horolog.wire import APPEND_TIMES_AHEAD, ApiKey
 
 RESET, AHEAD = "horolog.append.time.reset", "horolog.append.time.ahead"
 

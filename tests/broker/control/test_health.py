@@ -12,8 +12,8 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
-from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import HEALTH, Wrong
+from horolog.record import Record, build_batch
+from horolog.wire import HEALTH, Wrong
 
 BATCH = build_batch([Record(NOW_MS, None, b"v")])
 

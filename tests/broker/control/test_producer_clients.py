@@ -7,7 +7,7 @@ from scripted_broker import ScriptedBroker
 
 from horolog.client import Client
 from horolog.jobs.questions.audit import known_clients
-from horolog.record.builder import Record, build_batch
+from horolog.record import Record, build_batch
 
 broker = a_broker("t", partitions=2)
 

@@ -9,8 +9,8 @@ import pytest
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.broker.control import partitions
-from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import RETENTION, AskRetention
+from horolog.record import Record, build_batch
+from horolog.wire import RETENTION, AskRetention
 
 broker = a_broker("t", of_topics={"retention_ms": "1000"})
 

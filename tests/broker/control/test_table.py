@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from horolog.broker.control.table import ACTION_ROWS, QUESTION_ROWS
-from horolog.wire import questions
-from horolog.wire.features import FEATURES
-from horolog.wire.questions import ACTIONS, QUESTIONS, Action, Question
+from horolog.broker import ACTION_ROWS, QUESTION_ROWS
+from horolog.wire import ACTIONS, FEATURES, QUESTIONS, Action, Question, questions
 
 PAGE = (Path(__file__).parents[3] / "docs" / "wire.md").read_text()
 

@@ -12,9 +12,8 @@ from scripted_broker import ScriptedBroker
 
 from golden import GOLDEN
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record.builder import Record, build_batch
-from horolog.record.time_stats import LATENCY_BOUNDS, latency_class
-from horolog.wire.api import ApiKey
+from horolog.record import LATENCY_BOUNDS, Record, build_batch, latency_class
+from horolog.wire import ApiKey
 
 broker = a_broker("t", partitions=2, of_topics={**ANY_TIME, "segment_bytes": "20000"})
 

@@ -16,13 +16,12 @@ from raw_connection import fetch_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from transactional import Producer
 
-from horolog.broker.metrics.families import FAMILIES
-from horolog.broker.metrics.scrape import Scrape
+from horolog.broker import FAMILIES, Scrape
 from horolog.client import CommittedOffset
 from horolog.clock import ManualClock
-from horolog.network.request_times import RequestTimes
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.network import RequestTimes
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 TOPIC_METRICS = "kafka_server_brokertopicmetrics_"
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from horolog.broker.scheduling.blocking_thread import BlockingThread
+from horolog.broker import BlockingThread
 
 
 def on_a_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:

@@ -9,10 +9,9 @@ import pytest
 from overrides import override
 from patience import PATIENCE_S
 
-from horolog.broker.scheduling.codec_threads import Checkpoint, CodecThreads
-from horolog.broker.scheduling.turns import ClientGone
+from horolog.broker import Checkpoint, ClientGone, CodecThreads
 from horolog.config import Endpoint
-from horolog.network.peer import Peer
+from horolog.network import Peer
 
 LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 0)
 

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 from patience import PATIENCE_S
 
-from horolog.broker.scheduling.fair_pool import FairPool
+from horolog.broker import FairPool
 
 
 @pytest.fixture

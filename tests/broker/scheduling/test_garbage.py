@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from overrides import override
 
-from horolog.broker.scheduling.garbage import DUE_AFTER, MOST_DELAYS, FullCollections
+from horolog.broker import DUE_AFTER, MOST_DELAYS, FullCollections
 
 
 class Cycle:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horolog.broker.scheduling.inline_tries import InlineTries
+from horolog.broker import InlineTries
 
 
 def tried(tries: InlineTries, count: int, *, is_cached: bool) -> list[int]:

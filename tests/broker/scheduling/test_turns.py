@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from overrides import override
 
-from horolog.broker.scheduling.turns import ClientGone, TimeSlice
+from horolog.broker import ClientGone, TimeSlice
 from horolog.config import Endpoint
-from horolog.network.peer import Peer
+from horolog.network import Peer
 
 
 @pytest.fixture(autouse=True)

@@ -15,16 +15,12 @@ from overrides import override
 from patience import PATIENCE_S
 from storelogs import NOW, new_log
 
-from horolog.broker.partition import Partition
-from horolog.broker.scheduling import write_queue
-from horolog.broker.scheduling.checking import Checkers
+from horolog.broker import Checkers, Partition, write_queue
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record, build_batch
 from horolog.record.scan import load_kernels
-from horolog.storage.logs.appendable import Appended
-from horolog.storage.validation.validate import prepare
+from horolog.storage import Appended, prepare
 
 LARGE_BYTES = 200_000  # beyond what the event loop decompresses
 MAX_BYTES = 1 << 20

@@ -15,10 +15,10 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker
 from scripted_broker import Silence
 from scripted_source import ScriptedSource
 
-from horolog.broker.shadow import follower as follower_module
+from horolog.broker import follower as follower_module
 from horolog.clock import ManualClock
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
+from horolog.record import Record, build_batch
+from horolog.wire import ApiKey
 
 LONG_S = 20
 """Less than `replica.socket.timeout.ms`, and than a client waits for an answer."""

@@ -10,11 +10,9 @@ from raw_connection import fetch_fields
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.errors import ErrorCode, StorageFailed
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
-from horolog.storage.logs.log import Log
-from horolog.wire.api import ApiKey
+from horolog.record import Codec, Record, TimestampType, build_batch
+from horolog.storage import Log
+from horolog.wire import ApiKey
 
 source = a_broker("t", partitions=2, of_topics=ANY_TIME, log_retention_ms="-1")
 ALL = [("t", 0), ("t", 1)]

@@ -8,10 +8,9 @@ from uuid import UUID
 import pytest
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker.shadow.groups import FollowedGroups, committed_at
-from horolog.broker.shadow.source import SourcePartition, SourceTopic, SourceTopics
-from horolog.client.groups import CommittedOffset
-from horolog.wire.api import ApiKey
+from horolog.broker import FollowedGroups, SourcePartition, SourceTopic, SourceTopics, committed_at
+from horolog.client import CommittedOffset
+from horolog.wire import ApiKey
 
 source = a_broker("t", "u", partitions=2)
 

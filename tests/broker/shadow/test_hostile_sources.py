@@ -12,10 +12,8 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker
 from scripted_source import Answer, ScriptedSource, Tamper
 
 from horolog.clock import ManualClock
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey, Versions
-from horolog.wire.questions import FOLLOWING
+from horolog.record import Record, build_batch, parse_header
+from horolog.wire import FOLLOWING, ApiKey, Versions
 
 EPOCH = 3
 

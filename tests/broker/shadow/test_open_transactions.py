@@ -12,8 +12,7 @@ from patience import eventually
 from running_broker import NOW_MS, RunningBroker
 
 from golden import GOLDEN
-from horolog.record.batch import iter_headers
-from horolog.record.transactions import AbortedTransactions
+from horolog.record import AbortedTransactions, iter_headers
 from horolog.storage import TopicPartition
 
 TOPIC = "transaction-open"

@@ -18,18 +18,11 @@ from patience import eventually
 from running_broker import RunningBroker
 from transactional import Producer
 
-from horolog.broker.following.fetching import Followed, LeaderFetcher
+from horolog.broker import Followed, FollowedTopics, LeaderFetcher, Promotions, Source
 from horolog.broker.shadow import shadow as shadow_module
-from horolog.broker.shadow.promotion import Promotions
-from horolog.broker.shadow.source import Source
-from horolog.broker.shadow.topics import FollowedTopics
-from horolog.client.groups import CommittedOffset
-from horolog.client.metadata import TopicMetadata
+from horolog.client import CommittedOffset, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.transactions import AbortedTransactions
+from horolog.record import AbortedTransactions, Codec, Record, build_batch, iter_headers
 from horolog.schemas.offsets import (
     CommittedValue,
     OffsetKey,
@@ -37,14 +30,8 @@ from horolog.schemas.offsets import (
     key_bytes,
     partition_for,
 )
-from horolog.storage.names import (
-    CONSUMER_OFFSETS,
-    FOLLOWED_OFFSETS,
-    TRANSACTION_STATE,
-    TopicPartition,
-)
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import FOLLOWING
+from horolog.storage import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE, TopicPartition
+from horolog.wire import FOLLOWING, ApiKey
 
 Start = Callable[..., RunningBroker]
 THEIRS, OURS = 5, 3  # partitions of `__consumer_offsets`

@@ -19,17 +19,19 @@ from patience import PATIENCE_S, eventually
 from running_broker import RunningBroker
 from transactional import Producer, init
 
-from horolog.broker.controller import Controller
-from horolog.broker.partitions import Partitions
-from horolog.broker.shadow.promotion import Promotions
-from horolog.broker.shadow.source import SourcePartition, SourceTopic, SourceTopics
-from horolog.broker.state_topics import StateTopic
+from horolog.broker import (
+    Controller,
+    Partitions,
+    Promotions,
+    SourcePartition,
+    SourceTopic,
+    SourceTopics,
+    StateTopic,
+)
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.batch import iter_headers
-from horolog.record.transactions import AbortedTransactions
-from horolog.storage.names import TRANSACTION_STATE, TopicPartition
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import FOLLOWING
+from horolog.record import AbortedTransactions, iter_headers
+from horolog.storage import TRANSACTION_STATE, TopicPartition
+from horolog.wire import FOLLOWING, ApiKey
 
 Start = Callable[..., RunningBroker]
 BOTH = [("t", 0), ("u", 0)]

@@ -11,12 +11,10 @@ from partition_files import formats_in
 from patience import eventually
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.dispatch import served
-from horolog.broker.handlers import cluster
+from horolog.broker import cluster, served
 from horolog.clock import ManualClock
-from horolog.record.compression import Codec
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.wire.api import ApiKey, Versions
+from horolog.record import AppendTimeStretch, Codec
+from horolog.wire import ApiKey, Versions
 
 source = a_broker("t", of_topics=ANY_TIME, inter_broker_protocol_version="2.8")
 T = [("t", 0)]

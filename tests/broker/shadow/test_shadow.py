@@ -18,13 +18,11 @@ from overrides import override
 from patience import PATIENCE_S, eventually
 from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 
-from horolog.client import LATEST
-from horolog.client.groups import CommittedOffset
+from horolog.client import LATEST, CommittedOffset
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.groups.offsets import CommittedOffsets
-from horolog.storage.logs.following import FollowingLog
-from horolog.wire.api import ApiKey
-from horolog.wire.questions import FOLLOWING, HEALTH, FollowedEntry, FollowedState
+from horolog.storage import FollowingLog
+from horolog.wire import FOLLOWING, HEALTH, ApiKey, FollowedEntry, FollowedState
 
 Attach = Callable[..., RunningBroker]
 

@@ -8,7 +8,7 @@ import pytest
 from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
-from horolog.broker.shadow.source import (
+from horolog.broker import (
     CONFIRMATIONS,
     LEAST_SETTINGS,
     LOOKS_FOR_SETTINGS,
@@ -17,8 +17,8 @@ from horolog.broker.shadow.source import (
 )
 from horolog.client import ClientConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS
-from horolog.wire.api import ApiKey
+from horolog.storage import CONSUMER_OFFSETS, FOLLOWED_OFFSETS
+from horolog.wire import ApiKey
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
 

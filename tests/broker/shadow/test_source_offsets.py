@@ -10,8 +10,8 @@ from typing import Any
 
 from storelogs import NOW, new_follower, pull
 
-from horolog.broker.shadow.offsets import SourceOffsets
-from horolog.record.builder import Record, build_batch
+from horolog.broker import SourceOffsets
+from horolog.record import Record, build_batch
 from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
 from horolog.storage import Log
 

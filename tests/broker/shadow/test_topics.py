@@ -9,10 +9,8 @@ from batches import batch
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stored import lose_metadata, opened_store, spoil_state
 
-from horolog.broker.placement import Placement
-from horolog.broker.shadow.source import SourcePartition, SourceTopic, SourceTopics
-from horolog.broker.shadow.topics import FollowedTopics
-from horolog.client.config import Address
+from horolog.broker import FollowedTopics, Placement, SourcePartition, SourceTopic, SourceTopics
+from horolog.client import Address
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata import state
 

@@ -10,8 +10,8 @@ from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import RecordClock
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.wire.features import APPEND_TIME, FEATURES, SEEN_TIME
+from horolog.record import AppendTimeStretch
+from horolog.wire import APPEND_TIME, FEATURES, SEEN_TIME
 
 source = a_broker("t", of_topics=ANY_TIME)
 T = [("t", 0)]

@@ -14,10 +14,8 @@ from running_broker import NOW_MS, RunningBroker
 
 from horolog.clock import ManualClock
 from horolog.errors import HorologError
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage.logs.log import Log
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import AppendTimeStretch, Record, build_batch, read_records
+from horolog.storage import Finding, Log, Severity, Verification
 
 TOPIC = "orders"
 

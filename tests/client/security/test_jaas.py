@@ -2,7 +2,7 @@
 
 import pytest
 
-from horolog.client.security.jaas import parse_jaas
+from horolog.client import parse_jaas
 from horolog.errors import Misconfigured
 
 

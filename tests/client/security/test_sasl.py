@@ -15,11 +15,9 @@ import pytest
 from patience import PATIENCE_S
 from scripted_broker import HangUp, Raw, ScriptedBroker
 
-from horolog.client import AuthenticationFailed, Client, NoAnswer
-from horolog.client.security import NoToken
-from horolog.client.security.sasl import scram
+from horolog.client import AuthenticationFailed, Client, NoAnswer, NoToken, scram
 from horolog.errors import Misconfigured
-from horolog.wire.api import ApiKey
+from horolog.wire import ApiKey
 
 MODULE = "org.apache.kafka.common.security"
 USER = f'{MODULE}.scram.ScramLoginModule required username="user" password="pencil";'

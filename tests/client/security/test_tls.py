@@ -11,16 +11,19 @@ from examples import some_of
 from overrides import override
 from scripted_broker import ScriptedBroker
 
-from horolog.client import AuthenticationFailed, Client, NoAnswer
-from horolog.client.config import Address
-from horolog.client.connection import Connection
-from horolog.client.deadline import Deadline
-from horolog.client.security.settings import Security
-from horolog.client.security.stores import identity_of
-from horolog.client.security.tls import Tls
+from horolog.client import (
+    Address,
+    AuthenticationFailed,
+    Client,
+    Connection,
+    Deadline,
+    NoAnswer,
+    Security,
+    Tls,
+    identity_of,
+)
 from horolog.errors import Misconfigured
-from horolog.wire.api import ApiKey
-from horolog.wire.malformed import MalformedResponse
+from horolog.wire import ApiKey, MalformedResponse
 
 STORES = Path(__file__).parent / "stores"
 

@@ -25,8 +25,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs.comparing import Compared, compare
 from horolog.jobs.questions.hops import Hop
 from horolog.jobs.selection import Selection
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record, build_batch
 
 Compare = Callable[..., Compared]
 

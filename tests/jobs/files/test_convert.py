@@ -15,9 +15,8 @@ from partition_files import formats_in, records_by_partition
 import horolog.jobs.files.parts  # noqa: F401 - has the constant that tests lower
 from horolog import jobs
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.storage.directory.lock import lock_directory
+from horolog.record import Codec, Record, build_batch
+from horolog.storage import lock_directory
 
 NOW = 1_763_000_000_000
 

@@ -14,9 +14,8 @@ import pytest
 from partition_files import PartitionFiles, records_by_partition
 from patience import PATIENCE_S
 
-from horolog.record.batch import iter_headers
-from horolog.record.compression import Codec
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import Codec, iter_headers
+from horolog.storage import Finding, Severity, Verification
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -19,9 +19,8 @@ from golden import copy_directory
 from horolog import jobs
 from horolog.errors import Misconfigured
 from horolog.jobs.files import work
-from horolog.metadata.verify import check_store
-from horolog.storage.directory.lock import lock_directory
-from horolog.storage.verify import Checked, Finding, Severity, Verification
+from horolog.metadata import check_store
+from horolog.storage import Checked, Finding, Severity, Verification, lock_directory
 
 INDEXES = (".index", ".timeindex", ".companion")
 

@@ -14,8 +14,8 @@ from partition_files import PartitionFiles
 from horolog.errors import Misconfigured
 from horolog.jobs.files import parts
 from horolog.jobs.files.parts import FileRequest, LogPart, find_parts, fingerprint_now, units_of
-from horolog.sources.uris import LogPath
-from horolog.storage.verify import Checked, Verification, VerifyTarget
+from horolog.sources import LogPath
+from horolog.storage import Checked, Verification, VerifyTarget
 
 
 def request(*paths: Path | str, **more: str) -> FileRequest:

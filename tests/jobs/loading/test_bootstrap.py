@@ -22,8 +22,7 @@ from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.survey import Survey
 from horolog.jobs.receiving import ReceivingTopic
 from horolog.jobs.state import look_at_state
-from horolog.record.builder import Record, read_records
-from horolog.record.partitioning import partition_of_key
+from horolog.record import Record, partition_of_key, read_records
 from horolog.spark.errors import TaskFailed
 
 pytestmark = pytest.mark.spark

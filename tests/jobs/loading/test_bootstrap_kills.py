@@ -17,8 +17,7 @@ from patience import PATIENCE_S
 from spark_cluster import cluster
 
 from horolog.client import LATEST, Client
-from horolog.record.batch import iter_headers
-from horolog.record.builder import read_records
+from horolog.record import iter_headers, read_records
 
 if TYPE_CHECKING:
     from running_broker import BrokerProcess

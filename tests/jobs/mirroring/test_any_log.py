@@ -12,9 +12,7 @@ from mirror_lab import NO_SPARK, T0_MS, MirrorLab, log_bytes, rows_of, stamped, 
 from running_broker import RunningBroker
 
 from horolog.jobs.comparing import compare
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
+from horolog.record import Codec, Record, build_batch, convert_all
 
 ABORT, COMMIT = b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"
 KINDS = ("plain", "plain", "gap", "stamped", "v1", "part", "end", "empty")

@@ -18,8 +18,7 @@ from running_broker import RunningBroker
 
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import compare
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import Codec, Record, build_batch
 
 
 def headers_of(broker: "RunningBroker", topic: str) -> list[int]:

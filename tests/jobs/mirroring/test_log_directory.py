@@ -24,13 +24,9 @@ from transactional import end, init, write
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
-from horolog.record.timestamps import AppendTimeStretch
+from horolog.record import AppendTimeStretch, Codec, Record, build_batch, convert_all
 from horolog.sources import scan
-from horolog.storage.scan.findings import Finding, Severity
-from horolog.storage.verify import Verification
+from horolog.storage import Finding, Severity, Verification
 
 source = a_broker(now_ms=T0_MS + 1_000_000)
 

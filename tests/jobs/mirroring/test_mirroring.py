@@ -21,17 +21,14 @@ from mirror_lab import (
 )
 from running_broker import MakeBroker
 
-from horolog.client import Client, CommittedOffset, ResourceType
-from horolog.client.topics import Topics
+from horolog.client import Client, CommittedOffset, ResourceType, Topics
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, Misconfigured
 from horolog.jobs.mirroring import Control
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.moving import Target
 from horolog.jobs.state import JobState
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
+from horolog.record import Codec, Record, build_batch, convert_all
 
 ABORT, COMMIT = b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"
 

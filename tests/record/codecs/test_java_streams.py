@@ -19,12 +19,16 @@ from batches import batch_of
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
-from horolog.record.builder import read_records
+from horolog.record import (
+    HEADER_SIZE,
+    BatchHeader,
+    Codec,
+    decode,
+    parse_header,
+    read_records,
+    scan_batch,
+)
 from horolog.record.codecs import lz4_frame, snappy_stream, zstd_frame
-from horolog.record.columns import decode
-from horolog.record.compression import Codec
-from horolog.record.scan import scan_batch
 from horolog.storage import prepare
 
 # Java reads these, and we do not (the modules of the codecs say why).

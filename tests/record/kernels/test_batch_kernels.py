@@ -6,12 +6,15 @@ from collections import Counter
 
 from plain_kernels import plain_and_compiled
 
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.kernels import layout
-from horolog.record.kernels.loading import COLUMN_KERNELS
-from horolog.record.timestamps import TimestampType
+from horolog.record import (
+    COLUMN_KERNELS,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    layout,
+    parse_header,
+)
 
 CASES = 1_500
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1

@@ -12,12 +12,21 @@ import numpy as np
 from batches import ALL_COLUMNS, BASE_OFFSET, generated_record
 from plain_kernels import plain_and_compiled
 
-from horolog.record.batch import HEADER_SIZE, parse_header
-from horolog.record.builder import build_batch
-from horolog.record.columns import batch_schema, decode
-from horolog.record.kernels import column_kernels, layout
-from horolog.record.kernels.loading import COLUMN_KERNELS, JOIN_KERNELS, SCAN_KERNELS
-from horolog.record.walk import NOTHING, new_state, times_for
+from horolog.record import (
+    COLUMN_KERNELS,
+    HEADER_SIZE,
+    JOIN_KERNELS,
+    NOTHING,
+    SCAN_KERNELS,
+    batch_schema,
+    build_batch,
+    column_kernels,
+    decode,
+    layout,
+    new_state,
+    parse_header,
+    times_for,
+)
 
 POISONS = (0x00, 0xFF, 0x81)
 MARGIN = 64

@@ -14,13 +14,18 @@ from overrides import override
 from patience import PATIENCE_S
 from plain_kernels import without_numba
 
-from horolog.record import scan
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch
-from horolog.record.columns import decode
-from horolog.record.compression import Codec
-from horolog.record.kernels import column_kernels, scan_kernels
-from horolog.record.kernels.loading import SCAN_KERNELS, Kernels
+from horolog.record import (
+    SCAN_KERNELS,
+    Codec,
+    Kernels,
+    Record,
+    build_batch,
+    column_kernels,
+    decode,
+    parse_header,
+    scan,
+    scan_kernels,
+)
 
 numba = pytest.importorskip("numba")
 cache = pytest.importorskip("horolog.record.kernels.cache")

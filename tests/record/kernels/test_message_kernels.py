@@ -9,9 +9,7 @@ from collections import Counter
 import numpy as np
 from plain_kernels import plain_and_compiled
 
-from horolog.record.kernels import layout
-from horolog.record.kernels.loading import MESSAGE_KERNELS
-from horolog.record.old_format.writing import message_bytes
+from horolog.record import MESSAGE_KERNELS, layout, message_bytes
 from horolog.record.record_bytes import record_bytes
 
 POISONS = (0x00, 0xFF, 0x81)

@@ -8,9 +8,7 @@ from collections import Counter
 
 from plain_kernels import plain_and_compiled
 
-from horolog.record.kernels import layout
-from horolog.record.kernels.loading import PLAIN_KERNELS
-from horolog.record.old_format.writing import message_bytes
+from horolog.record import PLAIN_KERNELS, layout, message_bytes
 
 CASES = 400
 INT64_MIN = -(1 << 63)

@@ -10,14 +10,22 @@ from old_messages import build_messages
 from plain_kernels import without_numba
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.columns import decode
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all, down_convert
-from horolog.record.kernels.loading import COLUMN_KERNELS, MESSAGE_KERNELS, SCAN_KERNELS
-from horolog.record.old_format.sent import Sent
-from horolog.record.scan import scan_batch
+from horolog.record import (
+    COLUMN_KERNELS,
+    MESSAGE_KERNELS,
+    SCAN_KERNELS,
+    BatchHeader,
+    Codec,
+    Record,
+    Sent,
+    build_batch,
+    convert_all,
+    decode,
+    down_convert,
+    iter_headers,
+    read_records,
+    scan_batch,
+)
 
 CASES = 120
 MOST = 1 << 20

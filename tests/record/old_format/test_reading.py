@@ -10,15 +10,26 @@ from old_messages import build_messages
 from plain_kernels import without_numba
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import UNKNOWN_COUNT, iter_headers, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records, read_with_create_times
-from horolog.record.columns import DecodeStatistics, decode
-from horolog.record.compression import Codec, compress
-from horolog.record.kernels.loading import MESSAGE_KERNELS
-from horolog.record.old_format.writing import message_bytes
-from horolog.record.scan import scan_batch, timestamps
-from horolog.record.search import find_at_or_after
-from horolog.record.timestamps import TimestampType
+from horolog.record import (
+    MESSAGE_KERNELS,
+    UNKNOWN_COUNT,
+    Codec,
+    DecodeStatistics,
+    Record,
+    TimestampType,
+    build_batch,
+    compress,
+    decode,
+    find_at_or_after,
+    iter_headers,
+    message_bytes,
+    parse_header,
+    read_records,
+    read_with_create_times,
+    scan_batch,
+    verify_crc,
+)
+from horolog.record.scan import timestamps
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 COMPRESSED = CODECS[1:]

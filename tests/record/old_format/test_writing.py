@@ -6,14 +6,22 @@ import pytest
 from overrides import override
 
 from golden import partitions
-from horolog.record.batch import iter_headers, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record import (
+    Codec,
+    MessageTooLong,
+    Record,
+    TimestampType,
+    build_batch,
+    iter_headers,
+    messages_in,
+    open_batch,
+    open_message,
+    parse_header,
+    read_records,
+    verify_crc,
+    write_messages,
+)
 from horolog.record.codecs import lz4_frame
-from horolog.record.compression import Codec
-from horolog.record.conversion import open_batch
-from horolog.record.old_format.reading import MessageTooLong, messages_in, open_message
-from horolog.record.old_format.writing import write_messages
-from horolog.record.timestamps import TimestampType
 
 KAFKAS = [
     partition for partition in partitions("old-formats") if partition.name.startswith(("v0", "v1"))

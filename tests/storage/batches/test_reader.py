@@ -15,19 +15,25 @@ from plain_kernels import plain_and_compiled
 from storelogs import NOW
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header
-from horolog.record.builder import Record
-from horolog.record.kernels.loading import CLEANING_KERNELS
-from horolog.storage.batches.reader import (
+from horolog.record import (
+    CLEANING_KERNELS,
+    HEADER_SIZE,
+    BatchHeader,
+    Record,
+    iter_headers,
+    parse_header,
+)
+from horolog.storage import (
     EVERYTHING,
     FEWEST_BYTES,
     HEADERS,
+    MAX_OFFSET,
     BatchReader,
+    Files,
+    OpenFile,
     ReadAhead,
     TornTail,
 )
-from horolog.storage.files import Files, OpenFile
-from horolog.storage.names import MAX_OFFSET
 
 FILES = Files()
 FIRST = "00000000000000000000"

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from overrides import override
 
-from horolog.storage import page_cache
-from horolog.storage.batches.slices import Slice
-from horolog.storage.files import Files, OpenFile
+from horolog.storage import Files, OpenFile, Slice, page_cache
 
 FILES = Files()
 

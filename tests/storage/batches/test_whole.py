@@ -11,9 +11,7 @@ from overrides import override
 from storelogs import placed
 
 from horolog.errors import CorruptBatch
-from horolog.storage.batches.reader import BatchReader
-from horolog.storage.batches.whole import is_torn_tail, whole_batches
-from horolog.storage.files import Files
+from horolog.storage import BatchReader, Files, is_torn_tail, whole_batches
 
 
 def offsets_in(path: Path, content: bytes) -> list[int]:

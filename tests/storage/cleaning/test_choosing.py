@@ -9,10 +9,8 @@ import pytest
 from storelogs import DAY, NOW, append, new_log
 
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.record.timestamps import TimestampType
-from horolog.storage.cleaning.choosing import Cleanable, choose, cleanable, first_dirty
-from horolog.storage.logs.log import Log
-from horolog.storage.removal.retention import Candidate
+from horolog.record import TimestampType
+from horolog.storage import Candidate, Cleanable, Log, choose, cleanable, first_dirty
 
 COMPACT = TopicConfig(cleanup_policy=frozenset({"compact"}))
 SEGMENTS = [Candidate(10 * at, 10 * at + 10, 100, is_last=False) for at in range(4)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from storelogs import records_in
 
-from horolog.record.builder import Record
+from horolog.record import Record
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 RETENTION_MS = COMPACT.delete_retention_ms

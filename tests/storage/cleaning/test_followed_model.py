@@ -18,9 +18,8 @@ from examples import some_of
 from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, TOPIC_ID, open_dir, pull, records_in
 
-from horolog.record.batch import HEADER_SIZE, parse_header
-from horolog.storage import Log
-from horolog.storage.names import TopicPartition
+from horolog.record import HEADER_SIZE, parse_header
+from horolog.storage import Log, TopicPartition
 
 CONFIG = replace(COMPACT, delete_retention_ms=1 << 40, segment_bytes=400)
 PARTITION = TopicPartition("events", 3)

@@ -14,10 +14,15 @@ from hypothesis import strategies as st
 from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
 from horolog.groups.replay import Replay
-from horolog.record import cleaning
-from horolog.record.batch import HEADER_SIZE, parse_header, with_records
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import (
+    HEADER_SIZE,
+    Codec,
+    Record,
+    build_batch,
+    cleaning,
+    parse_header,
+    with_records,
+)
 from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
@@ -27,11 +32,7 @@ from horolog.schemas.offsets import (
     group_bytes,
     key_bytes,
 )
-from horolog.storage import names
-from horolog.storage.cleaning.latest import replay_latest
-from horolog.storage.files import Files
-from horolog.storage.lookup.replay import replay_segments
-from horolog.storage.segments.reader import SegmentReader
+from horolog.storage import Files, SegmentReader, names, replay_latest, replay_segments
 
 NOW = 1_000
 TOPIC_ID = UUID(int=5)

@@ -19,23 +19,23 @@ from storelogs import NOW, new_follower, new_log, pull, records_in, reopened
 
 from horolog.config import LONG_MAX
 from horolog.errors import CorruptBatch
-from horolog.record import cleaning
-from horolog.record.batch import (
+from horolog.record import (
     CRC_START,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    AppendTimeStretch,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    cleaning,
     iter_headers,
+    layout,
     parse_header,
     with_records,
 )
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.kernels import layout
-from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
-from horolog.storage import names
-from horolog.storage.cleaning.key_map import KeyMap
-from horolog.storage.logs.cleaning import Cleaning
-from horolog.storage.logs.log import Log
+from horolog.storage import Cleaning, KeyMap, Log, names
 
 HOUR = 3_600_000
 

@@ -18,17 +18,20 @@ from old_messages import build_messages
 from overrides import override
 from storelogs import NOW, new_follower, pull, records_in
 
-from horolog.record import cleaning
-from horolog.record.batch import DELETE_HORIZON_BIT, parse_header, with_records
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.kernels import layout
-from horolog.record.markers import read_marker
-from horolog.record.timestamps import AppendTimeStretch, TimestampType
-from horolog.storage import Log, names
-from horolog.storage.cleaning.parts import SmallParts, parts_of
-from horolog.storage.cleaning.transactions import CleanedTransactions
-from horolog.storage.index.abort import AbortedTxn
+from horolog.record import (
+    DELETE_HORIZON_BIT,
+    AppendTimeStretch,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    cleaning,
+    layout,
+    parse_header,
+    read_marker,
+    with_records,
+)
+from horolog.storage import AbortedTxn, CleanedTransactions, Log, SmallParts, names, parts_of
 
 SECRET = np.array([1, 2], np.uint64)
 PLAIN, IDEMPOTENT, TRANSACTIONAL = range(-2, 0), range(2), range(2, 5)

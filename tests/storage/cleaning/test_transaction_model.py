@@ -18,10 +18,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from storelogs import records_in
 
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.markers import TransactionEnd
-from horolog.record.transactions import AbortedTransaction, AbortedTransactions
+from horolog.record import (
+    AbortedTransaction,
+    AbortedTransactions,
+    Record,
+    TransactionEnd,
+    build_batch,
+    iter_headers,
+    read_records,
+)
 from horolog.storage import Log, Origin, prepare
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])

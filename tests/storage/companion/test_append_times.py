@@ -37,14 +37,25 @@ from storelogs import (
 from companions import lose_seals
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, restamp
-from horolog.record.compression import Codec
-from horolog.record.conversion import convert_all
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage import Log, TopicPartition
-from horolog.storage.companion.file import TIMES_AT
-from horolog.storage.companion.proof import identity_of, identity_of_header
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import (
+    HEADER_SIZE,
+    AppendTimeStretch,
+    Codec,
+    convert_all,
+    iter_headers,
+    parse_header,
+    restamp,
+)
+from horolog.storage import (
+    TIMES_AT,
+    Finding,
+    Log,
+    Severity,
+    TopicPartition,
+    Verification,
+    identity_of,
+    identity_of_header,
+)
 
 SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)
 LAB = Path(__file__).parents[2] / "lab"

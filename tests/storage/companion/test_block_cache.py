@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from overrides import override
 
-from horolog.storage.companion import block_cache as module
-from horolog.storage.companion.block_cache import LONGEST_UNUSED_S, BlockCache
+from horolog.storage import LONGEST_UNUSED_S, BlockCache
+from horolog.storage import block_cache as module
 
 DAY_S = 86_400
 

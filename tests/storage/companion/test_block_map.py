@@ -28,25 +28,28 @@ from companions import lose_maps, map_in, put_map
 from golden import partitions
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.compression import Codec
-from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME
-from horolog.record.timestamps import TimeRange, TimestampType
-from horolog.storage import Log
-from horolog.storage.companion import block_map
-from horolog.storage.companion.block_cache import BlockCache, block_cache
-from horolog.storage.companion.blocks import (
+from horolog.record import NO_RECORDS, OF_CREATE_TIME, Codec, TimeRange, TimestampType
+from horolog.storage import (
     ENTRY_SIZE,
+    MARKER_SIZE,
     Block,
+    BlockCache,
+    Checked,
+    Files,
+    Finding,
+    Log,
+    Reindexing,
+    Segment,
+    SegmentReader,
+    Severity,
     Span,
+    Verification,
+    block_map,
+    find_target,
+    prepare,
     unpack,
 )
-from horolog.storage.companion.marker import MARKER_SIZE
-from horolog.storage.files import Files
-from horolog.storage.offline.reindex import Reindexing
-from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.segments.segment import Segment
-from horolog.storage.validation.validate import prepare
-from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
+from horolog.storage.companion.block_cache import block_cache
 
 BLOCK = 400  # bytes, of two to four batches here
 CONFIG = TopicConfig(segment_bytes=1_000_000, **ANY_TIME)

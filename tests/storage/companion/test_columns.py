@@ -13,13 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storelogs import NOW, followed
 
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage.companion.append_times import AppendTimeFile
-from horolog.storage.companion.file import TIMES_AT
-from horolog.storage.companion.time_columns import ChangedTimes, columns_of, unpacked
-from horolog.storage.companion.time_entries import middle_for, packed_entry
-from horolog.storage.files import Files
-from horolog.storage.segments.reader import SegmentReader
+from horolog.record import AppendTimeStretch
+from horolog.storage import (
+    TIMES_AT,
+    AppendTimeFile,
+    ChangedTimes,
+    Files,
+    SegmentReader,
+    columns_of,
+    middle_for,
+    packed_entry,
+    unpacked,
+)
 
 COUNT = 40
 LOG = "00000000000000000000.log"

@@ -32,17 +32,19 @@ from storelogs import (
 from companions import map_in, put_map
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.timestamps import TimeRange
-from horolog.storage import Log, TopicPartition
-from horolog.storage.batches.log_file import SegmentEnd
-from horolog.storage.companion.append_times import AppendTimeEntry, FirstAppended
-from horolog.storage.companion.file import TIMES_AT
-from horolog.storage.companion.proof import identity_of
-from horolog.storage.files import Files
-from horolog.storage.offline.partition_reader import PartitionReader
-from horolog.storage.segments.reader import SegmentReader
+from horolog.record import Record, TimeRange, build_batch, iter_headers, read_records
+from horolog.storage import (
+    TIMES_AT,
+    AppendTimeEntry,
+    Files,
+    FirstAppended,
+    Log,
+    PartitionReader,
+    SegmentEnd,
+    SegmentReader,
+    TopicPartition,
+    identity_of,
+)
 
 CONFIG = TopicConfig(segment_bytes=1200, retention_ms=-1, index_interval_bytes=0, **ANY_TIME)
 FIRST = "00000000000000000000"

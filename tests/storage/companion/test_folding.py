@@ -10,19 +10,18 @@ from hypothesis import strategies as st
 from plain_kernels import without_numba
 from time_sums import stats_of
 
-from horolog.record import scan
-from horolog.record.kernels import layout
-from horolog.record.kernels.loading import BLOCK_KERNELS
-from horolog.record.time_stats import (
+from horolog.record import (
+    BLOCK_KERNELS,
     LATENCY_COUNT,
     NO_COUNTS,
     OF_APPEND_TIME,
     OF_CREATE_TIME,
     Counts,
     TimeStats,
+    layout,
+    scan,
 )
-from horolog.storage.companion.blocks import ENTRY_SIZE, Block, unpack
-from horolog.storage.companion.folding import NO_BLOCK, folded, place_of, row_of
+from horolog.storage import ENTRY_SIZE, NO_BLOCK, Block, folded, place_of, row_of, unpack
 
 BLOCK = 1_000
 UINT32_MAX = (1 << 32) - 1

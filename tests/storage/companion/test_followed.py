@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from storelogs import ANY_TIME, DAY, NOW, append, new_follower, new_log, pull, reopened
 
 from horolog.config import TopicConfig
-from horolog.record.batch import parse_header
+from horolog.record import parse_header
 from horolog.storage import Log
 
 CONFIG = TopicConfig(segment_bytes=400, retention_ms=-1, **ANY_TIME)

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from companions import put_seal, seal_in
-from horolog.record.batch import iter_headers, parse_header
-from horolog.storage.batches.log_file import LogFile
-from horolog.storage.companion.proof import LastBatch, identity_of, identity_of_header, proved
-from horolog.storage.files import Files
+from horolog.record import iter_headers, parse_header
+from horolog.storage import Files, LastBatch, LogFile, identity_of, identity_of_header, proved
 
 
 @pytest.fixture

@@ -32,11 +32,18 @@ from storelogs import (
 
 from companions import companion_of, has_seal, lose_seals, put_seal, seal_in
 from horolog.config import TopicConfig
-from horolog.storage import Log, TopicPartition
-from horolog.storage.batches.log_file import TimeEntry
-from horolog.storage.companion.proof import LastBatch
-from horolog.storage.companion.seal import Seal, packed_seal, parsed_seal, read_seal
-from horolog.storage.files import Files, OpenFile
+from horolog.storage import (
+    Files,
+    LastBatch,
+    Log,
+    OpenFile,
+    Seal,
+    TimeEntry,
+    TopicPartition,
+    packed_seal,
+    parsed_seal,
+    read_seal,
+)
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
 BATCHES = [[NOW + number * 7 % 50, NOW + number] for number in range(30)]

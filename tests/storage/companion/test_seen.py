@@ -19,14 +19,19 @@ from storelogs import (
 )
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import AppendTimeStretch, TimestampType
-from horolog.storage import Log
-from horolog.storage.companion.kept_times import KeptTimes
-from horolog.storage.companion.time_entries import kinds_of
-from horolog.storage.files import Files
-from horolog.storage.offline.reindex import Reindexing
-from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify import Finding, Severity, Verification, find_target
+from horolog.record import AppendTimeStretch, TimestampType
+from horolog.storage import (
+    Files,
+    Finding,
+    KeptTimes,
+    Log,
+    Reindexing,
+    SegmentReader,
+    Severity,
+    Verification,
+    find_target,
+    kinds_of,
+)
 
 CONFIG = TopicConfig(retention_ms=-1, horolog_roll_by="append-time", segment_ms=1000)
 TIMES = [

@@ -6,10 +6,7 @@ from uuid import UUID
 import pytest
 
 from horolog.errors import CorruptFile
-from horolog.storage.directory import checkpoints
-from horolog.storage.directory.checkpoints import EpochStart, MetaProperties
-from horolog.storage.files import Files
-from horolog.storage.names import TopicPartition
+from horolog.storage import EpochStart, Files, MetaProperties, TopicPartition, checkpoints
 
 FILES = Files()
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from horolog.errors import Misconfigured
-from horolog.storage.directory.lock import (
+from horolog.storage import (
+    FileMissing,
     SharersRemain,
     is_locked,
     lock_against_others,
@@ -18,7 +19,6 @@ from horolog.storage.directory.lock import (
     lock_offline,
     share_offline,
 )
-from horolog.storage.file_errors import FileMissing
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere flock and Java's lock are the same")

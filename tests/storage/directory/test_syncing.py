@@ -8,8 +8,7 @@ import pytest
 from storelogs import NOW, TOPIC_ID, append, open_dir
 
 from horolog.config import TopicConfig
-from horolog.storage.directory.syncing import MANY, sync_all, system_call
-from horolog.storage.files import Files
+from horolog.storage import MANY, Files, sync_all, system_call
 
 HAS_SYNCFS = pytest.mark.skipif(system_call() is None, reason="no syncfs that tells of errors")
 

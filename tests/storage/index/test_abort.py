@@ -7,9 +7,8 @@ from batches import batch, marker
 from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from horolog.errors import CorruptIndex
-from horolog.record.batch import iter_headers
-from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn, read_aborted, write_aborted
+from horolog.record import iter_headers
+from horolog.storage import AbortedTxn, Files, read_aborted, write_aborted
 
 FIRST = AbortedTxn(9, 40, 50, 40)
 SECOND = AbortedTxn(7, 45, 60, 51)

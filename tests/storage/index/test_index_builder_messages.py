@@ -9,13 +9,8 @@ import pytest
 from old_messages import build_messages
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
-from horolog.storage.batches.reader import BatchReader
-from horolog.storage.files import Files
-from horolog.storage.index.builder import IndexBuilder
+from horolog.record import Codec, Record, TimestampType, build_batch, iter_headers
+from horolog.storage import BatchReader, Files, IndexBuilder
 
 BASE = 1_000
 

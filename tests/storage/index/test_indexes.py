@@ -31,10 +31,8 @@ from storelogs import (
 from companions import companion_of, has_seal, lose_seals
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
-from horolog.record.batch import iter_headers
-from horolog.storage import Log, TimestampOffset, TopicPartition
-from horolog.storage.companion.seal import read_seal
-from horolog.storage.files import Files, OpenFile
+from horolog.record import iter_headers
+from horolog.storage import Files, Log, OpenFile, TimestampOffset, TopicPartition, read_seal
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
 TIMES = [NOW + number * 37 % 50 for number in range(40)]

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from horolog.storage.files import Files
-from horolog.storage.index.sparse import OffsetIndex, OffsetPosition
+from horolog.storage import Files, OffsetIndex, OffsetPosition
 
 
 @pytest.fixture

@@ -8,9 +8,7 @@ import pytest
 from storelogs import NOW, append, new_log
 
 from horolog.config import TopicConfig
-from horolog.storage import Log
-from horolog.storage.files import Files
-from horolog.storage.kept_blocks import KeptBlocks
+from horolog.storage import Files, KeptBlocks, Log
 
 
 class CountedFiles(Files):

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from horolog.storage.batches.log_file import TimeEntry
-from horolog.storage.files import Files
-from horolog.storage.index.sparse import TimeIndex
+from horolog.storage import Files, TimeEntry, TimeIndex
 
 
 @pytest.fixture

@@ -29,10 +29,16 @@ from storelogs import (
 from companions import lose_seals
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.storage import LogDir, TimestampOffset, TopicPartition
-from horolog.storage.files import Files, OpenFile
-from horolog.storage.names import LOG_DIR_FILES
-from horolog.storage.verify import Finding, Verification
+from horolog.storage import (
+    LOG_DIR_FILES,
+    Files,
+    Finding,
+    LogDir,
+    OpenFile,
+    TimestampOffset,
+    TopicPartition,
+    Verification,
+)
 
 CLEAN = ".kafka_cleanshutdown"
 

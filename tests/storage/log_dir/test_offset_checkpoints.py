@@ -20,8 +20,7 @@ from storelogs import (
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.storage import Log, LogDir, TopicPartition
-from horolog.storage.directory.checkpoint_ids import Checkpointed, CheckpointId
+from horolog.storage import Checkpointed, CheckpointId, Log, LogDir, TopicPartition
 
 KEY = TopicPartition("events", 3)
 OTHER_ID = UUID(int=7)

@@ -28,11 +28,8 @@ from storelogs import (
 from companions import lose_seals
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.timestamps import TimestampType
-from horolog.storage import Log, TopicPartition
-from horolog.storage.files import Files
-from horolog.storage.logs.append_time_floor import AppendTimes
-from horolog.storage.verify import Finding, Verification
+from horolog.record import TimestampType
+from horolog.storage import AppendTimes, Files, Finding, Log, TopicPartition, Verification
 
 SMALL = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME, segment_bytes=300)
 MARK = "append-time-checkpoint"

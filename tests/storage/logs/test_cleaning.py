@@ -29,17 +29,18 @@ from storelogs import (
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.batch import iter_headers, verify_crc
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
-from horolog.storage import Origin, SourceBatches
-from horolog.storage.cleaning.key_map import KeyMap
-from horolog.storage.files import Files
-from horolog.storage.log_dir.log_dir import LogDir, TopicPartition
-from horolog.storage.logs.cleaning import Cleaning
-from horolog.storage.logs.log import Log
-from horolog.storage.lookup.by_append_time import find_by_append_time
+from horolog.record import Codec, Record, TimestampType, build_batch, iter_headers, verify_crc
+from horolog.storage import (
+    Cleaning,
+    Files,
+    KeyMap,
+    Log,
+    LogDir,
+    Origin,
+    SourceBatches,
+    TopicPartition,
+    find_by_append_time,
+)
 
 PARTITION = TopicPartition("events", 3)
 KEYS = [b"a", b"b", b"c", b"d", b"e"]

@@ -12,11 +12,9 @@ from plain_kernels import without_numba
 from storelogs import ANY_TIME, NOW, append, new_log, reopened
 
 from horolog.config import TopicConfig
-from horolog.record.kernels.loading import BLOCK_KERNELS
+from horolog.record import BLOCK_KERNELS, LATENCY_BOUNDS
 from horolog.record.scan import load_kernels
-from horolog.record.time_stats import LATENCY_BOUNDS
-from horolog.storage import Log
-from horolog.storage.companion.counts import NONE, BlockTotals
+from horolog.storage import NONE, BlockTotals, Log
 
 SMALL = TopicConfig(segment_bytes=2_000, **ANY_TIME)
 

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from horolog.storage.directory.checkpoints import EpochStart, read_epochs
-from horolog.storage.files import Files
-from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage import EpochStart, Files, LeaderEpochs, read_epochs
 
 
 @pytest.fixture

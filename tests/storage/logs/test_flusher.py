@@ -6,7 +6,7 @@ from pathlib import Path
 from patience import PATIENCE_S
 from storelogs import NOW, append, new_log
 
-from horolog.storage.files import Files
+from horolog.storage import Files
 
 
 class _SlowDisk(Files):

@@ -39,16 +39,19 @@ from horolog.errors import (
     StorageFailed,
     code_for,
 )
-from horolog.record.builder import Record
-from horolog.record.compression import Codec
-from horolog.record.timestamps import AppendTimeStretch, TimeRange
+from horolog.record import AppendTimeStretch, Codec, Record, TimeRange
 from horolog.sources import scan
-from horolog.storage import Origin, SourceBatches
-from horolog.storage.directory.checkpoints import EpochStart
-from horolog.storage.log_dir.log_dir import TopicPartition
-from horolog.storage.logs.log import Log
-from horolog.storage.producers.states import Unended
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.storage import (
+    EpochStart,
+    Finding,
+    Log,
+    Origin,
+    Severity,
+    SourceBatches,
+    TopicPartition,
+    Unended,
+    Verification,
+)
 
 PARTITION = TopicPartition("events", 3)
 SMALL = TopicConfig(segment_bytes=300, index_interval_bytes=0)

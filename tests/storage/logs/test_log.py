@@ -31,17 +31,29 @@ from storelogs import (
 
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.batch import iter_headers, parse_header, verify_crc
-from horolog.record.builder import Record
-from horolog.record.compression import Codec
-from horolog.record.stamped import StampedBatch, stamped_batch
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
-from horolog.storage import Log, Origin, StampedRecords, prepare
-from horolog.storage.directory.checkpoints import EpochStart
-from horolog.storage.file_errors import WouldBlock
-from horolog.storage.files import Files
-from horolog.storage.logs.incoming import Batch
-from horolog.storage.validation.validate import trusted, trusted_plain
+from horolog.record import (
+    NO_TIMESTAMP,
+    Codec,
+    Record,
+    StampedBatch,
+    TimestampType,
+    iter_headers,
+    parse_header,
+    stamped_batch,
+    verify_crc,
+)
+from horolog.storage import (
+    Batch,
+    EpochStart,
+    Files,
+    Log,
+    Origin,
+    StampedRecords,
+    WouldBlock,
+    prepare,
+    trusted,
+    trusted_plain,
+)
 
 SMALL = TopicConfig(segment_bytes=300, **ANY_TIME)
 SETTINGS: list[dict[str, Any]] = [

@@ -10,11 +10,8 @@ from old_messages import build_messages
 from storelogs import NOW, append, partition_dir, reopened
 
 from horolog.config import TopicConfig
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.storage.batches.reader import BatchReader
-from horolog.storage.batches.whole import whole_batches
-from horolog.storage.files import Files
+from horolog.record import Codec, Record, build_batch
+from horolog.storage import BatchReader, Files, whole_batches
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000

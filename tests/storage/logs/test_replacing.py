@@ -11,12 +11,16 @@ from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, append, new_log, partition_dir, records_in, reopened
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage.files import Files
-from horolog.storage.logs.replacing import make_alike, replace_segments
-from horolog.storage.logs.writer import LogWriter, new_segment
-from horolog.storage.segments.numbered import as_they_are
-from horolog.storage.segments.reader import SegmentReader
+from horolog.record import AppendTimeStretch
+from horolog.storage import (
+    Files,
+    LogWriter,
+    SegmentReader,
+    as_they_are,
+    make_alike,
+    new_segment,
+    replace_segments,
+)
 
 CONFIG = TopicConfig(index_interval_bytes=0)
 ALL, CLEANED, LATER = [0, 1, 2, 3], [1, 3], [4]

@@ -32,17 +32,22 @@ from storelogs import (
 
 from horolog.config import TopicConfig
 from horolog.errors import HorologError, StorageFailed
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record
-from horolog.record.compression import Codec
-from horolog.record.timestamps import AppendTimeStretch, TimeRange
-from horolog.storage import Origin, SourceBatches
-from horolog.storage.directory.checkpoints import EpochStart, read_offsets
-from horolog.storage.files import Files, OpenFile
-from horolog.storage.log_dir.log_dir import LogDir, TopicPartition
-from horolog.storage.logs.log import Log
-from horolog.storage.lookup.by_timestamp import TimestampOffset
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import AppendTimeStretch, Codec, Record, TimeRange, iter_headers
+from horolog.storage import (
+    EpochStart,
+    Files,
+    Finding,
+    Log,
+    LogDir,
+    OpenFile,
+    Origin,
+    Severity,
+    SourceBatches,
+    TimestampOffset,
+    TopicPartition,
+    Verification,
+    read_offsets,
+)
 
 PARTITION = TopicPartition("events", 3)
 SMALL = TopicConfig(segment_bytes=400, index_interval_bytes=0, retention_ms=-1)

@@ -13,16 +13,16 @@ from interleave import at_each_line
 from storelogs import NOW, TOPIC_ID, append, new_follower, new_log, open_dir, partition_dir, pull
 
 from horolog.errors import CorruptIndex, ErrorCode, RequestRefused, StorageFailed, code_for
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
-from horolog.record.markers import TransactionEnd
-from horolog.storage import Origin
-from horolog.storage.directory.checkpoints import EpochStart
-from horolog.storage.file_errors import FileMissing
-from horolog.storage.index.abort import write_aborted
-from horolog.storage.logs.log import Log
-from horolog.storage.names import TopicPartition
-from horolog.storage.validation.validate import prepare
+from horolog.record import Record, TransactionEnd, build_batch, iter_headers
+from horolog.storage import (
+    EpochStart,
+    FileMissing,
+    Log,
+    Origin,
+    TopicPartition,
+    prepare,
+    write_aborted,
+)
 
 DELETE = replace(COMPACT, cleanup_policy=frozenset({"delete"}), retention_ms=10_000)
 PARTITION = TopicPartition("events", 3)

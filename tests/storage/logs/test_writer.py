@@ -18,22 +18,22 @@ from storelogs import DAY, NOW, UnsyncedFiles, batch
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
-from horolog.record.batch import iter_headers, parse_header
-from horolog.record.builder import Record
-from horolog.record.compression import Codec
-from horolog.record.timestamps import AppendTimeStretch, TimeRange
-from horolog.storage.batches.reader import EVERYTHING
-from horolog.storage.directory.checkpoints import EpochStart
-from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.logs.append_time_floor import AppendTimes
-from horolog.storage.logs.epochs import LeaderEpochs
-from horolog.storage.logs.writer import LogWriter, new_segment
-from horolog.storage.producers.states import Producers
-from horolog.storage.segments.numbered import as_they_are
-from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.validation.validate import prepare
+from horolog.record import AppendTimeStretch, Codec, Record, TimeRange, iter_headers, parse_header
+from horolog.storage import (
+    EVERYTHING,
+    AbortedTxn,
+    AppendTimes,
+    EpochStart,
+    Files,
+    IndexBuilder,
+    LeaderEpochs,
+    LogWriter,
+    Producers,
+    SegmentReader,
+    as_they_are,
+    new_segment,
+    prepare,
+)
 
 Seen = tuple[int, int, bool]
 

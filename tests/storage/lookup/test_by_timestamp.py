@@ -15,11 +15,8 @@ from interleave import at_each_line
 from storelogs import ANY_TIME, NOW, append, new_log
 
 from horolog.config import TopicConfig
-from horolog.record.batch import HEADER_SIZE, parse_header, with_records
-from horolog.record.compression import Codec
-from horolog.storage import Log, TimestampOffset
-from horolog.storage.file_errors import WouldBlock
-from horolog.storage.files import Files, OpenFile
+from horolog.record import HEADER_SIZE, Codec, parse_header, with_records
+from horolog.storage import Files, Log, OpenFile, TimestampOffset, WouldBlock
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_ms=1 << 60, **ANY_TIME)
 

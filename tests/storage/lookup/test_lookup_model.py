@@ -36,11 +36,8 @@ from storelogs import (
 
 from companions import lose_maps, lose_seals, map_in, put_map
 from horolog.config import TopicConfig
-from horolog.record.compression import Codec
-from horolog.record.timestamps import RecordClock, TimeRange, TimestampType
-from horolog.sources.options import ReadOptions
-from horolog.sources.records import RecordLog
-from horolog.sources.uris import LogPath
+from horolog.record import Codec, RecordClock, TimeRange, TimestampType
+from horolog.sources import LogPath, ReadOptions, RecordLog
 from horolog.storage import Log, LogDir, TopicPartition
 
 CLOSE = st.integers(NOW - 20, NOW + 20)

@@ -11,11 +11,8 @@ from storelogs import ANY_TIME, NOW, append, new_log, records_in, reopened
 
 from companions import lose_maps
 from horolog.config import TopicConfig
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
-from horolog.storage import Log
-from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.lookup.unread import Unread
+from horolog.record import Codec, TimestampType
+from horolog.storage import AbortedTxn, Log, Unread
 
 
 def truth(log: Log, first: int, last: int) -> Unread:

@@ -14,13 +14,21 @@ from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, new_follower, new_log, partition_dir, pull, records_in, reopened
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.record.builder import Record, build_batch
-from horolog.storage import Origin, SourceBatches, prepare
-from horolog.storage.directory.checkpoints import read_offsets
-from horolog.storage.files import Files
-from horolog.storage.names import CLEANER_OFFSETS, LOCK, META_PROPERTIES, TopicPartition
-from horolog.storage.offline.compacting import CompactedPartition, Compaction
-from horolog.storage.verify import find_target
+from horolog.record import Record, build_batch
+from horolog.storage import (
+    CLEANER_OFFSETS,
+    LOCK,
+    META_PROPERTIES,
+    CompactedPartition,
+    Compaction,
+    Files,
+    Origin,
+    SourceBatches,
+    TopicPartition,
+    find_target,
+    prepare,
+    read_offsets,
+)
 
 PLAIN = replace(COMPACT, cleanup_policy=frozenset({"delete"}))
 KEYS = [b"a", b"b", b"c"]

@@ -19,12 +19,16 @@ from storelogs import NOW, TOPIC_ID, append, followed, new_log, partition_dir, r
 from golden import GOLDEN, copy_directory
 from horolog.config import TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage.files import Files
-from horolog.storage.offline.converting import Conversion, ConvertedSegment
-from horolog.storage.verify import Finding, Severity, Verification, find_target
+from horolog.record import AppendTimeStretch, Codec, Record, build_batch
+from horolog.storage import (
+    Conversion,
+    ConvertedSegment,
+    Files,
+    Finding,
+    Severity,
+    Verification,
+    find_target,
+)
 
 ROWS = [Record(NOW + place, b"key-%d" % place, b"value" * place) for place in range(12)]
 

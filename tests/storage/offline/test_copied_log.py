@@ -17,16 +17,20 @@ from storelogs import NOW, UnsyncedFiles
 
 from horolog.config import TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.record.batch import parse_header
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage import names
-from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn, read_aborted
-from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
-from horolog.storage.producers.replay import replay
-from horolog.storage.producers.states import Producers
-from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.segments.segment import Segment
+from horolog.record import AppendTimeStretch, parse_header
+from horolog.storage import (
+    AbortedTxn,
+    CopiedEnd,
+    CopiedLog,
+    Files,
+    Producers,
+    Segment,
+    base_offsets,
+    copying,
+    names,
+    read_aborted,
+    replay,
+)
 
 PRODUCERS = (5, 6, 7)
 IDEMPOTENT = (8, (1 << 63) - 1)

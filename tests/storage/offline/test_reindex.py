@@ -16,10 +16,17 @@ from golden import GOLDEN, copy_directory, extract_killed, partitions
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import Misconfigured
-from horolog.storage.files import Files
-from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.offline.reindex import Reindexed, Reindexing
-from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
+from horolog.storage import (
+    Checked,
+    Files,
+    Finding,
+    IndexBuilder,
+    Reindexed,
+    Reindexing,
+    Severity,
+    Verification,
+    find_target,
+)
 
 SUFFIXES = (".index", ".timeindex")
 

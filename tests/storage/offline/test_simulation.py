@@ -10,7 +10,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from horolog.config import Settings, TopicConfig
-from horolog.storage.offline.simulation import Arrival, Simulation, SimulationOutcome
+from horolog.storage import Arrival, Simulation, SimulationOutcome
 
 NEVER = str(1 << 40)
 broker = a_broker(log_retention_check_interval_ms=NEVER, log_initial_task_delay_ms=NEVER)

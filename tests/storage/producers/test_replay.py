@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from storelogs import NOW, TOPIC_ID, open_dir, partition_dir, pull
 
 from horolog.config import TopicConfig
-from horolog.record.batch import parse_header
-from horolog.storage import TopicPartition
-from horolog.storage.files import Files
-from horolog.storage.producers.states import CACHED_BATCHES, NO_END, LastEnd, Producers
+from horolog.record import parse_header
+from horolog.storage import CACHED_BATCHES, NO_END, Files, LastEnd, Producers, TopicPartition
 
 CONFIG = TopicConfig(segment_bytes=400, retention_ms=-1, file_delete_delay_ms=0)
 

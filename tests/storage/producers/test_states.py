@@ -15,10 +15,8 @@ from storelogs import NOW, append, new_log, partition_dir, reopened, snapshot_of
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptFile, ErrorCode, RequestRefused
-from horolog.record.batch import BatchHeader, parse_header
-from horolog.record.timestamps import TimestampType
-from horolog.storage.files import Files
-from horolog.storage.producers.states import NO_END, LastEnd, Producers, Unended, WrittenBatch
+from horolog.record import BatchHeader, TimestampType, parse_header
+from horolog.storage import NO_END, Files, LastEnd, Producers, Unended, WrittenBatch
 
 LAST_SEQUENCE = (1 << 31) - 1
 

@@ -19,13 +19,8 @@ from storelogs import NOW, UnsyncedFiles
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, iter_headers, with_records
-from horolog.record.builder import Record
-from horolog.record.compression import Codec
-from horolog.storage import TopicPartition
-from horolog.storage.recovery.loading import load_log
-from horolog.storage.recovery.segments import LoadPlan, Recovery
-from horolog.storage.verify import Checked, Verification
+from horolog.record import HEADER_SIZE, Codec, Record, iter_headers, with_records
+from horolog.storage import Checked, LoadPlan, Recovery, TopicPartition, Verification, load_log
 
 DIRECTORIES = 10_000 if settings().max_examples >= 500 else 300
 PARTS = 10

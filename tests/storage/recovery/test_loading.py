@@ -38,14 +38,17 @@ from storelogs import (
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, with_records
-from horolog.record.builder import Record
-from horolog.record.compression import Codec
-from horolog.storage import Log, TopicPartition
-from horolog.storage.batches.reader import BatchReader
-from horolog.storage.batches.whole import whole_batches
-from horolog.storage.directory.checkpoints import EpochStart, read_epochs
-from horolog.storage.files import Files, OpenFile
+from horolog.record import HEADER_SIZE, Codec, Record, iter_headers, parse_header, with_records
+from horolog.storage import (
+    BatchReader,
+    EpochStart,
+    Files,
+    Log,
+    OpenFile,
+    TopicPartition,
+    read_epochs,
+    whole_batches,
+)
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
 COUNT = 25

@@ -7,10 +7,8 @@ import pytest
 from storelogs import NOW, append, new_log, partition_dir, reopened, times_in
 
 from horolog.config import TopicConfig
-from horolog.record.batch import iter_headers
-from horolog.storage.batches.reader import BatchReader
-from horolog.storage.batches.whole import whole_batches
-from horolog.storage.files import Files
+from horolog.record import iter_headers
+from horolog.storage import BatchReader, Files, whole_batches
 
 CONFIG = TopicConfig(segment_bytes=300)
 FIRST, SECOND, THIRD = (f"{base:020d}" for base in (0, 3, 6))

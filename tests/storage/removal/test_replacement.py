@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from storelogs import NOW, placed
 
-from horolog.storage.files import Files
-from horolog.storage.removal.leftovers import tidy
-from horolog.storage.removal.replacement import (
+from horolog.storage import (
+    Files,
     Replacement,
     end_replacement,
     read_replacement,
+    tidy,
     write_replacement,
 )
 

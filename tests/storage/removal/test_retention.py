@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from horolog.config import TopicConfig
-from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.removal.retention import Candidate, SegmentTime, bounded, going, judge
+from horolog.storage import AppendTimeReset, Candidate, SegmentTime, bounded, going, judge
 
 NOW = 1_700_000_000_000
 

@@ -23,10 +23,8 @@ from storelogs import (
 )
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage import Log
-from horolog.storage.logs.writer import LogWriter, new_segment
-from horolog.storage.segments.numbered import as_they_are
+from horolog.record import AppendTimeStretch
+from horolog.storage import Log, LogWriter, as_they_are, new_segment
 
 BY_RECORDS = TopicConfig(retention_ms=2 * DAY, message_timestamp_after_max_ms=1 << 62)
 

@@ -15,11 +15,7 @@ from storelogs import DAY, NOW, append, new_log, partition_dir, reopened
 
 from horolog.config import TopicConfig
 from horolog.json_text import read_as
-from horolog.storage import Log
-from horolog.storage.files import Files
-from horolog.storage.offline.partition_reader import PartitionReader
-from horolog.storage.removal.retention import Because
-from horolog.storage.removal.retention_report import Holder, SegmentRetention, report
+from horolog.storage import Because, Files, Holder, Log, PartitionReader, SegmentRetention, report
 
 FAR = 9_000_000_000_000  # of 2255
 CONFIG = TopicConfig(

@@ -10,10 +10,8 @@ from command_runner import run_command
 from storelogs import DAY, NOW, append, new_log, open_dir, partition_dir, placed, reopened
 
 from horolog.config import TopicConfig
-from horolog.record.batch import iter_headers
-from horolog.storage import TopicPartition
-from horolog.storage.removal.set_aside import set_aside_of
-from horolog.storage.verify import Finding, Severity, Verification
+from horolog.record import iter_headers
+from horolog.storage import Finding, Severity, TopicPartition, Verification, set_aside_of
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000, retention_ms=DAY)
 KEY = TopicPartition("events", 3)

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from storelogs import DAY, EVERY_BATCH, NOW, append, index_entries, new_log, partition_dir
 
 from horolog.config import TopicConfig
-from horolog.record.batch import HEADER_SIZE, parse_header, restamp
-from horolog.record.scan import scan_batch
-from horolog.storage.batches.log_file import TimeEntry
-from horolog.storage.files import Files
-from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.segments.active import ActiveSegment
-from horolog.storage.segments.numbered import as_it_is
-from horolog.storage.segments.segment import Segment
+from horolog.record import HEADER_SIZE, parse_header, restamp, scan_batch
+from horolog.storage import ActiveSegment, Files, IndexBuilder, Segment, TimeEntry, as_it_is
 
 BASE = 40
 

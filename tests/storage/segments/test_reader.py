@@ -9,10 +9,8 @@ from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from companions import lose_seals
 from horolog.config import TopicConfig
-from horolog.record.batch import iter_headers
-from horolog.storage.batches.log_file import SegmentEnd, TimeEntry
-from horolog.storage.files import Files, OpenFile
-from horolog.storage.segments.reader import SegmentReader
+from horolog.record import iter_headers
+from horolog.storage import Files, OpenFile, SegmentEnd, SegmentReader, TimeEntry
 
 CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=0)
 

@@ -8,11 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from horolog.config import TopicConfig
-from horolog.storage import names
-from horolog.storage.files import Files
-from horolog.storage.index.growing import IndexWriter
-from horolog.storage.segments.active import ActiveSegment
-from horolog.storage.segments.runs import NumberedRun
+from horolog.storage import ActiveSegment, Files, IndexWriter, NumberedRun, names
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 TIMES = st.one_of(

@@ -15,21 +15,19 @@ from storelogs import ANY_TIME, NOW, append, new_log, partition_dir, records_in
 
 from companions import lose_maps
 from horolog.config import TopicConfig
-from horolog.record.compression import Codec
-from horolog.record.time_stats import (
+from horolog.record import (
     LACKS_APPEND_TIMES,
     LATENCY_BOUNDS,
     LATENCY_COUNT,
     NO_RECORDS,
     OF_APPEND_TIME,
     OF_CREATE_TIME,
+    Codec,
+    TimestampType,
     TimeStats,
     latency_class,
 )
-from horolog.record.timestamps import TimestampType
-from horolog.storage import Log
-from horolog.storage.files import Files
-from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage import Files, Log, PartitionReader
 
 CONFIG = TopicConfig(retention_ms=-1, segment_ms=1 << 62, **ANY_TIME)
 

@@ -21,12 +21,9 @@ from storelogs import NOW, new_log
 
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
-from horolog.record import scan
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec, compress
+from horolog.record import Codec, Record, build_batch, compress, scan
 from horolog.record.record_bytes import record_bytes
-from horolog.storage import prepare
-from horolog.storage.validation.validate import MAX_RECORD_ERRORS
+from horolog.storage import MAX_RECORD_ERRORS, prepare
 
 TOPIC = TopicConfig(max_message_bytes=1 << 30, message_timestamp_after_max_ms=3_600_000)
 SIZE = 4 << 20

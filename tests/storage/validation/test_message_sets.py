@@ -35,15 +35,31 @@ from horolog.errors import (
     RequestRefused,
     StorageFailed,
 )
-from horolog.record.batch import iter_headers, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_with_create_times
-from horolog.record.compression import Codec, UncompressedTooLarge
-from horolog.record.kernels.loading import MESSAGE_KERNELS, PLAIN_KERNELS
-from horolog.record.old_format.reading import messages_in
-from horolog.record.timestamps import TimeRange, TimestampType
-from horolog.storage import Appended, Log, prepare
-from horolog.storage.offline.reindex import Reindexing
-from horolog.storage.verify import Finding, Severity, Verification, find_target
+from horolog.record import (
+    MESSAGE_KERNELS,
+    PLAIN_KERNELS,
+    Codec,
+    Record,
+    TimeRange,
+    TimestampType,
+    UncompressedTooLarge,
+    build_batch,
+    iter_headers,
+    messages_in,
+    parse_header,
+    read_with_create_times,
+    verify_crc,
+)
+from horolog.storage import (
+    Appended,
+    Finding,
+    Log,
+    Reindexing,
+    Severity,
+    Verification,
+    find_target,
+    prepare,
+)
 
 OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 APPEND_TIME = TimestampType.LOG_APPEND_TIME

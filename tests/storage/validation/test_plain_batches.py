@@ -12,14 +12,18 @@ from storelogs import NOW
 
 from horolog.config import TopicConfig
 from horolog.errors import HorologError
-from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header, with_records
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import (
+    HEADER_SIZE,
+    BatchHeader,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    parse_header,
+    with_records,
+)
 from horolog.record.scan import load_kernels
-from horolog.record.timestamps import TimestampType
-from horolog.storage import prepare
-from horolog.storage.producers.states import Admission
-from horolog.storage.validation import validate
+from horolog.storage import Admission, prepare, validate
 
 CONFIG = TopicConfig(message_timestamp_after_max_ms=1000, message_timestamp_before_max_ms=1000)
 CONFIGS = (

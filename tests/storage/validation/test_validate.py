@@ -10,11 +10,20 @@ from storelogs import APPEND_TIME, NOW
 
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RecordsRejected, RequestRefused
-from horolog.record.batch import HEADER_SIZE, parse_header, verify_crc, with_records
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec, compress, decompress
+from horolog.record import (
+    HEADER_SIZE,
+    Codec,
+    Record,
+    TimestampType,
+    build_batch,
+    compress,
+    decompress,
+    parse_header,
+    read_records,
+    verify_crc,
+    with_records,
+)
 from horolog.record.record_bytes import record_bytes
-from horolog.record.timestamps import TimestampType
 from horolog.storage import Prepared, prepare
 
 CONFIG = TopicConfig(message_timestamp_after_max_ms=3_600_000)

@@ -5,9 +5,15 @@ import pytest
 
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, parse_header, with_records
-from horolog.record.builder import Record, build_batch
-from horolog.record.compression import Codec
+from horolog.record import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    Codec,
+    Record,
+    build_batch,
+    parse_header,
+    with_records,
+)
 from horolog.storage import prepare
 
 NOW_MS = 1_700_000_000_000

@@ -22,16 +22,32 @@ from companions import has_seal, put_seal, seal_in
 from golden import answers, copy_directory, extract_killed
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, with_records
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec, compress
-from horolog.storage.batches.reader import ReadAhead
-from horolog.storage.directory.checkpoints import EpochStart, write_epochs, write_offsets
-from horolog.storage.files import Files
-from horolog.storage.index.abort import read_aborted
-from horolog.storage.index.sparse import TimeIndex
-from horolog.storage.names import TopicPartition
-from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
+from horolog.record import (
+    HEADER_SIZE,
+    Codec,
+    Record,
+    build_batch,
+    compress,
+    iter_headers,
+    parse_header,
+    read_records,
+    with_records,
+)
+from horolog.storage import (
+    Checked,
+    EpochStart,
+    Files,
+    Finding,
+    ReadAhead,
+    Severity,
+    TimeIndex,
+    TopicPartition,
+    Verification,
+    find_target,
+    read_aborted,
+    write_epochs,
+    write_offsets,
+)
 
 EVERY_BATCH = TopicConfig(index_interval_bytes=0, segment_bytes=600)
 PARTITION = TopicPartition("orders", 0)

@@ -7,12 +7,19 @@ from pathlib import Path
 from storelogs import NOW
 from swapped import EVENTS, end_swap, states
 
-from horolog.storage.files import Files
-from horolog.storage.offline.converting import Conversion
-from horolog.storage.offline.inspecting import look_at, open_segment, walk_segment
-from horolog.storage.offline.reindex import Reindexing
-from horolog.storage.scan.findings import run_steps
-from horolog.storage.verify import Finding, Severity, Verification, find_target
+from horolog.storage import (
+    Conversion,
+    Files,
+    Finding,
+    Reindexing,
+    Severity,
+    Verification,
+    find_target,
+    look_at,
+    open_segment,
+    run_steps,
+    walk_segment,
+)
 
 
 def wrong(path: Path) -> list[Finding]:

@@ -14,13 +14,8 @@ from old_messages import build_messages
 from storelogs import NOW, new_log, partition_dir
 
 from horolog.config import TopicConfig
-from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.builder import Record
-from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
-from horolog.storage import prepare
-from horolog.storage.batches.reader import BatchReader
-from horolog.storage.verify import Checked, Finding, Severity, Verification
+from horolog.record import BatchHeader, Codec, Record, TimestampType, iter_headers
+from horolog.storage import BatchReader, Checked, Finding, Severity, Verification, prepare
 
 EVER = 1 << 60
 
