@@ -2,12 +2,12 @@
 
 A module per command, named after it; `lazy` says which, and imports them when they run:
     serve, health, follow, promote     a broker
-    topics (topic_cleaning, topic_times), groups, history, lag, offsets (explaining), offline
+    topics (topic_cleaning, topic_times), groups, history, lag, offsets, offline
     produce (lines, produce_tables, table_files), consume, replay
     log        directories, without a broker: verifying, converting, compacting, log_times,
                log_screen
-    retention  retention_explained, retention_simulate, retention_moving, retention_screen
-    report, demo, and spark: the jobs, each in a module of `jobs`
+    retention  retention_simulate, retention_moving, retention_screen
+    report, demo, and spark: the jobs, whose commands `jobs` makes
 What commands share:
     options, connecting, properties_files     what they are given
     terminal                                  the one place that prints text

@@ -35,7 +35,6 @@ class Appends(RetriedCalls):
 
         Raises:
             RequestRefused: the broker gives none.
-            NoAnswer: no broker answers.
         """
 
         def attempt(deadline: Deadline) -> ProducerId:
@@ -50,6 +49,44 @@ class Appends(RetriedCalls):
             return ProducerId(body.producer_id, body.producer_epoch)
 
         return self._persist(attempt)
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        batches: bytes | memoryview,
+        *,
+        acks: int = 1,
+        timeout_ms: int | None = None,
+    ) -> Produced:
+        """Append batches of format v2 to a partition, exactly as they are.
+
+        A topic that does not exist is created if the broker does so (`auto.create.topics.enable`).
+        The request is sent again only where it is known not to have been carried out.
+
+        Raises:
+            RecordsRejected: the broker refuses the batch for what some of its records say.
+            RequestRefused: or for another reason.
+            NoAnswer: the leader does not respond; `sent` says whether it may have appended.
+        """
+        at = topic, partition
+
+        def attempt(deadline: Deadline) -> Produced:
+            self.brokers.topic(topic, deadline, auto_create=True)
+            leader = self.brokers.leader(topic, partition, deadline)
+            version, request, names = self._produce_request(
+                leader, [at], {at: batches}, acks, None, deadline
+            )
+            if timeout_ms is not None:
+                request["timeout_ms"] = timeout_ms
+            if acks == 0:
+                leader.send_only(ApiKey.PRODUCE, version, request, deadline)
+                return _NO_OFFSET
+            body = leader.ask(ApiKey.PRODUCE, request, deadline, highest=version)
+            answer = _answers(body, [at], names)[at]
+            return produced_of(answer, f"produce to {topic}-{partition}", len(batches))
+
+        return self._persist(attempt, may_repeat=False)
 
     def append(
         self,
@@ -113,7 +150,6 @@ class Appends(RetriedCalls):
 
         Raises:
             RequestRefused: a leader refuses a batch, for now or for good.
-            NoAnswer: a leader does not answer.
         """
         failures: list[HorologError] = []
         for leader, version, partitions, names in appending.sent:

@@ -40,10 +40,6 @@ class Ask(RetriedCalls):
             question: a row of the table.
             about: the name of the topic or group; empty for the broker itself.
             takes: what the question takes, where that has no defaults.
-
-        Raises:
-            RequestRefused: a broker refuses.
-            NoAnswer: no broker answers.
         """
         given: Any = _default(question) if takes is None else takes
         each = about, getattr(given, "partition", ANY_BROKER)
@@ -56,7 +52,6 @@ class Ask(RetriedCalls):
 
         Raises:
             RequestRefused: a broker refuses, or does not announce the question.
-            NoAnswer: no broker answers.
         """
         answer = self(question, about, takes)
         if answer is None:
@@ -74,7 +69,6 @@ class Ask(RetriedCalls):
 
         Raises:
             RequestRefused: of one resource, which is named.
-            NoAnswer: a broker does not answer.
         """
 
         def link_of(each: TopicPartition, deadline: Deadline) -> Link:
@@ -87,12 +81,7 @@ class Ask(RetriedCalls):
     def each_broker(
         self, question: Question[TakesT, GivesT], takes: TakesT | None = None
     ) -> dict[int, GivesT | None]:
-        """Ask every broker of the cluster about itself; the answers by broker id.
-
-        Raises:
-            RequestRefused: a broker refuses.
-            NoAnswer: a broker does not answer.
-        """
+        """Ask every broker of the cluster about itself; the answers by broker id."""
         given: Any = _default(question) if takes is None else takes
         nodes = self._persist(lambda deadline: self.brokers.metadata([], deadline)).brokers
         found = self._pages(
@@ -107,7 +96,6 @@ class Ask(RetriedCalls):
 
         Raises:
             RequestRefused: a broker refuses, or does not announce the action.
-            NoAnswer: no broker answers.
         """
 
         def attempt(deadline: Deadline) -> None:

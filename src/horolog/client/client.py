@@ -89,7 +89,7 @@ class Client(Closeable):
         self.offset_commit = self.groups.commit
         self.offset_fetch = self.groups.committed
         self.fetch = self.records.fetch
-        self.produce = self.records.produce
+        self.produce = self.appends.produce
         self.init_producer_id = self.appends.init_producer_id
         self.init_transactions = self.transactions.init
         self.end_transaction = self.transactions.end

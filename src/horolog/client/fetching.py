@@ -147,14 +147,14 @@ def highest_for(topic_id: object) -> int:
     return 0x7FFF if topic_id is not None else _FIRST_WITH_TOPIC_IDS - 1
 
 
-def only_partition(topics: Sequence[Any], what: str, partitions: str = "partitions") -> Any:
+def only_partition(topics: Sequence[Any], what: str) -> Any:
     """The partition of an answer about one.
 
     Raises:
         RequestRefused: the answer does not mention it.
     """
     for topic in topics:
-        for it in getattr(topic, partitions):
+        for it in topic.partitions:
             return it
     return refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
 

@@ -1,7 +1,7 @@
 """Offsets by time: ListOffsets, by either clock of a record."""
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.client.asking import Ask
@@ -73,10 +73,6 @@ class Offsets(RetriedCalls):
         Targets are milliseconds, or `EARLIEST`, `LATEST` or `MAX_TIMESTAMP`. Partitions without
         such a record are None. So are those that store format v0, where they `may_lack_times`:
         brokers search no times in them (UNSUPPORTED_FOR_MESSAGE_FORMAT), whatever they hold.
-
-        Raises:
-            RequestRefused: for one partition, which it names.
-            NoAnswer: a leader does not answer.
         """
         return self._list_offsets(targets, int(read_committed), may_lack_times=may_lack_times)
 
@@ -88,10 +84,6 @@ class Offsets(RetriedCalls):
         Offset 0 where brokers do not know: of a time before 1970, which Kafka's requests cannot
         ask for, and in format v0. "None" may mean that Kafka looked into a segment without times
         and no further: only the largest time of all proves that there is nothing.
-
-        Raises:
-            RequestRefused: for one partition, which it names.
-            NoAnswer: a leader does not answer.
         """
         if from_ms < 0:
             return dict.fromkeys(partitions, 0)
@@ -111,10 +103,6 @@ class Offsets(RetriedCalls):
         """The record with the largest time of each; None where there is none, or it is unknown.
 
         Unknown it is in format v0, and at brokers before Kafka 3.0 and some others (KIP-734).
-
-        Raises:
-            RequestRefused: for one partition, which it names.
-            NoAnswer: a leader does not answer.
         """
         try:
             return self.list(
@@ -142,7 +130,6 @@ class Offsets(RetriedCalls):
 
         Raises:
             RequestRefused: the broker cannot (Apache Kafka), or for one partition, which it names.
-            NoAnswer: a leader does not answer.
         """
         level = int(read_committed) + (
             BY_APPEND_TIME if clock is RecordClock.APPEND else BY_CREATE_TIME
@@ -198,66 +185,61 @@ class Offsets(RetriedCalls):
         may_lack_times: bool = False,
     ) -> dict[TopicPartition, FoundOffset | None]:
         found: dict[TopicPartition, FoundOffset | None] = {}
-        unknown = {ErrorCode.unsupported_for_message_format} if may_lack_times else set[int]()
 
         def attempt(deadline: Deadline) -> None:
-            missing = {tp: target for tp, target in targets.items() if tp not in found}
             by_leader: dict[Link, dict[TopicPartition, int]] = defaultdict(dict)
-            for (topic, partition), target in missing.items():
-                leader = self.brokers.leader(topic, partition, deadline)
-                by_leader[leader][topic, partition] = target
-            for leader, its_targets in by_leader.items():
+            for at, target in targets.items():
+                if at not in found:
+                    by_leader[self.brokers.leader(*at, deadline)][at] = target
+            for leader, its in by_leader.items():
                 if lowest > 1:
                     require_append_times(leader)
-                self._list_offsets_at(leader, its_targets, level, lowest, found, unknown, deadline)
+                failures = []
+                for at, answer in _list_offsets_at(leader, its, level, lowest, deadline).items():
+                    is_unknown = answer.error_code == ErrorCode.unsupported_for_message_format
+                    if may_lack_times and is_unknown:
+                        found[at] = None
+                    elif answer.error_code == ErrorCode.none:
+                        found[at] = _found_offset(answer)
+                    else:
+                        failures.append((answer.error_code, "offsets of {}-{}".format(*at)))
+                if failures:
+                    refuse(*failures[0])
 
         self._persist(attempt)
         for topic, partition in targets.keys() - found.keys():
             what = f"offsets of {topic}-{partition}"
             refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
-        return {tp: found[tp] for tp in targets}
-
-    def _list_offsets_at(
-        self,
-        leader: Link,
-        targets: Mapping[TopicPartition, int],
-        level: int,
-        lowest: int,
-        found: dict[TopicPartition, FoundOffset | None],
-        unknown: Container[int],
-        deadline: Deadline,
-    ) -> None:
-        by_topic: dict[str, list[dict[str, int]]] = defaultdict(list)
-        for (topic, partition), target in targets.items():
-            by_topic[topic].append({"partition_index": partition, "timestamp": target})
-        if lowest == 1:
-            lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
-        request = {
-            "replica_id": -1,
-            "isolation_level": level,
-            "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
-            "timeout_ms": deadline.left_ms(),
-        }
-        body = leader.ask(ApiKey.LIST_OFFSETS, request, deadline, lowest=lowest)
-        first_failure: tuple[int, str] | None = None
-        for topic in body.topics:
-            for it in topic.partitions:
-                if it.error_code == ErrorCode.none:
-                    found[topic.name, it.partition_index] = _found_offset(it)
-                elif it.error_code in unknown:
-                    found[topic.name, it.partition_index] = None
-                elif first_failure is None:
-                    first_failure = it.error_code, f"offsets of {topic.name}-{it.partition_index}"
-        if first_failure is not None:
-            refuse(*first_failure)
+        return {at: found[at] for at in targets}
 
     def has_append_times(self) -> bool:
-        """Whether the cluster knows when its records were appended (Apache Kafka does not).
-
-        Raises:
-            NoAnswer: no broker answers.
-        """
+        """Whether the cluster knows when its records were appended (Apache Kafka does not)."""
         return self._persist(lambda deadline: APPEND_TIME in self.brokers.any(deadline).features)
+
+
+def _list_offsets_at(
+    leader: Link,
+    targets: Mapping[TopicPartition, int],
+    level: int,
+    lowest: int,
+    deadline: Deadline,
+) -> dict[TopicPartition, Any]:
+    """The answer of a leader about each partition, in its order."""
+    by_topic: dict[str, list[dict[str, int]]] = defaultdict(list)
+    for (topic, partition), target in targets.items():
+        by_topic[topic].append({"partition_index": partition, "timestamp": target})
+    if lowest == 1:
+        lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
+    request = {
+        "replica_id": -1,
+        "isolation_level": level,
+        "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
+        "timeout_ms": deadline.left_ms(),
+    }
+    body = leader.ask(ApiKey.LIST_OFFSETS, request, deadline, lowest=lowest)
+    return {
+        (topic.name, it.partition_index): it for topic in body.topics for it in topic.partitions
+    }
 
 
 def _found_offset(it: Any) -> FoundOffset | None:

@@ -10,7 +10,6 @@ from horolog.client.fetching import (
     PartitionFetch,
     fetch_request,
     highest_for,
-    only_partition,
     to_fetch,
 )
 from horolog.client.link import Link
@@ -59,7 +58,6 @@ class Records(RetriedCalls):
 
         Raises:
             RequestRefused: `offset_out_of_range` if the log has no such offset, or another reason.
-            NoAnswer: the leader does not answer.
         """
         return self.answer_to(
             PartitionFetch(
@@ -98,7 +96,6 @@ class Records(RetriedCalls):
 
         Raises:
             RequestRefused: there is no such partition, or it has no leader.
-            NoAnswer: a leader does not answer.
         """
 
         def attempt(deadline: Deadline) -> None:
@@ -129,52 +126,6 @@ class Records(RetriedCalls):
 
         if positions:
             self._persist(attempt, extra_ms=max_wait_ms)
-
-    def produce(
-        self,
-        topic: str,
-        partition: int,
-        batches: bytes | memoryview,
-        *,
-        acks: int = 1,
-        timeout_ms: int | None = None,
-    ) -> Produced:
-        """Append batches of format v2 to a partition, exactly as they are.
-
-        A topic that does not exist is created if the broker does so (`auto.create.topics.enable`).
-        The request is sent again only where it is known not to have been carried out.
-
-        Raises:
-            RecordsRejected: the broker refuses the batch for what some of its records say.
-            RequestRefused: or for another reason.
-            NoAnswer: the leader does not respond; `sent` says whether it may have appended.
-        """
-
-        def attempt(deadline: Deadline) -> Produced:
-            known = self.brokers.topic(topic, deadline, auto_create=True)
-            leader = self.brokers.leader(topic, partition, deadline)
-            version = leader.version(ApiKey.PRODUCE, highest=highest_for(known.topic_id))
-            request = {
-                "transactional_id": None,
-                "acks": acks,
-                "timeout_ms": deadline.left_ms() if timeout_ms is None else timeout_ms,
-                "topic_data": [
-                    {
-                        "name": topic,
-                        "topic_id": known.topic_id,
-                        "partition_data": [{"index": partition, "records": batches}],
-                    }
-                ],
-            }
-            if acks == 0:
-                leader.send_only(ApiKey.PRODUCE, version, request, deadline)
-                return Produced(None, None, None)
-            body = leader.ask(ApiKey.PRODUCE, request, deadline, highest=version)
-            what = f"produce to {topic}-{partition}"
-            answer = only_partition(body.responses, what, "partition_responses")
-            return produced_of(answer, what, len(batches))
-
-        return self._persist(attempt, may_repeat=False)
 
 
 def produced_of(it: Any, what: str, size: int) -> Produced:

@@ -111,9 +111,6 @@ class Topics(RetriedCalls):
         """Create topics with a number of partitions (-1: the broker's default) and these settings.
 
         Gives their ids, None from brokers that have none.
-
-        Raises:
-            RequestRefused: some were refused; names each with the broker's reason.
         """
         if -1 in {replication_factor, *topics.values()}:
             defaults = self._defaults_of_topics()
@@ -149,11 +146,7 @@ class Topics(RetriedCalls):
         return _TopicDefaults(*(int(settings[name].value or -1) for name in _TOPIC_DEFAULTS))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete topics and all that they hold.
-
-        Raises:
-            RequestRefused: some were refused; names each with the broker's reason.
-        """
+        """Delete topics and all that they hold."""
         self._ask_controller(
             ApiKey.DELETE_TOPICS,
             {"topics": [{"name": name, "topic_id": None} for name in names], "topic_names": names},
@@ -162,11 +155,7 @@ class Topics(RetriedCalls):
         self.brokers.forget()
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Give topics more partitions: the number given is the total.
-
-        Raises:
-            RequestRefused: some were refused; names each with the broker's reason.
-        """
+        """Give topics more partitions: the number given is the total."""
         topics = [
             {"name": name, "count": count, "assignments": None} for name, count in counts.items()
         ]
@@ -204,9 +193,6 @@ class Topics(RetriedCalls):
         The format that a broker stores is its own (KIP-32), unless it is set for the topic, and so
         is `min.insync.replicas`, which a Kafka 4 stores for the whole cluster (KIP-966).
         Topics that do not exist or may not be described are not in it.
-
-        Raises:
-            NoAnswer: no broker answers.
         """
         found: dict[str, dict[str, str]] = {}
         for start in range(0, len(topics), _DESCRIBED_AT_ONCE):

@@ -55,7 +55,6 @@ class Transactions(RetriedCalls):
 
         Raises:
             RequestRefused: the broker has no transactions, or refuses the id or the timeout.
-            NoAnswer: the coordinator does not answer.
         """
         request = {
             "transactional_id": transactional_id,
@@ -81,7 +80,6 @@ class Transactions(RetriedCalls):
 
         Raises:
             RequestRefused: the producer is fenced, or may not write to a partition.
-            NoAnswer: the coordinator does not answer.
         """
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in sorted(partitions):
@@ -118,7 +116,6 @@ class Transactions(RetriedCalls):
 
         Raises:
             RequestRefused: the producer is fenced, or a partition is refused, which it names.
-            NoAnswer: a coordinator does not answer.
         """
         producer = {**_producer_of(transaction), "group_id": group_id}
         request = {**producer, "topics": committed_by_topic(offsets)}
@@ -148,7 +145,6 @@ class Transactions(RetriedCalls):
         Raises:
             RequestRefused: the producer is fenced, nothing is open (INVALID_TXN_STATE), or the
                 transaction was ended in the other way.
-            NoAnswer: the coordinator does not answer.
         """
         request = {**_producer_of(transaction), "committed": commit}
 
