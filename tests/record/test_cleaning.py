@@ -27,6 +27,7 @@ from horolog.record import (
     build_batch,
     cleaning,
     compress_chunks,
+    is_numba_installed,
     layout,
     parse_header,
     read_records,
@@ -172,7 +173,17 @@ def test_compiled_and_plain_agree_however_records_are_cut(
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
-@pytest.mark.parametrize("sizes", [(8, 20_000_000), (20_000_000, 8), (40, 60_000)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (8, 20_000_000),
+        pytest.param(
+            (20_000_000, 8),
+            marks=pytest.mark.skipif(not is_numba_installed(), reason="minutes of hashing"),
+        ),
+        (40, 60_000),
+    ],
+)
 def test_neither_a_batch_nor_a_record_is_ever_unpacked_whole(
     codec: Codec, sizes: tuple[int, int]
 ) -> None:

@@ -63,7 +63,7 @@ __getattr__, __dir__ = lazy_names(
         "kernels": "column_kernels layout scan_kernels",
         "kernels.loading": (
             "BLOCK_KERNELS CLEANING_KERNELS COLUMN_KERNELS JOIN_KERNELS MESSAGE_KERNELS "
-            "PLAIN_KERNELS SCAN_KERNELS WITHOUT_NUMBA Kernels PlainKernels"
+            "PLAIN_KERNELS SCAN_KERNELS WITHOUT_NUMBA Kernels PlainKernels is_numba_installed"
         ),
         "looks_like": "OTHER_UNITS units_of",
         "markers": "Marker TransactionEnd build_marker read_marker stamped_marker",

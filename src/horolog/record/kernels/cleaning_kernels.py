@@ -34,7 +34,8 @@ from horolog.record.kernels.record_kernels import (
 )
 from horolog.record.timestamps import NO_TIMESTAMP
 
-# Of SipHash.
+# Of SipHash. numba takes the mask for a number without a sign.
+_MASK64 = (1 << 64) - 1
 _FIRST = 0x736F6D6570736575
 _SECOND = 0x646F72616E646F6D ^ 0xEE
 _THIRD = 0x6C7967656E657261
@@ -46,21 +47,18 @@ _MARKER_KEY_SIZE = 4
 _FAR_OFFSET = 1 << 62
 
 
-def _rotated(value, bits):
-    return uint64(value << bits) | (value >> (64 - bits))
-
-
 def _round(v0, v1, v2, v3):
-    v0 = uint64(v0 + v1)
-    v1 = _rotated(v1, 13) ^ v0
-    v0 = _rotated(v0, 32)
-    v2 = uint64(v2 + v3)
-    v3 = _rotated(v3, 16) ^ v2
-    v0 = uint64(v0 + v3)
-    v3 = _rotated(v3, 21) ^ v0
-    v2 = uint64(v2 + v1)
-    v1 = _rotated(v1, 17) ^ v2
-    v2 = _rotated(v2, 32)
+    # Without calls: most of the time of plain Python is here.
+    v0 = (v0 + v1) & _MASK64
+    v1 = ((v1 << 13) & _MASK64 | (v1 >> 51)) ^ v0
+    v0 = (v0 << 32) & _MASK64 | (v0 >> 32)
+    v2 = (v2 + v3) & _MASK64
+    v3 = ((v3 << 16) & _MASK64 | (v3 >> 48)) ^ v2
+    v0 = (v0 + v3) & _MASK64
+    v3 = ((v3 << 21) & _MASK64 | (v3 >> 43)) ^ v0
+    v2 = (v2 + v1) & _MASK64
+    v1 = ((v1 << 17) & _MASK64 | (v1 >> 47)) ^ v2
+    v2 = (v2 << 32) & _MASK64 | (v2 >> 32)
     return v0, v1, v2, v3
 
 
