@@ -34,6 +34,11 @@ _TYPES: Final[dict[Any, Any]] = {
     machine.UInt64s: numba.uint64[::1],
     machine.Int32s: numba.int32[::1],
 }
+_ELEMENTS: Final[dict[str, Any]] = {
+    name: value
+    for element in map(np.dtype, ("uint8", "int32", "int64", "uint64"))
+    for name, value in ((element.name, element), (f"no_{element.name}", np.empty(0, element)))
+}
 
 
 def functions_of(text: ModuleType) -> SimpleNamespace:
@@ -68,15 +73,11 @@ def _entry(function: Callable[..., Any], names: dict[str, Any]) -> Callable[...,
     *kinds, result = function.__annotations__.values()
     signature = _TYPES[result](*map(_type_of, kinds))
     compiled = compile_kernel(signature, _with_globals(function, names))
-    # Without a loop: that would take half a microsecond of each call.
-    as_arrays = {f"to_{place}": _array_of(kind) for place, kind in enumerate(kinds)}
-    given = [f"_{place}" for place in range(len(kinds))]
-    arrays = [
-        name if convert is None else f"{to_array}({name})"
-        for name, (to_array, convert) in zip(given, as_arrays.items(), strict=True)
-    ]
-    source = f"lambda {', '.join(given)}: compiled({', '.join(arrays)})"
-    call: Callable[..., Any] = eval(source, {"compiled": compiled, **as_arrays})  # noqa: S307
+    # Without loops and calls, which would take a microsecond of each call.
+    arrays = ", ".join(_as_array(f"_{place}", kind) for place, kind in enumerate(kinds))
+    given = ", ".join(f"_{place}" for place in range(len(kinds)))
+    names = {"compiled": compiled, "ndarray": np.ndarray, "from_buffer": np.frombuffer, **_ELEMENTS}
+    call: Callable[..., Any] = eval(f"lambda {given}: compiled({arrays})", names)  # noqa: S307
     return call
 
 
@@ -86,32 +87,15 @@ def _type_of(kind: Any) -> Any:
     return _TYPES[kind]
 
 
-def _array_of(kind: Any) -> Callable[[Any], Any] | None:
-    """How an argument of a kind becomes numpy's array; None where it stays as it is."""
-    if kind in (int, bool) or isinstance(kind, GenericAlias):  # of arrays
-        return None
-    number: Any = _TYPES[kind]
-    element = np.dtype(str(number.dtype))
-    array_type, from_buffer = np.ndarray, np.frombuffer
-    nothing = np.empty(0, element)
-    if number.mutable:
-
-        def writable(given: Any) -> Any:
-            if type(given) is array_type:
-                return given
-            return from_buffer(given, element) if len(given) else nothing
-
-        return writable
-    nothing.setflags(write=False)
-
-    def fixed(given: Any) -> Any:
-        if type(given) is not bytes:
-            if type(given) is array_type and not given.flags.writeable:
-                return given
-            given = memoryview(given).toreadonly()
-        return from_buffer(given, element) if len(given) else nothing
-
-    return fixed
+def _as_array(name: str, kind: Any) -> str:
+    """An argument as numpy's array: the text of an expression."""
+    if kind in (int, bool) or isinstance(kind, GenericAlias):  # a number, or arrays
+        return name
+    element = str(_TYPES[kind].dtype)
+    return (
+        f"{name} if type({name}) is ndarray else "
+        f"from_buffer({name}, {element}) if len({name}) else no_{element}"
+    )
 
 
 # What text needs of the machine.
