@@ -141,12 +141,32 @@ def test_a_copy_without_it_is_adopted(make_broker: MakeBroker, kafkas: Path) -> 
 def test_the_state_of_another_cluster_is_refused(make_broker: MakeBroker, kafkas: Path) -> None:
     broker, _ = used(make_broker, kafkas)
     broker.stop()
+    with pytest.raises(Misconfigured, match="is the state directory of a log directory"):
+        make_broker(log_dir=state_dir_beside(kafkas))
     meta = state_dir_beside(kafkas) / "meta.properties"
     meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=another"))
     before = contents(kafkas)
     with pytest.raises(Misconfigured, match=r"in cluster another.*horolog\.state\.dir"):
         broker.start()
     assert contents(kafkas) == before
+
+
+def test_a_log_directory_that_has_its_name_is_no_state_directory(
+    make_broker: MakeBroker, kafkas: Path, tmp_path: Path
+) -> None:
+    broker = make_broker(log_dir=kafkas, node_id="1", horolog_take_over="true")
+    broker.client.offset_commit("g", {("several", 0): CommittedOffset(3)})
+    broker.stop()
+    backup = state_dir_beside(kafkas)
+    shutil.copytree(kafkas, backup)
+    before = contents(backup)
+    broker.start()
+    broker.stop()
+    assert contents(backup) == before
+    shutil.rmtree(kafkas)
+    copy_directory("clean", kafkas)
+    with pytest.raises(Misconfigured, match="has the log directory of a broker"):
+        make_broker(log_dir=kafkas, node_id="1")
 
 
 def test_two_log_directories_do_not_share_it(

@@ -170,7 +170,7 @@ class _Opening:
             files=files,
             lock=lock,
             state_dir=self.store.state_dir,
-            properties=PROPERTIES,
+            properties=PROPERTIES if self.store.is_own else {},
             remembered=self.store.remembered,
         )
         try:

@@ -14,6 +14,7 @@ from horolog.groups.rows import StoredGroups
 from horolog.metadata.home import state_dir_beside
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_meta_properties
+from horolog.storage.directory.identity import STATE
 from horolog.storage.files import Files
 from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.offline.partition_reader import PartitionReader
@@ -51,7 +52,9 @@ class StateBeside:
             read_meta_properties(self._files, str(path / names.META_PROPERTIES), [])
             for path in (self._log_dir, state_dir)
         )
-        return mine is not None and its is not None and mine.cluster_id == its.cluster_id
+        if mine is None or its is None or its.others != STATE:
+            return False
+        return mine.cluster_id == its.cluster_id
 
     def groups(self, topic_id: groups.TopicId) -> StoredGroups:
         """The groups, committed offsets, and those of open transactions.

@@ -36,7 +36,7 @@ from horolog.schemas import metadata
 from horolog.schemas.metadata import Record
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
-from horolog.storage.directory.identity import Remembered
+from horolog.storage.directory.identity import STATE, Remembered
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -82,6 +82,10 @@ def open_store(
     """
     log = MetadataLog.open(files, str(log_dir), node_id=node_id)
     signs = signs_in(files, log_dir, _is_marked(log))
+    if signs.meta is not None and signs.meta.others == STATE:
+        raise Misconfigured(
+            f"{log_dir} is the state directory of a log directory: serve that one instead"
+        )
     _check_secured(log_dir, log.image, open_to_all=open_to_all)
     home, carried, present = home_of(signs), None, frozenset[str]()
     images, state_dir = [log.image], state_dir or state_dir_beside(log_dir)

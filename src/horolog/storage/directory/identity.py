@@ -136,30 +136,27 @@ def directory_identity(
     return meta
 
 
-def identify_state(
-    files: Files, path: Path, meta: MetaProperties, properties: Mapping[str, str]
-) -> None:
+STATE: Final = {names.METADATA_PROPERTY: "state"}
+"""In the `meta.properties` of a state directory, which is no log directory of its own."""
+
+
+def identify_state(files: Files, path: Path, meta: MetaProperties) -> None:
     """Give a state directory the identity of its log directory, once.
 
-    Args:
-        files: the way to the disk.
-        path: the state directory.
-        meta: of the log directory.
-        properties: that the state directory has instead of the others in `meta`.
-
     Raises:
-        Misconfigured: it belongs to a log directory of another cluster.
+        Misconfigured: it belongs to a log directory of another cluster, or is a log directory.
         StorageFailed: the disk refused.
     """
     target = str(path / names.META_PROPERTIES)
     damage: list[str] = []
     found = read_meta_properties(files, target, damage)
     if found is None or damage:
-        write_meta_properties(files, target, meta._replace(others=properties, version=1))
-    elif found.cluster_id != meta.cluster_id:
+        write_meta_properties(files, target, meta._replace(others=STATE, version=1))
+    elif found.cluster_id != meta.cluster_id or found.others != STATE:
+        what = "state" if found.others == STATE else "log directory"
         raise Misconfigured(
-            f"{path} has the state of a horolog in cluster {found.cluster_id}, and the log "
-            f"directory is of cluster {meta.cluster_id}: move {path} away, or give another "
+            f"{path} has the {what} of a broker in cluster {found.cluster_id}, and is to have the "
+            f"state of one in cluster {meta.cluster_id}: move {path} away, or give another "
             "directory by horolog.state.dir"
         )
 

@@ -146,7 +146,7 @@ class LogDir:
                 log directory, also where it cannot be opened.
             state_dir: has the partitions of the coordinators' topics, made if it is not there; it
                 may be the log directory. None: no such partition is opened.
-            properties: of a `meta.properties` that is made in the state directory.
+            properties: what a `meta.properties` that is made gets, too.
             remembered: what is known of the directory's identity without that file.
 
         Raises:
@@ -164,10 +164,9 @@ class LogDir:
                     _logger.error(
                         "%s is not a regular file and was set aside under this name", moved
                     )
-            new = properties if state_dir == path else {}
-            meta = directory_identity(files, path, broker_config, new, remembered)
+            meta = directory_identity(files, path, broker_config, properties, remembered)
             for root in roots[1:]:
-                identify_state(files, root.path, meta, properties)
+                identify_state(files, root.path, meta)
             log_dir = cls(files, roots, meta, broker_config)
             reserved = names.INTERNAL_TOPICS
             if state_dir == path:
