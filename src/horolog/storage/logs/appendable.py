@@ -164,7 +164,7 @@ class AppendableLog(ReadableLog):
             flusher, writer, config = self._flusher, self._writer, self.config
             if flusher.is_in_doubt:
                 self._refuse_in_doubt()
-            if self._high_watermark is not None and origin in _OF_LEADERS:
+            if self.is_following and origin in _OF_LEADERS:
                 self._refuse_following()
             last_ms, before = self._append_times.last, writer.active
             floor_ms = now_ms if last_ms is None or last_ms < now_ms else last_ms

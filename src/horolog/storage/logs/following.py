@@ -32,6 +32,7 @@ class FollowingLog(TruncatingLog):
             self._said_unended = frozenset()
             self.producers.keeps_ended = True
             self.has_transactions = True  # the source's may have any
+            self.is_following = True
             self._high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
             # An epoch in which this log led, and wrote nothing, is not known to another leader.
             self.epochs.truncate_from_end(end_offset)
@@ -72,7 +73,7 @@ class FollowingLog(TruncatingLog):
             self._unended = tuple(
                 said.get(each, Unended(*each, each[0] in committed)) for each in opened
             )
-            self._high_watermark = None
+            self.is_following, self._high_watermark = False, None
             self._find_unstable()
         try:
             self.end_unended(now_ms)

@@ -59,8 +59,10 @@ class LogParts:
     epochs: LeaderEpochs
     append_times: AppendTimes
     leader_epoch: int = 0
+    is_following: bool = False
+    """The role of the log: whether it takes the batches of a source, and none of producers."""
     high_watermark: int | None = None
-    """Of a log that follows; None of one that leads."""
+    """Up to where consumers read; None where that is the log end, as of a log without replicas."""
     log_start_offset: int = 0
     cleaner_point: int | None = None
     """All records before this offset were cleaned; None if it never was."""
@@ -98,8 +100,9 @@ class ReadableLog:
         self.epochs = parts.epochs
         """The start offsets of all leader epochs in the log."""
         self._append_times = parts.append_times
-        # Of a log that follows; None while it leads, where the log end is the high watermark.
-        self._high_watermark = parts.high_watermark
+        self.is_following = parts.is_following
+        """The role of the log: whether it takes the batches of a source, and none of producers."""
+        self._high_watermark = parts.high_watermark  # None where it is the log end
         # The first offset of a transaction whose end consumers cannot read yet; None without one.
         self._first_unstable: int | None = None
         # Transactions that another broker left open, and that no marker will end.
@@ -127,19 +130,14 @@ class ReadableLog:
         return self.segments[-1].end.next_offset
 
     @property
-    def is_following(self) -> bool:
-        """Whether the log takes the batches of a source, and none of producers."""
-        return self._high_watermark is not None
-
-    @property
     def high_watermark(self) -> int:
         """Consumers read up to here: all replicas have it.
 
-        The log end offset of a log that leads, as it has no replicas; of one that follows what its
-        source said (`Log.advance_high_watermark`).
+        Alone, a log has its end as high watermark. One that follows is told by its source
+        (`Log.advance_high_watermark`).
         """
-        end_offset, followed = self.log_end_offset, self._high_watermark
-        return end_offset if followed is None or followed > end_offset else followed
+        end_offset, told = self.log_end_offset, self._high_watermark
+        return end_offset if told is None or told > end_offset else told
 
     @property
     def last_stable_offset(self) -> int:
@@ -204,7 +202,7 @@ class ReadableLog:
         """What the log is now, for all that one answer says of it; see `LogView`."""
         while True:
             segments = self.segments
-            is_following = self.is_following
+            has_limit = self._high_watermark is not None
             high_watermark, stable = self.high_watermark, self.last_stable_offset
             unended = self._unended  # first: one that a marker ends meanwhile is in a segment then
             start, resets = self.log_start_offset, self.append_time_resets
@@ -219,7 +217,7 @@ class ReadableLog:
             min(stable, high_watermark),
             unended,
             self.has_transactions,
-            is_following,
+            has_limit,
             resets,
             self.config,
             self.retention_exempt,
@@ -395,7 +393,7 @@ class ReadableLog:
 
     def _is_hidden(self, offset: int) -> bool:
         """Whether consumers do not read that far yet."""
-        return self.is_following and offset >= self.high_watermark
+        return self._high_watermark is not None and offset >= self.high_watermark
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, and all that follow."""

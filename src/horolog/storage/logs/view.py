@@ -56,7 +56,8 @@ class LogView:
     """The transactions that count as aborted or committed without a marker."""
     has_transactions: bool
     """Whether there may be an open or aborted transaction."""
-    is_following: bool
+    has_limit: bool
+    """Whether reads end at the high watermark; otherwise at the log end."""
     append_time_resets: tuple[AppendTimeReset, ...]
     """Where append times were lowered, in order of offsets."""
     config: TopicConfig
@@ -90,7 +91,7 @@ class LogView:
                 f"{self.name.partition}, but we only have log segments in the range "
                 f"{self.log_start_offset} to {end_offset}.",
             )
-        if self.is_following:
+        if self.has_limit:
             up_to = min(self.high_watermark, end_offset if up_to is None else up_to)
         before = up_to if up_to is not None and up_to < end_offset else None
         if offset < end_offset and (before is None or offset < before):

@@ -132,6 +132,7 @@ class _Loader:
                 producers=producers,
                 epochs=epochs,
                 leader_epoch=leader_epoch,
+                is_following=plan.follows,
                 high_watermark=high_watermark,
                 append_times=self.append_times,
                 log_start_offset=log_start_offset,
