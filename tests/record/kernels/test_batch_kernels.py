@@ -4,7 +4,7 @@ import random
 from array import array
 from collections import Counter
 
-from plain_kernels import plain_and_compiled
+from plain_kernels import Answers, plain_and_compiled
 
 from horolog.record import (
     COLUMN_KERNELS,
@@ -50,6 +50,7 @@ def batches(rng: random.Random) -> bytes:
 def test_compiled_and_plain_plan_the_same_batches(rng: random.Random) -> None:
     plain, compiled = plain_and_compiled(COLUMN_KERNELS)
     planned: Counter[int] = Counter()
+    answers = Answers()
     for case in range(CASES):
         data = batches(rng)
         state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
@@ -64,7 +65,9 @@ def test_compiled_and_plain_plan_the_same_batches(rng: random.Random) -> None:
         plain.plan_batches(data, *mine)
         compiled.plan_batches(data, state, plan, facts)
         assert [state, plan, facts] == mine, case
+        answers.add(mine)
         planned[state[layout.PLAN_COUNT]] += 1
     assert planned[0] > CASES // 10
     assert planned[1] > CASES // 20
     assert planned[20] > 0
+    assert answers.digest() == "23be7ed954336cb0"

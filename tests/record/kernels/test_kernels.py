@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 from batches import ALL_COLUMNS, BASE_OFFSET, generated_record
-from plain_kernels import plain_and_compiled
+from plain_kernels import Answers, plain_and_compiled
 
 from horolog.record import (
     COLUMN_KERNELS,
@@ -130,16 +130,18 @@ def run_walk(walk, data: bytes, state: "array[int]", cuts: list[int], poison: in
 
 def test_the_walk_is_the_same_compiled_and_plain_step_by_step(rng):
     plain, compiled = plain_and_compiled(SCAN_KERNELS)
-    endings = Counter()
+    endings, answers = Counter(), Answers()
     for _ in range(CASES):
         hostile = HostileRecords(rng)
         data, state = hostile.data, walk_state(rng, hostile.count)
         cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 5))))
         expected = run_walk(plain.walk, data, state, cuts)
         endings[expected[-1][0]] += 1
+        answers.add(expected)
         for poison in POISONS:
             assert run_walk(compiled.walk, data, state, cuts, poison) == expected
     assert set(endings) == set(range(layout.NEXT_RECORD))  # every answer there is was met
+    assert answers.digest() == "d31deb26b5ba75de"
 
 
 def test_the_walk_is_the_same_compiled_and_plain_over_many_records(rng):
@@ -221,16 +223,18 @@ def run_gather(gather, data: bytes, plan: "array[int]", state: "array[int]", poi
 
 def test_gathering_gives_the_same_columns_compiled_and_plain(rng):
     plain, compiled = plain_and_compiled(COLUMN_KERNELS)
-    endings = Counter()
+    endings, seen = Counter(), Answers()
     for case in range(CASES):
         data, plan = gather_plan(rng)
         state = gather_state(rng)
         poison = POISONS[case % len(POISONS)]
         expected = run_gather(plain.gather, data, plan, state, poison)
         endings[expected[0]] += 1
+        seen.add(expected)
         assert run_gather(compiled.gather, data, plan, state, poison) == expected
     answers = {"DONE", "CUT_OFF", "FULL", "MALFORMED"}
     assert set(endings) == {getattr(layout, name) for name in answers}
+    assert seen.digest() == "37abc37f8373fd0d"
 
 
 def sealed(array):
@@ -293,6 +297,7 @@ def run_scatter(scatter, columns, room: int, poison: int, *, with_ends: bool):
 
 def test_scattering_gives_the_same_bytes_compiled_and_plain(rng):
     plain, compiled = plain_and_compiled(COLUMN_KERNELS)
+    answers = Answers()
     for case in range(CASES // 8):
         columns = scatter_inputs(rng, rng.choice((0, 1, 5, 20)))
         poison = POISONS[case % len(POISONS)]
@@ -303,6 +308,8 @@ def test_scattering_gives_the_same_bytes_compiled_and_plain(rng):
             expected = run_scatter(plain.scatter, columns, room, poison, with_ends=ends)
             found = run_scatter(compiled.scatter, columns, room, poison, with_ends=ends)
             assert found == expected
+            answers.add(expected)
+    assert answers.digest() == "cd1946d0bb5cff18"
 
 
 def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):
@@ -324,6 +331,7 @@ SHIFTS = (0, 1, -1, 64, -8_192, layout.FARTHEST_TIME_DELTA, -layout.FARTHEST_TIM
 def test_compiled_and_plain_join_the_same_records(rng):
     plain, compiled = plain_and_compiled(JOIN_KERNELS)
     answers: Counter[int] = Counter()
+    seen = Answers()
     for _ in range(CASES):
         hostile = HostileRecords(rng)
         state = array("q", bytes(8 * layout.JOIN_STATE_SIZE))
@@ -335,6 +343,7 @@ def test_compiled_and_plain_join_the_same_records(rng):
         mine, own = state[:], Guarded(room, np.uint8, 0)
         expected = plain.join(hostile.data, mine, own.array)
         answers[expected] += 1
+        seen.add(expected, mine, bytes(own.array[: mine[layout.JOIN_FILLED]]))
         for poison in POISONS:
             theirs, out = state[:], Guarded(room, np.uint8, poison)
             status = compiled.join(poisoned(hostile.data, poison), theirs, out.array)
@@ -344,3 +353,4 @@ def test_compiled_and_plain_join_the_same_records(rng):
             assert bytes(out.array[:start]) == bytes([poison]) * start
             out.assert_margins_stand()
     assert set(answers) == {layout.DONE, layout.FULL, layout.MALFORMED}
+    assert seen.digest() == "984abd74af551feb"

@@ -6,7 +6,7 @@ import zlib
 from array import array
 from collections import Counter
 
-from plain_kernels import plain_and_compiled
+from plain_kernels import Answers, plain_and_compiled
 
 from horolog.record import PLAIN_KERNELS, layout, message_bytes
 
@@ -44,6 +44,7 @@ def messages(rng: random.Random, magic: int) -> bytes:
 def test_compiled_and_plain_list_the_same_messages(rng):
     plain, compiled = plain_and_compiled(PLAIN_KERNELS)
     answers: Counter[int] = Counter()
+    seen = Answers()
     for case in range(CASES):
         magic = rng.choice((0, 1))
         data = messages(rng, magic)
@@ -58,12 +59,15 @@ def test_compiled_and_plain_list_the_same_messages(rng):
         answers[status] += 1
         assert compiled.list_messages(data, state, rows) == status, case
         assert (state, rows) == (mine, mine_rows)
+        seen.add(status, mine, mine_rows)
     assert set(answers) == {layout.DONE, layout.CUT_OFF, layout.RUN_ENDS, layout.FULL}
+    assert seen.digest() == "8e174aaf2058b56f"
 
 
 def test_compiled_and_plain_place_messages_alike(rng):
     plain, compiled = plain_and_compiled(PLAIN_KERNELS)
     answers: Counter[int] = Counter()
+    seen = Answers()
     for case in range(CASES):
         magic = rng.choice((0, 1))
         data = bytearray(messages(rng, magic))
@@ -77,4 +81,6 @@ def test_compiled_and_plain_place_messages_alike(rng):
         answers[status] += 1
         assert compiled.place_messages(data, state) == status, case
         assert (state, data) == (mine, mine_data)
+        seen.add(status, mine, mine_data)
     assert set(answers) == {layout.DONE, layout.CUT_OFF}
+    assert seen.digest() == "7c3c25ea7b59cd28"
