@@ -14,9 +14,9 @@ from pyspark.sql.datasource import InputPartition
 from storelogs import NOW, new_log
 from swapped import EVENTS, Watched, end_swap, fill, offsets, states
 
-from horolog.sources import DataLost, FileEntry, LocalFileSystem, scan
+from horolog.sources import DataLost, scan
 from horolog.spark.read.batch import FilteringLogReader
-from horolog.storage import REPLACED, Compaction, Files, PartitionReader, find_target
+from horolog.storage import REPLACED, Compaction, FileEntry, Files, PartitionReader, find_target
 
 
 @pytest.mark.parametrize("written_down", [True, False], ids=["ours", "kafkas"])
@@ -132,14 +132,14 @@ def test_a_swap_that_ends_while_files_are_listed_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, either = next((path, either) for path, either in states(tmp_path) if swaps_in(path))
-    listed = LocalFileSystem.below
+    listed = Files.below
 
-    def below(self: LocalFileSystem, directory: str) -> Iterator[FileEntry]:
+    def below(self: Files, directory: str) -> Iterator[FileEntry]:
         found = [*listed(self, directory)]
         end_swap(path)
         return iter(found)
 
-    monkeypatch.setattr(LocalFileSystem, "below", below)
+    monkeypatch.setattr(Files, "below", below)
     assert Read(path).offsets() in either
 
 
@@ -148,9 +148,9 @@ def test_a_last_segment_that_is_compacted_since_it_was_listed_is_no_shorter_log(
 ) -> None:
     with new_log(tmp_path, COMPACT) as log:
         fill(log)
-        before, listed = offsets(log), LocalFileSystem.below
+        before, listed = offsets(log), Files.below
 
-        def below(self: LocalFileSystem, directory: str) -> Iterator[FileEntry]:
+        def below(self: Files, directory: str) -> Iterator[FileEntry]:
             found = [*listed(self, directory)]
             monkeypatch.undo()
             log.roll(NOW)
@@ -159,7 +159,7 @@ def test_a_last_segment_that_is_compacted_since_it_was_listed_is_no_shorter_log(
             log.removed_files.remove_due(1 << 60)
             return iter(found)
 
-        monkeypatch.setattr(LocalFileSystem, "below", below)
+        monkeypatch.setattr(Files, "below", below)
         assert Read(tmp_path).offsets() in (before, offsets(log))
 
 

@@ -26,6 +26,7 @@ from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record import HEADER_SIZE, Codec, Record, build_batch, iter_headers
 from horolog.sources import DataLost, arrow_files, file_systems, scan
 from horolog.spark.read.batch import LogReader
+from horolog.storage import FileEntry
 
 NINE_MS = 1_700_000_000_000
 TIME, TIME_MS, OFFSET = ("timestamp",), ("timestampMs",), ("offset",)
@@ -877,7 +878,7 @@ def test_a_segment_that_was_listed_before_its_last_append_is_read_to_its_end(
     entries = file_systems.Root.entries
     last = orders.logs[1]
 
-    def early(root: file_systems.Root, **how: bool) -> list[file_systems.FileEntry]:
+    def early(root: file_systems.Root, **how: bool) -> list[FileEntry]:
         return [
             entry._replace(size=entry.size // 2) if entry.path == str(last) else entry
             for entry in entries(root, **how)

@@ -48,7 +48,7 @@ __getattr__, __dir__ = lazy_names(
         "broker_reader": "appended_then task_client",
         "consumer_settings": "FORBIDDEN OBEYED",
         "file_log": "FileLog",
-        "file_systems": "FileEntry LocalFileSystem Root",
+        "file_systems": "Root",
         "java_patterns": "UnlikeJavaError java_matcher",
         "limits": (
             "Assigned AtTime Everywhere OffsetByPartition Pattern TimeByPartition Topics "

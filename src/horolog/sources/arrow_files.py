@@ -11,43 +11,17 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.sources.file_systems import FileEntry
 from horolog.sources.object_stores import NO_OPTIONS, StoreOptions
 from horolog.sources.option_values import flag
 from horolog.sources.uris import for_arrow, local_path, shown
 from horolog.storage import names
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files, OpenFile
+from horolog.storage.listing import FileEntry
 
 _FILES_OPEN = 64
 _LEAST_BYTES = 1 << 20
 _WHOLE_BYTES = 16 << 20
-
-
-class ArrowFileSystem:
-    """As `file_systems.FileSystem`."""
-
-    is_local = False
-
-    def __init__(
-        self,
-        system: pafs.FileSystem,
-        store: StoreOptions = NO_OPTIONS,
-        *,
-        looks_once: bool = False,
-    ) -> None:
-        self.files = (_ArrowFilesLookedAtOnce if looks_once else ArrowFiles)(system, store)
-
-    def entry(self, path: str) -> FileEntry | None:
-        """What is at a path; None if nothing is."""
-        info = self.files.info(path)
-        return None if info.type == pafs.FileType.NotFound else _entry(info)
-
-    def below(self, directory: str) -> Iterator[FileEntry]:
-        """Every file in a directory, at any depth."""
-        # A file or directory may go away while it is listed.
-        found = self.files.listed(directory, recursive=True)
-        return (_entry(info) for info in found if info.type == pafs.FileType.File)
 
 
 def _entry(info: pafs.FileInfo) -> FileEntry:
@@ -173,6 +147,17 @@ class ArrowFiles(Files):
         """Whether there is a file or a directory."""
         return bool(self.info(path).type != pafs.FileType.NotFound)
 
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path; None if nothing is."""
+        info = self.info(path)
+        return None if info.type == pafs.FileType.NotFound else _entry(info)
+
+    def below(self, directory: str) -> Iterator[FileEntry]:
+        """Yield every file in a directory, at any depth."""
+        # A file or directory may go away while it is listed.
+        found = self.listed(directory, recursive=True)
+        return (_entry(info) for info in found if info.type == pafs.FileType.File)
+
     def names_in(self, directory: str) -> list[str]:
         """The names of what is in a directory, in order; none if it is not there."""
         return sorted(info.base_name for info in self.listed(directory))
@@ -245,7 +230,7 @@ class ArrowFiles(Files):
         return StorageFailed(f"Cannot {what} {path}: {self._store.scrubbed(error)}")
 
 
-class _ArrowFilesLookedAtOnce(ArrowFiles):
+class ArrowFilesLookedAtOnce(ArrowFiles):
     """As they were when each was first looked at, or its directory listed.
 
     A look costs a round trip, or two if there is nothing, and checks look again and again.

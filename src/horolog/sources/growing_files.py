@@ -13,11 +13,12 @@ from horolog.client import FoundOffset
 from horolog.errors import Misconfigured
 from horolog.sources.bounds import Bounds
 from horolog.sources.file_log import FileLog
-from horolog.sources.file_systems import FileEntry, Root
+from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch
 from horolog.sources.row_filter import RowFilter
 from horolog.storage.file_errors import FileMissing
+from horolog.storage.listing import FileEntry
 from horolog.storage.names import TopicPartition
 
 REMOTE_LOOK_S = 1.0

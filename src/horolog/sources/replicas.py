@@ -16,7 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
-from horolog.sources.file_systems import FileEntry, Root
+from horolog.sources.file_systems import Root
 from horolog.sources.merge import EpochSpan
 from horolog.sources.segments import ListedSegment
 from horolog.storage import names
@@ -30,6 +30,7 @@ from horolog.storage.directory.checkpoints import (
 )
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.listing import FileEntry
 from horolog.storage.logs.epochs import disagreement
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.partition_reader import log_end

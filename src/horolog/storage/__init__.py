@@ -32,8 +32,9 @@ There is a room for each thing that is done with a log; it imports only from tho
 
 All of them use `files`, through which every log and companion file is opened, read, written and
 synced; only the lock files of a directory are not. Its `SystemCalls` are what a test may make fail
-there. `names` says what files are called. `record_file` is a file of batches that is no segment,
-`entries` a file of entries of one width, which is searched.
+there. `listing` looks at paths and lists directories. `names` says what files are called.
+`record_file` is a file of batches that is no segment, `entries` a file of entries of one width,
+which is searched.
 
 **A full disk, and a failed sync.** A write that the disk refuses fails that append alone, with
 KAFKA_STORAGE_ERROR, which clients retry; nothing of it is in the log, and reads continue. Apache
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from horolog.storage.files import *
     from horolog.storage.index.abort import *
     from horolog.storage.index.builder import *
+    from horolog.storage.listing import *
     from horolog.storage.log_dir.log_dir import LogDir as LogDir
     from horolog.storage.logs.append_time_floor import *
     from horolog.storage.logs.appendable import Appended
@@ -146,6 +148,7 @@ __getattr__, __dir__ = lazy_names(
         "index.growing": "IndexWriter",
         "index.sparse": "OffsetIndex OffsetPosition TimeIndex",
         "kept_blocks": "Columns KeptBlocks",
+        "listing": "FileEntry",
         "log_dir.log_dir": "LogDir",
         "logs.append_time_floor": "AppendTimes",
         "logs.appendable": "AppendableLog Appended",

@@ -17,7 +17,7 @@ import shutil
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -34,6 +34,7 @@ from horolog.storage.file_errors import (
     what_failed,
 )
 from horolog.storage.kept_blocks import KeptBlocks
+from horolog.storage.listing import FileEntry, entry_at, files_below
 
 T = TypeVar("T")
 
@@ -294,6 +295,14 @@ class Files(SystemCalls):
             return sorted(os.listdir(directory))
         except OSError as error:
             raise failed_to("list", directory, error) from error
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path; see `listing.entry_at`."""
+        return entry_at(path)
+
+    def below(self, directory: str) -> Iterator[FileEntry]:
+        """Yield every file in a directory, at any depth; see `listing.files_below`."""
+        return files_below(directory)
 
     def size(self, path: str) -> int:
         """The length of a file; 0 if it is not there.

@@ -23,8 +23,9 @@ from horolog.storage.directory.checkpoints import (
 from horolog.storage.directory.contents import files_of
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.listing import segment_names
 from horolog.storage.names import TopicPartition
-from horolog.storage.removal.leftovers import current_bases, segment_names, segments_in, stable_look
+from horolog.storage.removal.leftovers import current_bases, segments_in, stable_look
 from horolog.storage.segments.reader import SegmentReader
 
 

@@ -30,6 +30,7 @@ from horolog.storage.batches.whole import whole_batches
 from horolog.storage.directory.contents import clear_the_way, files_of
 from horolog.storage.file_errors import FileMissing, NotRegular
 from horolog.storage.files import Files
+from horolog.storage.listing import segment_names
 from horolog.storage.removal.replacement import Replacement, end_replacement, read_replacement
 from horolog.storage.removal.set_aside import keep_file, keep_segment
 from horolog.storage.scan.walk import whole_end
@@ -215,12 +216,6 @@ def current_bases(files: Files, directory: str) -> list[int]:
         StorageFailed: the disk refused.
     """
     return stable_look(lambda: segments_in(files, directory, files.names_in(directory)))
-
-
-def segment_names(present: Iterable[str]) -> set[str]:
-    """The names by which it is known which segments a log has."""
-    ends = names.LOG, names.SWAP, names.CLEANED
-    return {name for name in present if name.endswith(ends)}
 
 
 def _ours(files: Files, directory: str, swaps: Collection[str]) -> Replacement | None:
