@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from horolog.metadata import PROPERTIES, Home, Signs, home_of, signs_in
+from horolog.metadata import PROPERTIES, Signs, is_own, signs_in
 from horolog.storage import Files, MetaProperties
 
 KAFKAS = MetaProperties("cluster", 1, None, {})
@@ -10,24 +10,24 @@ OURS = KAFKAS._replace(others=PROPERTIES)
 
 
 @pytest.mark.parametrize(
-    ("signs", "home"),
+    ("signs", "owns"),
     [
-        (Signs(None), Home.OWN),  # new, or partitions that were copied there
-        (Signs(True, meta=KAFKAS, internal={"__consumer_offsets"}), Home.OWN),  # after a stay
-        (Signs(True, has_file_beside=True), Home.OWN),  # taken over
-        (Signs(False, meta=KAFKAS), Home.BESIDE),
-        (Signs(None, meta=KAFKAS), Home.BESIDE),  # its controllers are elsewhere
-        (Signs(None, internal={"__transaction_state"}), Home.BESIDE),
-        (Signs(None, has_file_beside=True, meta=OURS), Home.BESIDE),
-        (Signs(None, has_partitions=True, has_state_beside=True), Home.BESIDE),
-        (Signs(None, has_state_beside=True), Home.OWN),  # of a directory of the same name
-        (Signs(True, has_state_beside=True, meta=KAFKAS), Home.OWN),  # taken over
-        (Signs(False, meta=OURS), Home.OWN),  # damaged where the mark was
-        (Signs(None, meta=OURS, internal={"__consumer_offsets"}), Home.OWN),  # its metadata is lost
+        (Signs(None), True),  # new, or partitions that were copied there
+        (Signs(True, meta=KAFKAS, internal={"__consumer_offsets"}), True),  # after a stay
+        (Signs(True, has_file_beside=True), True),  # taken over
+        (Signs(False, meta=KAFKAS), False),
+        (Signs(None, meta=KAFKAS), False),  # its controllers are elsewhere
+        (Signs(None, internal={"__transaction_state"}), False),
+        (Signs(None, has_file_beside=True, meta=OURS), False),
+        (Signs(None, has_partitions=True, has_state_beside=True), False),
+        (Signs(None, has_state_beside=True), True),  # of a directory of the same name
+        (Signs(True, has_state_beside=True, meta=KAFKAS), True),  # taken over
+        (Signs(False, meta=OURS), True),  # damaged where the mark was
+        (Signs(None, meta=OURS, internal={"__consumer_offsets"}), True),  # its metadata is lost
     ],
 )
-def test_whose_directory_it_is_follows_from_what_it_has(signs: Signs, home: Home) -> None:
-    assert home_of(signs) is home
+def test_whose_directory_it_is_follows_from_what_it_has(signs: Signs, owns: bool) -> None:
+    assert is_own(signs) is owns
 
 
 def test_signs_are_read_off_the_directory(tmp_path: Path) -> None:

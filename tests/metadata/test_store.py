@@ -11,7 +11,6 @@ from horolog.metadata import (
     BROKER_SCOPE,
     TOPIC_SCOPE,
     FollowedRow,
-    Home,
     MetadataLog,
     MetadataStore,
     Reserve,
@@ -33,7 +32,7 @@ BROKER = RegisterBroker(
 )
 
 
-def opened(path: Path, home: Home = Home.OWN, files: Files | None = None) -> MetadataStore:
+def opened(path: Path, is_own: bool = True, files: Files | None = None) -> MetadataStore:
     files = files or Files()
     log = MetadataLog.open(
         files,
@@ -41,29 +40,29 @@ def opened(path: Path, home: Home = Home.OWN, files: Files | None = None) -> Met
         node_id=1,
     )
     reserve = Reserve(files, path)
-    return MetadataStore(log, reserve, path, home, lambda: NOW_MS)
+    return MetadataStore(log, reserve, path, is_own, lambda: NOW_MS)
 
 
-@pytest.fixture(params=Home)
-def home(request: pytest.FixtureRequest) -> Home:
-    return Home(request.param)
+@pytest.fixture(params=[False, True])
+def is_own(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
 
 
 @pytest.fixture
-def store(tmp_path: Path, home: Home) -> Iterator[MetadataStore]:
-    store = opened(tmp_path, home)
+def store(tmp_path: Path, is_own: bool) -> Iterator[MetadataStore]:
+    store = opened(tmp_path, is_own)
     store.register(BROKER)
     yield store
     store.close()
 
 
 def test_a_topic_comes_back_with_its_settings(
-    store: MetadataStore, tmp_path: Path, home: Home
+    store: MetadataStore, tmp_path: Path, is_own: bool
 ) -> None:
     given = {"retention.ms": "5", "segment.bytes": "6", "horolog.roll.idle": "true"}
     store.put_topic(TOPIC, given)
     store.change_settings("", {"log.retention.ms": "9"})
-    stored = opened(tmp_path, home).load()
+    stored = opened(tmp_path, is_own).load()
     assert stored.topics == [TOPIC]
     its = {row.name: row.value for row in stored.settings if row.scope == TOPIC_SCOPE}
     assert its == given
@@ -99,14 +98,14 @@ def test_replacing_a_topic_keeps_its_settings_unless_new_ones_are_given(
 
 
 def test_an_adopted_topic_with_gaps_comes_back(
-    store: MetadataStore, tmp_path: Path, home: Home
+    store: MetadataStore, tmp_path: Path, is_own: bool
 ) -> None:
     row = TopicRow("t", TOPIC.topic_id, AS_FOUND, adopted=True, indexes=(2, 5))
     store.put_topic(row)
     store.put_topic(TOPIC._replace(name="u", topic_id=UUID(int=8), adopted=True))
     own = store.image.settings_of(TOPIC_RESOURCE, "t")
     assert own == {"retention.ms": "-1", "retention.bytes": "-1"}
-    stored = opened(tmp_path, home).load()
+    stored = opened(tmp_path, is_own).load()
     assert stored.topics[0] == row
     assert stored.topics[1].adopted
     assert stored.settings == []
@@ -115,16 +114,16 @@ def test_an_adopted_topic_with_gaps_comes_back(
 
 
 def test_a_deletion_is_a_note_until_it_is_forgotten(
-    store: MetadataStore, tmp_path: Path, home: Home
+    store: MetadataStore, tmp_path: Path, is_own: bool
 ) -> None:
     store.put_topic(TOPIC, {"horolog.roll.idle": "true"})
     doomed = TOPIC._replace(deleting=True)
     store.put_topic(doomed)
     assert store.image.topics == {}
-    stored = opened(tmp_path, home).load()
+    stored = opened(tmp_path, is_own).load()
     assert (stored.topics, stored.settings) == ([doomed], [])
     store.forget_topic("t")
-    stored = opened(tmp_path, home).load()
+    stored = opened(tmp_path, is_own).load()
     assert (stored.topics, stored.settings) == ([], [])
 
 
@@ -158,10 +157,10 @@ def test_a_topic_is_created_promoted_and_forgotten_with_what_it_is_at_the_source
 
 
 def test_a_producer_id_is_never_given_twice(
-    store: MetadataStore, tmp_path: Path, home: Home
+    store: MetadataStore, tmp_path: Path, is_own: bool
 ) -> None:
     assert store.reserve_producer_ids(1000, at_least=0) == 0
-    again = opened(tmp_path, home)
+    again = opened(tmp_path, is_own)
     assert again.reserve_producer_ids(1000, at_least=0) == 1000
     assert again.reserve_producer_ids(1000, at_least=70_000) == 70_000
     assert again.reserve_producer_ids(1000, at_least=5) == 71_000
@@ -175,9 +174,9 @@ def test_a_producer_id_is_never_given_twice(
 
 
 def test_damage_leaves_no_topic_that_expires_and_gives_no_producer_id_twice(
-    tmp_path: Path, home: Home, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, is_own: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = opened(tmp_path, home)
+    store = opened(tmp_path, is_own)
     store.register(BROKER)
     store.put_topic(TOPIC, {"retention.ms": "5"})
     store.put_topic(TOPIC._replace(name="u", topic_id=UUID(int=8)), {"retention.ms": "5"})
@@ -188,19 +187,19 @@ def test_damage_leaves_no_topic_that_expires_and_gives_no_producer_id_twice(
     at = data.rindex(b"retention.ms")
     path.write_bytes(data[:at] + b"x" + data[at + 1 :])
     for _ in range(2):  # until something is written, each start finds the damage again
-        damaged = opened(tmp_path, home)
+        damaged = opened(tmp_path, is_own)
         stored = damaged.load()
         assert stored.is_salvaged
         (row,) = stored.topics
         assert (row.name, row.adopted, row.is_salvaged) == ("t", True, True)
     assert "All topics are adopted" in caplog.text
     damaged.register(BROKER)
-    again = opened(tmp_path, home)
+    again = opened(tmp_path, is_own)
     assert again.load().is_salvaged
     assert again.load().topics[0].is_salvaged
     assert again.reserve_producer_ids(1000, at_least=0) >= NOW_MS * 1000
     again.end_salvage()
-    assert not opened(tmp_path, home).load().is_salvaged
+    assert not opened(tmp_path, is_own).load().is_salvaged
 
 
 def test_no_kill_leaves_damaged_metadata_without_its_guard(tmp_path: Path) -> None:

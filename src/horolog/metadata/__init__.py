@@ -40,7 +40,7 @@ __getattr__, __dir__ = lazy_names(
         "commit_templates": "CommitTemplates",
         "forms": "KafkaForm",
         "group_history": "read_group_history",
-        "home": "PROPERTIES Home Signs home_of signs_in state_dir_beside",
+        "home": "PROPERTIES Signs is_own signs_in state_dir_beside",
         "image": "BROKER TOPIC Image",
         "log": "MetadataLog",
         "mapping": "Node",

@@ -15,7 +15,6 @@ A directory into which partitions were copied, and nothing else of another, is h
 import logging
 import os
 from collections.abc import Collection
-from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,16 +25,10 @@ from horolog.storage.files import Files
 
 _logger = logging.getLogger(__name__)
 
-_OWN: Final = "own"
-PROPERTIES: Final = {names.METADATA_PROPERTY: _OWN}
+OWN: Final = "own"
+"""The value of the mark."""
+PROPERTIES: Final = {names.METADATA_PROPERTY: OWN}
 """In `meta.properties`, of a directory that horolog has made."""
-
-
-class Home(Enum):
-    """Where horolog's own state is."""
-
-    OWN = "own"
-    BESIDE = "beside"
 
 
 class Signs(NamedTuple):
@@ -59,20 +52,18 @@ class Signs(NamedTuple):
     @property
     def is_made_here(self) -> bool:
         """Whether `meta.properties` says so."""
-        return self.meta is not None and self.meta.others.get(names.METADATA_PROPERTY) == _OWN
+        return self.meta is not None and self.meta.others.get(names.METADATA_PROPERTY) == OWN
 
 
-def home_of(signs: Signs) -> Home:
-    """Whose directory it is, by what it has."""
-    if signs.is_marked:
-        return Home.OWN
-    if signs.has_file_beside:
-        return Home.BESIDE
+def is_own(signs: Signs) -> bool:
+    """Whether horolog owns a log directory, by what it contains."""
+    if signs.is_marked or signs.has_file_beside:
+        return bool(signs.is_marked)
     if signs.is_made_here:
-        return Home.OWN
+        return True
     if signs.is_marked is not None or signs.internal or signs.meta is not None:
-        return Home.BESIDE
-    return Home.BESIDE if signs.has_state_beside and signs.has_partitions else Home.OWN
+        return False
+    return not (signs.has_state_beside and signs.has_partitions)
 
 
 def state_dir_beside(log_dir: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.metadata import state
-from horolog.metadata.home import Home
+from horolog.metadata.home import OWN
 from horolog.metadata.image import BROKER, TOPIC, Image
 from horolog.metadata.reconcile import stored_count
 from horolog.metadata.rows import (
@@ -177,7 +177,7 @@ def guarded(image: Image) -> list[Record]:
 
 def marked(image: Image) -> list[Record]:
     """Mark the metadata as horolog's own (`home.py`)."""
-    return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.HOME: Home.OWN.value})
+    return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.HOME: OWN})
 
 
 def identified(image: Image, identity: state.Identity | None) -> list[Record]:

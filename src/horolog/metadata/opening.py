@@ -19,7 +19,7 @@ from uuid import UUID
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.metadata import mapping, state
 from horolog.metadata.forms import QUORUM_STATE
-from horolog.metadata.home import Home, Signs, home_of, signs_in, state_dir_beside
+from horolog.metadata.home import Signs, is_own, signs_in, state_dir_beside
 from horolog.metadata.image import Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.reserve import Reserve
@@ -87,9 +87,9 @@ def open_store(
             f"{log_dir} is the state directory of a log directory: serve that one instead"
         )
     _check_secured(log_dir, log.image, open_to_all=open_to_all)
-    home, carried, present = home_of(signs), None, frozenset[str]()
+    owns, carried, present = is_own(signs), None, frozenset[str]()
     images, state_dir = [log.image], state_dir or state_dir_beside(log_dir)
-    if home is Home.BESIDE:
+    if not owns:
         beside = MetadataLog.open(
             files, str(state_dir), node_id=node_id, earlier=str(log_dir / names.METADATA_FILE)
         )
@@ -102,22 +102,22 @@ def open_store(
                 raise Misconfigured(
                     f"{log_dir} cannot be taken over: {why} (docs/moving-in-and-out.md)"
                 )
-            home, carried = Home.OWN, beside.image
+            owns, carried = True, beside.image
             found = map(names.partition_of, files.names_in(str(log_dir)))
             present = frozenset(each.topic for each in found if each is not None)
         else:
             log = beside
             _make_state_dir(state_dir, log_dir)
-    if home is Home.OWN:
+    if owns:
         state_dir = log_dir
     was_here = signs.was_served_here or (signs.is_made_here and signs.has_partitions)
     is_lost = was_here and carried is None and not log.image.features
     reserve = Reserve(files, state_dir)
     return MetadataStore(
-        *(log, reserve, state_dir, home, now_ms, first_producer_id, carried, present),
+        *(log, reserve, state_dir, owns, now_ms, first_producer_id, carried, present),
         remembered=_remembered(images, signs, node_id),
         is_lost=is_lost,
-        succeeds_another=home is Home.OWN and was_led_by_another(log.image, node_id),
+        succeeds_another=owns and was_led_by_another(log.image, node_id),
     )
 
 
@@ -195,7 +195,7 @@ def read_stored(log_dir: Path) -> Stored | None:
     files = Files(read_only=True)
     log = _settled(files, log_dir)
     signs = signs_in(files, log_dir, _is_marked(log))
-    if home_of(signs) is Home.BESIDE:
+    if not is_own(signs):
         log = _settled(files, state_dir_beside(log_dir), str(log_dir / names.METADATA_FILE))
     if not log.image.features and not log.damage:
         return Stored([], [], is_salvaged=True) if signs.is_made_here else None
@@ -212,8 +212,8 @@ def state_dir_of(log_dir: Path) -> Path:
     """
     files = Files(read_only=True)
     log = MetadataLog.open(files, str(log_dir), node_id=0)
-    is_own = home_of(signs_in(files, log_dir, _is_marked(log))) is Home.OWN
-    return log_dir if is_own else state_dir_beside(log_dir)
+    owns = is_own(signs_in(files, log_dir, _is_marked(log)))
+    return log_dir if owns else state_dir_beside(log_dir)
 
 
 def _settled(files: Files, log_dir: Path, earlier: str | None = None) -> MetadataLog:

@@ -19,7 +19,6 @@ from uuid import UUID
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata import mapping
-from horolog.metadata.home import Home
 from horolog.metadata.image import Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.mapping import Node
@@ -52,7 +51,7 @@ class MetadataStore:
         log: MetadataLog,
         reserve: Reserve,
         state_dir: Path,
-        home: Home,
+        is_own: bool,
         now_ms: Callable[[], int],
         first_producer_id: int = 0,
         beside: Image | None = None,
@@ -68,7 +67,7 @@ class MetadataStore:
             log: its records.
             reserve: space for deletions.
             state_dir: has the log, and the topics of the coordinators.
-            home: whose directory it is.
+            is_own: whether horolog owns the log directory.
             now_ms: the clock: the time of each change.
             first_producer_id: the lowest producer id, where it is not known which were given.
             beside: what was kept beside a log that is taken over now.
@@ -81,7 +80,8 @@ class MetadataStore:
         self._reserve = reserve
         self.state_dir = state_dir
         """Has the metadata log, and the topics of the coordinators."""
-        self._home = home
+        self.is_own = is_own
+        """Whether horolog owns the log directory, so that it is the state directory as well."""
         self._beside = beside
         self._present = present
         self._now_ms = now_ms
@@ -124,11 +124,6 @@ class MetadataStore:
     def close(self) -> None:
         """Close the files."""
         self._log.close()
-
-    @property
-    def is_own(self) -> bool:
-        """Whether horolog owns the log directory, so that it is the state directory as well."""
-        return self._home is Home.OWN
 
     @property
     def takes_over(self) -> bool:
@@ -288,7 +283,7 @@ class MetadataStore:
             return []
         mark: list[Record] = []
         moved: list[Record] = []
-        if self._home is Home.OWN:
+        if self.is_own:
             mark = mapping.marked(self.image)
             moved = mapping.placed(self.image, self._node)
         carried: list[Record] = []
