@@ -11,7 +11,7 @@ from horolog.cli.history import group_history
 from horolog.cli.lag import lag_lines, say_offline, unknown_lag
 from horolog.cli.options import Json, Zone, with_options
 from horolog.cli.screen import show
-from horolog.client import Client, GroupListing, GroupMember
+from horolog.client import GroupMember
 from horolog.client.kafka_lag import group_lags, offline_positions
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, RequestRefused
@@ -55,8 +55,9 @@ def describe(
     with brokers.connect() as client:
         described = client.groups.describe([group])[group]
         state, members = described.state, list(described.members)
-        listing = _listing(client, group) if state == _DEAD else None
-        if state == _DEAD:
+        listing = None
+        if state == _DEAD:  # or of another type
+            listing = next((each for each in client.groups.list() if each.group == group), None)
             if listing is None:
                 raise RequestRefused(
                     ErrorCode.group_id_not_found,
@@ -95,11 +96,6 @@ def describe(
 
 
 app.command("history", no_args_is_help=True)(group_history)
-
-
-def _listing(client: Client, group: str) -> GroupListing | None:
-    """A group that brokers list, of whatever type."""
-    return next((each for each in client.groups.list() if each.group == group), None)
 
 
 def _partitions(member: GroupMember) -> str | None:

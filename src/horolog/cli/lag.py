@@ -186,15 +186,11 @@ def _span(ms: int) -> str:
     return f"{ms} ms" if ms < 10 * SECOND_MS else format_duration(ms)
 
 
-def _lag(each: GroupPartitionLag) -> str | None:
-    return None if each.lag_ms is None else _span(each.lag_ms)
-
-
 _COLUMNS: Final[Sequence[Column]] = (
     *("group", "topic", "partition", "committed", "end"),
     ("behind", "offsets_behind"),
     ("records", "records_behind"),
-    ("lag", _lag),
+    ("lag", lambda each: None if each.lag_ms is None else _span(each.lag_ms)),
     ("catches up in", _catch_up),
     ("lost", "lost_records"),
 )

@@ -57,7 +57,10 @@ def _lines(rows: Sequence[_Row], zone: tzinfo) -> Iterator[Shown]:
     cells = [_cells(row, zone) for row in rows]
     if any(row.seen for row in rows):
         columns += "seen by a follower from", "seen to"
-        cells = [(*each, *_seen(row, zone)) for each, row in zip(cells, rows, strict=True)]
+        cells = [
+            (*each, *([format_time(ms, zone) for ms in row.seen] if row.seen else (None, None)))
+            for each, row in zip(cells, rows, strict=True)
+        ]
     yield Table.of(columns, cells)
     if any(row.facts is None for row in rows):
         yield ""
@@ -82,10 +85,6 @@ def _cells(row: _Row, zone: tzinfo) -> tuple[object, ...]:
         *(None if each is None else format_time(each, zone) for each in moments),
         *(_latency(facts, share) for share in (0.5, 0.99)),
     )
-
-
-def _seen(row: _Row, zone: tzinfo) -> Sequence[str | None]:
-    return (None, None) if row.seen is None else [format_time(each, zone) for each in row.seen]
 
 
 def _latency(facts: TimeStats, share: float) -> str | None:

@@ -21,7 +21,7 @@ from horolog.client.topic_facts import (
 )
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
-from horolog.report.lookup import explain, explain_append_time
+from horolog.report.lookup import Lookup, explain
 from horolog.results import Shown, Table
 from horolog.times import format_moment, format_time, parse_duration, parse_time
 
@@ -97,20 +97,11 @@ def offsets(
             say_offline(served)
             return
         found = _find(client, topic, numbers, target, options.clock)
-        if options.explained and options.clock is RecordClock.APPEND:
-            facts = {each.partition: each for each in partition_facts(client, topic, numbers)}
-            for number in numbers:
-                for line in explain_append_time(
-                    client, topic, facts[number], target, found[number], shown_zone
-                ):
-                    echo(line)
-        elif options.explained:
-            facts = {each.partition: each for each in partition_facts(client, topic, numbers)}
-            for number in numbers:
-                for line in explain(
-                    client, topic, facts[number], target, found[number], shown_zone
-                ):
-                    echo(line)
+        if options.explained:
+            clock = options.clock or RecordClock.CREATE
+            lookup = Lookup(topic, target, clock, shown_zone)
+            for facts in partition_facts(client, topic, numbers):
+                echo(*explain(client, lookup, facts, found[facts.partition]))
         else:
             by = options.clock or RecordClock.CREATE
             _show_answers(served, target, found, by, shown_zone, options.as_json)

@@ -145,7 +145,9 @@ def produce(
     clock = SystemClock()
     line_format = LineFormat(
         shape=options.shape,
-        key_separator=None if options.key_separator is None else _unescaped(options.key_separator),
+        key_separator=None
+        if options.key_separator is None
+        else options.key_separator.replace("\\t", "\t").encode(),
         null=None if options.null is None else options.null.encode(),
         timestamp_ms=None
         if options.timestamp is None
@@ -163,7 +165,8 @@ def produce(
         )
         hint = TooOldHint(client, topic)
         try:
-            with progress(f"sending to {topic}", _total(options.files), "bytes") as advance:
+            total = sum(path.stat().st_size for path in options.files or ())
+            with progress(f"sending to {topic}", total, "bytes") as advance:
                 number, done = 0, 0
                 for chunk in _chunks(options.files):
                     now_ms = clock.now_ms()
@@ -188,11 +191,3 @@ def _chunks(files: Sequence[Path] | None) -> Iterator[list[bytes]]:
     for path in files:
         with path.open("rb") as stream:
             yield from read_chunks(stream)
-
-
-def _total(files: Sequence[Path] | None) -> int:
-    return sum(path.stat().st_size for path in files or ())
-
-
-def _unescaped(text: str) -> bytes:
-    return text.replace("\\t", "\t").encode()

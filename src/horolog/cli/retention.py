@@ -1,6 +1,5 @@
 """`horolog retention explain`: why each segment is still there, and when it goes."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import chain
@@ -25,7 +24,7 @@ from horolog.cli.retention_simulate import simulate
 from horolog.cli.screen import show
 from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
-from horolog.report.retention import Explained, explained_by_broker, explained_by_files
+from horolog.report.retention import explained_by_broker, explained_by_files
 from horolog.times import parse_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -92,9 +91,8 @@ def explain(
         for line in chain([""] if number else [], retention_lines(each, shown_zone))
     )
     show([*map(plain_retention, found)], lines, as_json=options.is_json)
-    if any(each.damage or any(_odd(each)) for each in found):
+    if any(
+        each.damage or any(segment.is_odd(each.now_ms) for segment in each.segments)
+        for each in found
+    ):
         raise typer.Exit(1)
-
-
-def _odd(explained: Explained) -> Iterator[bool]:
-    return (segment.is_odd(explained.now_ms) for segment in explained.segments)

@@ -221,9 +221,7 @@ def _why(deletion: Deletion, zone: tzinfo) -> str:
 def _ages(least_ms: int | None, most_ms: int | None) -> str | None:
     if least_ms is None or most_ms is None:
         return None
-    least, most = (_age(each) for each in (least_ms, most_ms))
+    least, most = (
+        f"-{format_duration(-ms)}" if ms < 0 else format_duration(ms) for ms in (least_ms, most_ms)
+    )
     return least if least == most else f"{least} to {most}"
-
-
-def _age(ms: int) -> str:
-    return f"-{format_duration(-ms)}" if ms < 0 else format_duration(ms)

@@ -14,7 +14,7 @@ from horolog.cli.screen import show
 from horolog.cli.terminal import echo
 from horolog.cli.topic_cleaning import cleaning_lines, cleaning_of
 from horolog.cli.topic_times import plain_times, times_lines, topic_times
-from horolog.client import LeftBehind, ResourceType, TopicMetadata
+from horolog.client import LeftBehind, ResourceType
 from horolog.client.topic_facts import PartitionFacts, partition_facts, served_partitions
 from horolog.clock import format_duration
 from horolog.results import Column, Shown, Table
@@ -44,7 +44,12 @@ def list_topics(
     shown = [topics[name] for name in sorted(topics) if internal or not topics[name].is_internal]
     result = [{"topic": topic.name, "partitions": len(topic.partitions)} for topic in shown]
     partitions: Column = "partitions", lambda topic: len(topic.partitions)
-    table = Table(shown, ("topic", "name"), partitions, ("id", _id))
+    table = Table(
+        shown,
+        ("topic", "name"),
+        partitions,
+        ("id", lambda topic: topic.topic_id and kafka_uuid(topic.topic_id)),
+    )
     show(result, [table if shown else "no topics"], as_json=as_json)
 
 
@@ -273,10 +278,6 @@ _SOURCES = {
     4: "in the broker's file",
     5: "default",
 }
-
-
-def _id(topic: TopicMetadata) -> str | None:
-    return None if topic.topic_id is None else kafka_uuid(topic.topic_id)
 
 
 def _plain(facts: PartitionFacts | None) -> dict[str, int | str | None]:

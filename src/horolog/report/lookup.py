@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
+from typing import NamedTuple
 
-from horolog.client import Client, FoundRecord
+from horolog.client import Client, FoundRecord, RecordClock, TopicPartition
 from horolog.client.topic_facts import PartitionFacts
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
@@ -19,38 +20,65 @@ MOST_BATCH_BYTES = 64 << 20
 _ENOUGH_BYTES = 1 << 20
 
 
+class Lookup(NamedTuple):
+    """A lookup by time."""
+
+    topic: str
+    target_ms: int
+    clock: RecordClock
+    zone: tzinfo
+    """Of the times in the explanation."""
+
+
 def explain(
-    client: Client,
-    topic: str,
-    facts: PartitionFacts,
-    target_ms: int,
-    found: FoundRecord | None,
-    zone: tzinfo,
+    client: Client, lookup: Lookup, facts: PartitionFacts, found: FoundRecord | None
 ) -> Iterator[str]:
     """Lines that explain the lookup in one partition; the first is the result."""
+    zone, by_append = lookup.zone, lookup.clock is RecordClock.APPEND
+    place = lookup.topic, facts.partition
+    at, name = format_moment(lookup.target_ms, zone), f"partition {facts.partition}"
+    log = f"the log has offsets {facts.earliest} up to {facts.end}"
     if found is None:
-        yield f"partition {facts.partition}: none at or after {format_moment(target_ms, zone)}"
-        yield f"  {_why_none(facts, zone)}"
-        yield from _way(client, topic, facts.partition, target_ms, zone)
-        return
-    time = moment_text(found.ms, zone)
-    yield (
-        f"partition {facts.partition}: offset {found.offset}, of {time}, is the first at or after "
-        f"{format_moment(target_ms, zone)}"
-    )
-    yield f"  the log has offsets {facts.earliest} up to {facts.end}; {_latest(facts, zone)}"
-    batch = _batch_at(client, topic, facts.partition, found.offset)
-    if batch:
+        yield f"{name}: none {'appended ' if by_append else ''}at or after {at}"
+        if facts.end == facts.earliest:
+            yield f"  the partition is empty: its next offset is {facts.end}"
+        elif by_append:
+            last = _appended(client, place, facts.end - 1, zone)
+            yield f"  {log}; the last record was appended {last}"
+        else:
+            yield f"  {_why_none(facts, zone)}"
+    elif not by_append:
+        time = moment_text(found.ms, zone)
+        yield f"{name}: offset {found.offset}, of {time}, is the first at or after {at}"
+        yield f"  {log}; {_latest(facts, zone)}"
+    elif found.ms is None:
+        yield (
+            f"{name}: offset {found.offset} is the first that may have been appended at or after "
+            f"{at}: its append time is unknown, and what is before it was appended earlier"
+        )
+        yield f"  {log}"
+    else:
+        time = format_time(found.ms, zone)
+        which = f"offset {found.offset}, appended {time}"
+        yield f"{name}: {which}, is the first appended at or after {at}"
+        yield f"  {log}"
+    batch = None if found is None else _batch_at(client, *place, found.offset)
+    if batch is not None:
         yield f"  {_in_batch(batch, zone)}"
-    yield from _way(client, topic, facts.partition, target_ms, zone)
+    if not by_append:
+        yield from _way(client, *place, lookup.target_ms, zone)
+    if found is None:
+        return
+    before = found.offset - 1
     if found.offset == facts.earliest:
         yield "  no record is before it"
-        return
-    before = _batch_at(client, topic, facts.partition, found.offset - 1)
-    if before and before.last is not None:
+    elif by_append:
+        appended = _appended(client, place, before, zone)
+        yield f"  the record before it, offset {before}, was appended {appended}"
+    elif (earlier := _batch_at(client, *place, before)) and earlier.last is not None:
         yield (
-            f"  the record before it, offset {before.last.offset}, is of "
-            f"{_with_distance(before.last.timestamp, target_ms, zone)}"
+            f"  the record before it, offset {earlier.last.offset}, is of "
+            f"{_with_distance(earlier.last.timestamp, lookup.target_ms, zone)}"
         )
 
 
@@ -74,50 +102,10 @@ def _way(client: Client, topic: str, partition: int, target_ms: int, zone: tzinf
     yield f"  {where}, {begin}: {way.batches} batches, {way.scanned_bytes} bytes of them scanned"
 
 
-def explain_append_time(
-    client: Client,
-    topic: str,
-    facts: PartitionFacts,
-    target_ms: int,
-    found: FoundRecord | None,
-    zone: tzinfo,
-) -> Iterator[str]:
-    """The same for a lookup by append time."""
-    log = f"the log has offsets {facts.earliest} up to {facts.end}"
-    at = format_moment(target_ms, zone)
-    if found is None:
-        yield f"partition {facts.partition}: none appended at or after {at}"
-        if facts.end == facts.earliest:
-            yield f"  the partition is empty: its next offset is {facts.end}"
-        else:
-            last = _appended(client, topic, facts.partition, facts.end - 1, zone)
-            yield f"  {log}; the last record was appended {last}"
-        return
-    if found.ms is None:
-        yield (
-            f"partition {facts.partition}: offset {found.offset} is the first that may have been "
-            f"appended at or after {at}: its append time is unknown, and what is before it was "
-            "appended earlier"
-        )
-    else:
-        yield (
-            f"partition {facts.partition}: offset {found.offset}, appended "
-            f"{format_time(found.ms, zone)}, is the first appended at or after {at}"
-        )
-    yield f"  {log}"
-    batch = _batch_at(client, topic, facts.partition, found.offset)
-    if batch:
-        yield f"  {_in_batch(batch, zone)}"
-    if found.offset == facts.earliest:
-        yield "  no record is before it"
-    else:
-        before = _appended(client, topic, facts.partition, found.offset - 1, zone)
-        yield f"  the record before it, offset {found.offset - 1}, was appended {before}"
-
-
-def _appended(client: Client, topic: str, partition: int, offset: int, zone: tzinfo) -> str:
+def _appended(client: Client, place: TopicPartition, offset: int, zone: tzinfo) -> str:
     fetched = client.fetch(
-        *(topic, partition, offset),
+        *place,
+        offset,
         max_bytes=1,
         max_wait_ms=0,
         with_append_times=True,
@@ -132,8 +120,6 @@ def _appended(client: Client, topic: str, partition: int, offset: int, zone: tzi
 
 
 def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:
-    if facts.end == facts.earliest:
-        return f"the partition is empty: its next offset is {facts.end}"
     if facts.latest_ms is None:
         return f"offsets {facts.earliest} up to {facts.end} have no record with a timestamp"
     return (
