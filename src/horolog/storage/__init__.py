@@ -127,7 +127,7 @@ __getattr__, __dir__ = lazy_names(
         "companion.kept_times": "KeptTimes",
         "companion.marker": "MARKER_SIZE",
         "companion.proof": "LastBatch identity_of identity_of_header proved",
-        "companion.seal": "Seal packed_seal parsed_seal read_seal",
+        "companion.seal": "FileSum Seal packed_seal parsed_seal read_seal",
         "companion.time_columns": "ChangedTimes columns_of unpacked",
         "companion.time_entries": "kinds_of middle_for packed_entry",
         "directory": "checkpoints",

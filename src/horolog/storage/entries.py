@@ -18,9 +18,9 @@ from struct import Struct
 
 from horolog.errors import CorruptIndex
 from horolog.record.batch import SMALLEST_BATCH
-from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.log_file import LogFile, SegmentFile
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.files import Files, OpenFile
+from horolog.storage.files import Files
 from horolog.storage.kept_blocks import Columns
 
 _READ_BLOCKS = 1024
@@ -42,7 +42,7 @@ class _Content:
         """The first column of the first entry of each block."""
 
 
-class Entries:
+class Entries(SegmentFile):
     """The entries of one file, of two columns; `capacity` is how many a new index has room for.
 
     They begin at byte `start`, behind a header if the file has one.
@@ -52,13 +52,10 @@ class Entries:
         "_content",
         "_count",
         "_end",
-        "_files",
         "_layout",
         "_log",
         "_start",
         "capacity",
-        "deleted_path",
-        "path",
     )
 
     def __init__(
@@ -76,14 +73,11 @@ class Entries:
 
         `end`: says where in a file that is opened for the first time the entries end, if before it.
         """
-        self.path = path
-        self.deleted_path: str | None = None
-        """The name that the file is about to get, because its segment is deleted."""
+        super().__init__(files, path)
         self._end = end
         self._log = log
         self._start = start
         self.capacity = max_bytes // layout.size
-        self._files = files
         self._layout = layout
         self._count: int | None = None
         self._content = _Content()
@@ -96,24 +90,11 @@ class Entries:
 
     def __getitem__(self, index: int) -> tuple[int, ...]:
         width = self._layout.size
-        file = self._file()
-        data = self._files.read_at(file, width, self._start + index * width)
+        file = self.open()
+        data = self.files.read_at(file, width, self._start + index * width)
         if len(data) < width:
             raise CorruptIndex(f"{self.path} ends before entry {index}")
         return self._layout.unpack(data)
-
-    def _file(self) -> OpenFile:
-        while True:
-            path = self.path
-            try:
-                file = self._files.get(path)
-            except FileMissing:
-                if self.deleted_path is None:
-                    raise
-                file = self._files.get(self.deleted_path)
-            # Asked last: until then no other file can have had this path.
-            if path is self.path:
-                return file
 
     @property
     def allocated_bytes(self) -> int:
@@ -132,7 +113,7 @@ class Entries:
         """As `append_all`, of entries as they are stored."""
         count = len(self) if self._count is None else self._count
         width = self._layout.size
-        self._files.write_at(self._file(), (entries,), self._start + count * width)
+        self.files.write_at(self.open(), (entries,), self._start + count * width)
         self._count = count + len(entries) // width
 
     def search(self, column: int, value: int) -> int:
@@ -163,7 +144,7 @@ class Entries:
                 starts = self._starts_of(content, count)
             low = max(0, bisect_right(starts, value) - 1) * _BLOCK_ENTRIES
         size = min(_BLOCK_ENTRIES, count - low)
-        block = self._files.index_blocks.get(content.number, low)
+        block = self.files.index_blocks.get(content.number, low)
         # Entries were appended, and are never changed.
         if block is None or len(block[0]) != size:
             block = self._read_block(content, low, size)
@@ -175,7 +156,7 @@ class Entries:
         self._read_around(low)
         block = self._columns(self.read_between(low, low + size))
         if len(block[0]) == size:
-            self._files.index_blocks.keep(content.number, low, block)
+            self.files.index_blocks.keep(content.number, low, block)
         return block
 
     def _block_by_halving(self, column: int, value: int) -> tuple[int, Columns]:
@@ -210,13 +191,13 @@ class Entries:
         """
         position = self._start + index * self._layout.size
         position -= position % _AROUND_BYTES
-        self._files.will_need(self._file(), _AROUND_BYTES, position)
+        self.files.will_need(self.open(), _AROUND_BYTES, position)
 
     def read_between(self, first: int, last: int) -> bytes:
         """The bytes of the entries from number `first` on, before number `last`."""
         width = self._layout.size
         size = max(0, last - first) * width
-        return self._files.read_at(self._file(), size, self._start + first * width)
+        return self.files.read_at(self.open(), size, self._start + first * width)
 
     def _starts_of(self, content: _Content, count: int) -> "array[int]":
         """The first column of the first entry of each block, of those not known yet, too."""
@@ -244,7 +225,7 @@ class Entries:
 
     def create(self) -> None:
         """Begin with an empty file of full capacity."""
-        self._files.create(self.path, self.allocated_bytes)
+        self.files.create(self.path, self.allocated_bytes)
         self._count = 0
         self._content = _Content()
 
@@ -261,13 +242,13 @@ class Entries:
     def trim(self) -> None:
         """Cut the file after the last entry in use."""
         end = self._start + len(self) * self._layout.size
-        self._files.truncate(self._file(), end)
+        self.files.truncate(self.open(), end)
 
     def allocate(self) -> None:
         """Make room for more entries, with zeros behind those in use."""
         self.trim()  # what was forgotten must not come back as an entry
         self.capacity = max(self.capacity, len(self))
-        self._files.truncate(self._file(), self.allocated_bytes)
+        self.files.truncate(self.open(), self.allocated_bytes)
 
     def _used(self) -> int:
         """Entries before the zeros at the end, if any.
@@ -276,29 +257,29 @@ class Entries:
         is distinguished from padding by the second, and dropped where that is not possible.
         """
         try:
-            file = self._file()
+            file = self.open()
         except FileMissing:
             return 0
         start = self._start
-        size = min(self._files.length(file), _MOST_BYTES)
+        size = min(self.files.length(file), _MOST_BYTES)
         if self._end is not None and (end := self._end()) is not None:
             size = min(size, end)
         low, high = 0, (size - start) // self._layout.size
         if self._log is not None:  # what is behind is untrue, and may be gigabytes
-            log_size = self._files.length(self._log.open())
+            log_size = self.files.length(self._log.open())
             high = min(high, log_size // SMALLEST_BATCH + 1)
         if high <= 0:
             return 0
         zero = bytes(self._layout.size)
         width = self._layout.size
-        if self._files.read_at(file, width, start + (high - 1) * width) != zero:
+        if self.files.read_at(file, width, start + (high - 1) * width) != zero:
             return high
         while low < high:
             middle = (low + high) // 2
-            if middle > 0 and self._files.read_at(file, width, start + middle * width) != zero:
+            if middle > 0 and self.files.read_at(file, width, start + middle * width) != zero:
                 low = middle + 1
             elif middle == 0:
-                return 1 if self._files.read_at(file, width, start) != zero else 0
+                return 1 if self.files.read_at(file, width, start) != zero else 0
             else:
                 high = middle
         return low

@@ -34,6 +34,7 @@ from companions import companion_of, has_seal, lose_seals, put_seal, seal_in
 from horolog.config import TopicConfig
 from horolog.storage import (
     Files,
+    FileSum,
     LastBatch,
     Log,
     OpenFile,
@@ -294,9 +295,8 @@ def test_a_seal_of_another_log_of_the_same_size_is_ignored(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("largest", [None, TimeEntry(-5000, 41), TimeEntry(NOW, 77)])
 def test_a_seal_is_read_as_written(tmp_path: Path, largest: TimeEntry | None) -> None:
-    seal = Seal(
-        1 << 40, largest, 8, 0xFFFFFFFF, 12, 7, 34, 1, LastBatch((1 << 30) - 70, 1 << 30, 9)
-    )
+    sums = FileSum(8, 0xFFFFFFFF), FileSum(12, 7), FileSum(34, 1)
+    seal = Seal(1 << 40, largest, *sums, LastBatch((1 << 30) - 70, 1 << 30, 9))
     assert len(packed_seal(seal)) == 80
     put_seal(tmp_path / f"{FIRST}.log", packed_seal(seal))
     assert read_seal(companion_of(tmp_path / f"{FIRST}.log")) == seal
@@ -304,9 +304,8 @@ def test_a_seal_is_read_as_written(tmp_path: Path, largest: TimeEntry | None) ->
 
 @pytest.mark.parametrize("position", range(0, 80, 5))
 def test_a_damaged_seal_is_none(position: int) -> None:
-    data = bytearray(
-        packed_seal(Seal(45, TimeEntry(NOW, 44), 8, 1, 12, 2, 0, 0, LastBatch(30, 100, 3)))
-    )
+    sums = FileSum(8, 1), FileSum(12, 2), FileSum(0, 0)
+    data = bytearray(packed_seal(Seal(45, TimeEntry(NOW, 44), *sums, LastBatch(30, 100, 3))))
     data[position] ^= 4
     assert parsed_seal(bytes(data)) is None
     assert parsed_seal(bytes(data[:79])) is None

@@ -29,28 +29,16 @@ class SegmentEnd(NamedTuple):
     """Largest timestamp of these batches; only known of the segment that is appended to."""
 
 
-class LogFile:
-    """The `.log` file of a segment, found under its name or the one it has once it is deleted."""
+class SegmentFile:
+    """A file of a segment, found under its name or the one it has once the segment is deleted."""
 
-    __slots__ = (
-        "base_offset",
-        "deleted_path",
-        "files",
-        "held",
-        "inode",
-        "is_abandoned",
-        "limit",
-        "path",
-    )
+    __slots__ = ("deleted_path", "files", "held", "inode", "is_abandoned", "path")
 
-    def __init__(self, files: Files, path: str, base_offset: int = 0) -> None:
-        self.base_offset = base_offset
+    def __init__(self, files: Files, path: str, deleted_path: str | None = None) -> None:
         self.files = files
         self.path = path
-        self.deleted_path = path + names.DELETED
-        """Its name once it is deleted, which is `path` then."""
-        self.limit: int | None = None
-        """Its offsets are before that, where it is known: the next segment begins there."""
+        self.deleted_path = deleted_path
+        """The name that the file gets when its segment is deleted, once that is known."""
         self.inode = 0
         """Of the file that is meant, if that is known: another may get its name."""
         self.held: OpenFile | None = None
@@ -71,6 +59,8 @@ class LogFile:
             try:
                 file = self.files.get(path)
             except FileMissing:
+                if self.deleted_path is None:
+                    raise
                 try:
                     file = self.files.get(self.deleted_path)
                 except FileMissing:
@@ -82,6 +72,20 @@ class LogFile:
                 raise FileMissing(f"{path} is gone, and another has its name")
             if path is self.path:
                 return file
+
+
+class LogFile(SegmentFile):
+    """The `.log` file of a segment."""
+
+    __slots__ = ("base_offset", "limit")
+
+    deleted_path: str
+
+    def __init__(self, files: Files, path: str, base_offset: int = 0) -> None:
+        super().__init__(files, path, path + names.DELETED)
+        self.base_offset = base_offset
+        self.limit: int | None = None
+        """Its offsets are before that, where it is known: the next segment begins there."""
 
     def renamed(self) -> None:
         """The file has the name of a deleted one; another may take its former name now."""

@@ -29,7 +29,6 @@ from horolog.storage.companion.file import (
     Covered,
     packed_head,
 )
-from horolog.storage.companion.marker import AppendingMarker
 from horolog.storage.companion.proof import (
     NOTHING,
     Proof,
@@ -55,7 +54,6 @@ from horolog.storage.companion.time_entries import (
 )
 from horolog.storage.entries import Entries
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.files import Files
 
 if TYPE_CHECKING:
     from horolog.storage.companion.time_columns import ChangedTimes, TimeColumns
@@ -121,15 +119,11 @@ class AppendTimeFile:
         "last_ms",
     )
 
-    def __init__(self, files: Files, companion: Companion, segment: ProvingSegment) -> None:
-        """Read nothing yet.
-
-        Args:
-            files: the way to the disk.
-        """
-        self._files = files
+    def __init__(self, companion: Companion, segment: ProvingSegment) -> None:
+        """Read nothing yet; the batches of `segment` prove the entries."""
+        self._files = files = companion.log.files
         self._companion = companion
-        self._marker = AppendingMarker(files, companion.path.removesuffix(names.COMPANION))
+        self._marker = companion.marker
         self._segment: ProvingSegment = weakref.proxy(segment)  # it holds this
         end = companion.times_end
         self._entries = _Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)

@@ -24,7 +24,6 @@ from horolog.record import scan
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.time_stats import NO_RECORDS, OF_APPEND_TIME, OF_CREATE_TIME, TimeStats
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimeRange
-from horolog.storage import names
 from horolog.storage.batches.reader import (
     EVERYTHING,
     FEWEST_BYTES,
@@ -45,7 +44,7 @@ from horolog.storage.companion.blocks import (
 )
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.folding import NO_BLOCK, folded, place_of, row_of
-from horolog.storage.companion.marker import MARKER_SIZE, AppendingMarker
+from horolog.storage.companion.marker import MARKER_SIZE
 from horolog.storage.companion.proof import IDENTITY_SIZE, LastBatch, identity_of, proved
 
 _logger = logging.getLogger(__name__)
@@ -114,8 +113,8 @@ class BlockMap:
 
     def __init__(self, companion: Companion, base_offset: int, cache: Cache | None = None) -> None:
         self._companion = companion
-        self._log = log = companion.log
-        self._growing = AppendingMarker(log.files, log.path.removesuffix(names.LOG))
+        self._log = companion.log
+        self._growing = companion.marker
         self._base_offset = base_offset
         self._cache = cache
         self._writer: BlockWriter | None = None

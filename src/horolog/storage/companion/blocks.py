@@ -62,6 +62,7 @@ _TIMES: Final = Struct(">II8xqI8xqqqq16xI4xI56x")
 _SOUND: Final = Struct(">II8xqI64xI52xI")  # position, size, offsets, flags, and the check
 
 ENTRY_SIZE: Final = layout.ENTRY_SIZE
+LONGEST_MAP: Final = 64 << 20
 
 
 class Block(NamedTuple):

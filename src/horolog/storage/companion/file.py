@@ -35,8 +35,9 @@ from typing import Final, NamedTuple
 import crc32c
 
 from horolog.storage import names
-from horolog.storage.batches.log_file import LogFile
-from horolog.storage.companion.blocks import ENTRY_SIZE, sound
+from horolog.storage.batches.log_file import LogFile, SegmentFile
+from horolog.storage.companion.blocks import ENTRY_SIZE, LONGEST_MAP, sound
+from horolog.storage.companion.marker import AppendingMarker
 from horolog.storage.file_errors import FileMissing
 
 _HEADER: Final = Struct(">4sqq")
@@ -54,7 +55,6 @@ TIME_ENTRY_SIZE: Final = 12
 MOST_MS: Final = 1 << 42
 """Append times are so far from the middle at most, either way: 139 years."""
 _FARTHEST_MS: Final = (1 << 63) - MOST_MS  # a middle from which every time is an int64
-LONGEST_MAP: Final = 64 << 20
 
 
 class Covered(NamedTuple):
@@ -105,7 +105,7 @@ def _checked(data: bytes) -> bytes | None:
     return content if content and _with_crc(content) == data else None
 
 
-class Companion:
+class Companion(SegmentFile):
     """The file of one segment. What is in it has readers of its own, in any thread.
 
     While the segment is appended to, one thread adds append times (append_times.py), and the map
@@ -116,17 +116,17 @@ class Companion:
         "_base_offset",
         "_is_abandoned",
         "_lock",
-        "deleted_path",
         "is_growing",
         "log",
-        "path",
+        "marker",
     )
 
     def __init__(self, log: LogFile, base_offset: int) -> None:
         self.log = log
-        self.path = log.path.removesuffix(names.LOG) + names.COMPANION
-        self.deleted_path: str | None = None
-        """The name that the file is about to get, because its segment is deleted."""
+        stem = log.path.removesuffix(names.LOG)
+        super().__init__(log.files, stem + names.COMPANION)
+        self.marker = AppendingMarker(log.files, stem)
+        """The file beside it while the segment is appended to."""
         self.is_growing = False
         """Whether the segment is appended to, so that the map is in the other file."""
         self._base_offset = base_offset
@@ -149,8 +149,8 @@ class Companion:
         return self._size() > 0
 
     def _size(self) -> int:
-        size, deleted = self.log.files.size(self.path), self.deleted_path
-        return size if size or deleted is None else self.log.files.size(deleted)
+        size, deleted = self.files.size(self.path), self.deleted_path
+        return size if size or deleted is None else self.files.size(deleted)
 
     def head(self) -> Head | None:
         """Its first fields; None if these are damaged or missing.
@@ -182,17 +182,17 @@ class Companion:
 
     def remove(self) -> None:
         """Begin without a file: the segment is new."""
-        self.log.files.remove(self.path)
+        self.files.remove(self.path)
 
     def begin(self, middle_ms: int) -> None:
         """Begin with a file for append times, and nothing else in it."""
-        file = self.log.files.create(self.path)
-        self.log.files.write_at(file, [self._new_head(middle_ms)], 0)
+        file = self.files.create(self.path)
+        self.files.write_at(file, [self._new_head(middle_ms)], 0)
 
     def write_covered(self, covered: Covered) -> None:
         """Say how far append times are known."""
         content = _with_crc(_COVERED.pack(*covered))
-        self.log.files.write_at(self.log.files.get(self.path), [content], _COVERED_AT)
+        self.files.write_at(self.files.get(self.path), [content], _COVERED_AT)
 
     def write_seal(self, content: bytes) -> None:
         """Write the seal, or take it away where there is no content.
@@ -218,7 +218,7 @@ class Companion:
         with self._lock:
             if self._is_abandoned or self.is_growing:
                 return
-            files, end = self.log.files, self.times_end()
+            files, end = self.files, self.times_end()
             if end is not None:
                 files.truncate(files.get(self.path), end)
             else:
@@ -229,7 +229,7 @@ class Companion:
             self._write([(place, _MAP_AT), (entries, end)])
 
     def _write(self, parts: list[tuple[bytes, int]]) -> None:
-        files = self.log.files
+        files = self.files
         if files.size(self.path) < TIMES_AT:
             files.write_at(files.create(self.path), [self._new_head(0)], 0)
         file = files.get(self.path)
@@ -253,18 +253,7 @@ class Companion:
         return position, min(count, LONGEST_MAP // ENTRY_SIZE)
 
     def _read(self, position: int, size: int) -> bytes:
-        files = self.log.files
-        while True:
-            path = self.path
-            try:
-                file = files.get(path)
-            except FileMissing:
-                if self.deleted_path is None:
-                    return b""
-                try:
-                    file = files.get(self.deleted_path)
-                except FileMissing:
-                    return b""
-            # Asked last: until then no other file can have had this path.
-            if path is self.path:
-                return files.read_at(file, size, position)
+        try:
+            return self.files.read_at(self.open(), size, position)
+        except FileMissing:
+            return b""

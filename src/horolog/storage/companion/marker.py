@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final
 
 from horolog.storage import names
-from horolog.storage.companion.file import LONGEST_MAP
+from horolog.storage.companion.blocks import LONGEST_MAP
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 

@@ -30,8 +30,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from horolog.storage import names
-from horolog.storage.batches.log_file import LogFile, TimeEntry
+from horolog.storage.batches.log_file import TimeEntry
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.proof import LastBatch
 from horolog.storage.file_errors import FileMissing
@@ -46,17 +45,30 @@ _CHUNK_BYTES = 1 << 20
 _MOST_BYTES = (1 << 32) - 1  # of a file that can be as its seal says
 
 
+class FileSum(NamedTuple):
+    """Size and CRC-32C of a file; both are 0 for a file that is missing."""
+
+    size: int
+    crc: int
+
+    @classmethod
+    def of(cls, files: Files, path: str) -> "FileSum":
+        """Read a file."""
+        return cls(files.size(path), _file_crc(files, path))
+
+    def is_of(self, files: Files, path: str) -> bool:
+        """Whether they are those of a file, which is read only if its size is right."""
+        return files.size(path) == self.size and _file_crc(files, path) == self.crc
+
+
 class Seal(NamedTuple):
     """Facts of a finished segment."""
 
     next_offset: int
     largest: TimeEntry | None
-    offset_index_size: int
-    offset_index_crc: int
-    time_index_size: int
-    time_index_crc: int
-    aborted_size: int
-    aborted_crc: int
+    offset_index: FileSum
+    time_index: FileSum
+    aborted: FileSum
     last: LastBatch
     """The last batch of the log, which ends where the log does."""
     leaves_out: bool = False
@@ -65,8 +77,9 @@ class Seal(NamedTuple):
 
 
 def packed_seal(seal: Seal) -> bytes:
-    """A seal as it is in the companion."""
+    """The bytes of a seal in the companion."""
     timestamp, offset = seal.largest or (0, 0)
+    sums = (seal.offset_index, seal.time_index, seal.aborted)
     content = _FORMAT.pack(
         _MAGIC,
         (seal.largest is not None) * _HAS_LARGEST | seal.leaves_out * _LEAVES_OUT,
@@ -74,37 +87,11 @@ def packed_seal(seal: Seal) -> bytes:
         seal.next_offset,
         timestamp,
         offset,
-        *(min(seal.offset_index_size, _MOST_BYTES), seal.offset_index_crc),
-        *(min(seal.time_index_size, _MOST_BYTES), seal.time_index_crc),
-        *(min(seal.aborted_size, _MOST_BYTES), seal.aborted_crc),
+        *(number for size, crc in sums for number in (min(size, _MOST_BYTES), crc)),
         seal.last.position,
         seal.last.identity,
     )
     return content + _CRC.pack(crc32c.crc32c(content))
-
-
-def seal_of(
-    log: LogFile, stem: str, last: LastBatch, next_offset: int, largest: TimeEntry | None
-) -> Seal:
-    """The seal of a segment whose files are as they shall stay.
-
-    Args:
-        log: the `.log` file.
-        stem: path of the segment's files without their suffixes.
-    """
-    files, offsets, times = log.files, stem + names.OFFSET_INDEX, stem + names.TIME_INDEX
-    aborted = stem + names.TXN_INDEX
-    return Seal(
-        next_offset=next_offset,
-        largest=largest,
-        offset_index_size=files.size(offsets),
-        offset_index_crc=file_crc(files, offsets),
-        time_index_size=files.size(times),
-        time_index_crc=file_crc(files, times),
-        aborted_size=files.size(aborted),
-        aborted_crc=file_crc(files, aborted),
-        last=last,
-    )
 
 
 def read_seal(companion: Companion) -> Seal | None:
@@ -119,11 +106,12 @@ def parsed_seal(data: bytes) -> Seal | None:
     content, (crc,) = data[: _FORMAT.size], _CRC.unpack_from(data, _FORMAT.size)
     magic, flags, log_size, next_offset, timestamp, offset, *rest = _FORMAT.unpack(content)
     *indexes, position, identity = rest
+    offsets, times, aborted = (FileSum(*indexes[at : at + 2]) for at in (0, 2, 4))
     if magic != _MAGIC or crc32c.crc32c(content) != crc:
         return None
     largest = TimeEntry(timestamp, offset) if flags & _HAS_LARGEST else None
     last = LastBatch(position, log_size, identity)
-    return Seal._make((next_offset, largest, *indexes, last, bool(flags & _LEAVES_OUT)))
+    return Seal(next_offset, largest, offsets, times, aborted, last, bool(flags & _LEAVES_OUT))
 
 
 def seal_of_log(companion: Companion, log_size: int) -> Seal | None:
@@ -138,30 +126,7 @@ def seal_of_log(companion: Companion, log_size: int) -> Seal | None:
     return seal if seal.last.is_in(companion.log) else None
 
 
-def matches_indexes(files: Files, stem: str, seal: Seal) -> bool:
-    """Whether both indexes are as their seal says."""
-    offsets, times = stem + names.OFFSET_INDEX, stem + names.TIME_INDEX
-    return (
-        files.size(offsets) == seal.offset_index_size
-        and files.size(times) == seal.time_index_size
-        and file_crc(files, offsets) == seal.offset_index_crc
-        and file_crc(files, times) == seal.time_index_crc
-    )
-
-
-def matches_aborted(files: Files, path: str, seal: Seal, *, exists: bool) -> bool:
-    """Whether the index of aborted transactions is as the seal says.
-
-    Args:
-        files: the way to the disk.
-        exists: whether there is such a file: where neither has one the disk is not asked.
-    """
-    if not exists:
-        return not seal.aborted_size
-    return files.size(path) == seal.aborted_size and file_crc(files, path) == seal.aborted_crc
-
-
-def file_crc(files: Files, path: str) -> int:
+def _file_crc(files: Files, path: str) -> int:
     """CRC-32C of a whole file, 0 of one that is not there."""
     try:
         file = files.get(path)

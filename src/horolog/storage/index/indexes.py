@@ -31,15 +31,7 @@ from horolog.storage.batches.log_file import SegmentEnd, TimeEntry
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.proof import LastBatch
-from horolog.storage.companion.seal import (
-    Seal,
-    file_crc,
-    matches_indexes,
-    packed_seal,
-    read_seal,
-    seal_of,
-    seal_of_log,
-)
+from horolog.storage.companion.seal import FileSum, Seal, packed_seal, read_seal, seal_of_log
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.proofs import batch_of_time_entry, points_to_its_batch
@@ -252,7 +244,7 @@ class Indexes:
             with self._repair:
                 if not self.is_checked and not self.is_growing:
                     seal = seal_of_log(self._companion, log_size)
-                    if seal is not None and matches_indexes(self._files, self._stem, seal):
+                    if seal is not None and self._are_of(seal):
                         self.largest_seen, self._largest_known = seal.largest, True
                         self.is_checked = True
                     elif self._trust.repairs:
@@ -374,8 +366,8 @@ class Indexes:
         if seal is None:
             return
         path = self._stem + names.TXN_INDEX
-        size, crc = self._files.size(path), file_crc(self._files, path)
-        self._companion.write_seal(packed_seal(seal._replace(aborted_size=size, aborted_crc=crc)))
+        seal = seal._replace(aborted=FileSum.of(self._files, path))
+        self._companion.write_seal(packed_seal(seal))
 
     def _entry_before(self, offset: int, log_size: int) -> OffsetPosition:
         try:
@@ -465,10 +457,20 @@ class Indexes:
         return last
 
     def _seal(self, log_size: int, next_offset: int, last_position: int) -> None:
+        suffixes = (names.OFFSET_INDEX, names.TIME_INDEX, names.TXN_INDEX)
+        offsets, times, aborted = (
+            FileSum.of(self._files, self._stem + suffix) for suffix in suffixes
+        )
         last = LastBatch.at(self._log, last_position, log_size)
-        seal = seal_of(self._log, self._stem, last, next_offset, self.largest_seen)
-        seal = seal._replace(leaves_out=self._says_left_out())
+        largest, leaves_out = self.largest_seen, self._says_left_out()
+        seal = Seal(next_offset, largest, offsets, times, aborted, last, leaves_out)
         self._companion.write_seal(packed_seal(seal))
+
+    def _are_of(self, seal: Seal) -> bool:
+        """Whether both are as a seal says."""
+        return seal.offset_index.is_of(
+            self._files, self.offsets.entries.path
+        ) and seal.time_index.is_of(self._files, self.times.entries.path)
 
     def _says_left_out(self) -> bool:
         """Whether offsets behind the segment may be left out: no rebuilt index changes that."""

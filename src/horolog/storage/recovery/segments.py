@@ -17,7 +17,7 @@ from horolog.storage import names
 from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.batches.whole import is_torn_tail
-from horolog.storage.companion.seal import matches_aborted, read_seal
+from horolog.storage.companion.seal import read_seal
 from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
@@ -119,7 +119,6 @@ class SegmentRecovery:
         if not self.segments:
             return
         first = len(self.segments) - 1 if self._plan.is_clean else self._first_unsure()
-        self._compare_aborted_with_seals(present)
         self._compare_with_seals(present, first)
         if self._plan.is_clean:
             self._open_active()
@@ -211,19 +210,28 @@ class SegmentRecovery:
         return max(0, bisect_right(bases, point) - 1)
 
     def _compare_with_seals(self, present: set[str], unsure: int) -> None:
-        """Notice that the file of a finished segment is not as long as it was.
+        """Notice what is not as it was when a segment was finished.
 
-        Zeros behind its own last bytes are no batches. What follows one that is shorter is still
-        read, as after the gaps that Kafka's compaction leaves, unless the segment is `unsure`: the
-        disk never had to have more of it, and what it lacks may have been cut off in the middle of
-        a batch.
+        That is an index of aborted transactions that is missing or another, and a finished log of
+        another length. Zeros behind its own last bytes are no batches. What follows one that is
+        shorter is still read, as after the gaps that Kafka's compaction leaves, unless the segment
+        is `unsure`: the disk never had to have more of it, and what it lacks may have been cut off
+        in the middle of a batch.
         """
-        for index, segment in enumerate(self.segments[:-1]):
+        for index, segment in enumerate(self.segments):
             if names.segment_file(segment.base_offset, names.COMPANION) not in present:
                 continue
             seal = read_seal(segment.companion)
-            size = segment.size if seal is None else seal.last.end
-            if seal is None or size == segment.size:
+            if seal is None:
+                continue
+            # The disk is not asked where neither has an index of aborted transactions.
+            if segment.has_aborted or seal.aborted.size:
+                is_same = seal.aborted.is_of(self._files, segment.path_of(names.TXN_INDEX))
+                is_of_log = seal.last.end == segment.size and seal.last.is_in(segment.log)
+                if is_of_log and not is_same:
+                    self._changed_aborted.add(segment.base_offset)
+            size = seal.last.end
+            if index + 1 == len(self.segments) or size == segment.size:
                 continue
             if size > segment.size:
                 self._report.warnings.append(
@@ -240,21 +248,6 @@ class SegmentRecovery:
                 if not self._plan.is_adopted:
                     self._files.truncate(segment.log.open(), size)
                 segment.end = SegmentEnd(size, seal.next_offset)
-
-    def _compare_aborted_with_seals(self, present: set[str]) -> None:
-        """Notice indexes of aborted transactions that are missing, or not as they were."""
-        for segment in self.segments:
-            if names.segment_file(segment.base_offset, names.COMPANION) not in present:
-                continue
-            seal = read_seal(segment.companion)
-            path = segment.path_of(names.TXN_INDEX)
-            if (
-                seal is not None
-                and not matches_aborted(self._files, path, seal, exists=segment.has_aborted)
-                and seal.last.end == segment.size
-                and seal.last.is_in(segment.log)
-            ):
-                self._changed_aborted.add(segment.base_offset)
 
     def _recover_from(self, first: int) -> None:
         for index in range(first, len(self.segments)):

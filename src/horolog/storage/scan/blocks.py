@@ -4,12 +4,10 @@ from collections.abc import Iterator
 
 from horolog.errors import StorageFailed
 from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME, TimeStats
-from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
 from horolog.storage.companion.blocks import ENTRY_SIZE, Block, sound, unpack
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.folding import NO_BLOCK, folded, place_of
-from horolog.storage.companion.marker import AppendingMarker
 from horolog.storage.files import Files
 from horolog.storage.scan.entries import reindex
 from horolog.storage.scan.findings import Finding, fault, note
@@ -32,7 +30,7 @@ class BlockEntries:
         try:
             self._content, self._start = companion.raw_map(), companion.times_end() or 0
             if not self._content:
-                self._content = AppendingMarker(files, log_path.removesuffix(names.LOG)).map()
+                self._content = companion.marker.map()
         except StorageFailed as error:
             self._failure = str(error)
         self._entries = sound(self._content, base_offset)

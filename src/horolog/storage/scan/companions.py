@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from horolog.record.batch import BatchHeader
 from horolog.record.markers import Marker
 from horolog.storage import names
-from horolog.storage.companion.seal import file_crc, matches_aborted, parsed_seal
+from horolog.storage.companion.seal import parsed_seal
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, can_be
@@ -72,17 +72,17 @@ def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
             f"{_time(facts.largest)}",
             mend,
         )
-    for suffix, size, crc in (
-        (names.OFFSET_INDEX, seal.offset_index_size, seal.offset_index_crc),
-        (names.TIME_INDEX, seal.time_index_size, seal.time_index_crc),
+    for suffix, known in (
+        (names.OFFSET_INDEX, seal.offset_index),
+        (names.TIME_INDEX, seal.time_index),
     ):
         index = reader.path_of(suffix)
-        if files.exists(index) and (files.size(index), file_crc(files, index)) != (size, crc):
+        if files.exists(index) and not known.is_of(files, index):
             yield note(
                 index, "It was changed since it was sealed, and is checked at every use", mend
             )
     aborted = reader.path_of(names.TXN_INDEX)
-    if not matches_aborted(files, aborted, seal, exists=files.exists(aborted)):
+    if not seal.aborted.is_of(files, aborted):
         what = "It is missing, or was changed since the segment was finished"
         # Kafka's recovery rewrites it; one that names every abort marker hides nothing.
         is_whole = facts.is_sound and not any(each is not None for each in facts.ended.values())

@@ -126,7 +126,7 @@ class SegmentReader:
     def append_times(self) -> AppendTimeFile:
         """When its records were appended; to be used as long as this reader is there."""
         if self._append_times is None:
-            self._append_times = AppendTimeFile(self._files, self.companion, self)
+            self._append_times = AppendTimeFile(self.companion, self)
         return self._append_times
 
     @property
