@@ -76,12 +76,10 @@ __getattr__, __dir__ = lazy_names(
         "shadow.groups": "FollowedGroups committed_at",
         "shadow.offsets": "SourceOffsets",
         "shadow.promotion": "Promotions",
-        "shadow.source": (
-            "CONFIRMATIONS LEAST_SETTINGS LOOKS_FOR_SETTINGS Source SourcePartition "
-            "SourceTopic SourceTopics"
-        ),
+        "shadow.source": "CONFIRMATIONS LEAST_SETTINGS LOOKS_FOR_SETTINGS Source",
         "shadow.topics": "FollowedTopics",
         "shards": "Shards",
+        "source_topics": "SourcePartition SourceTopic SourceTopics",
         "state_topics": "StateTopic",
         "transaction_coordinator": "TransactionCoordinator TransactionLimits",
         "transaction_markers": "LocalMarkers",

@@ -104,7 +104,7 @@ class Broker:
         )
         self.metadata = MetadataThread(store)
         codec = Codec(config.offsets_topic_compression_codec)
-        self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock, workers, codec)
+        self.offsets_log = OffsetsLog(clock, workers, codec)
         self.groups = GroupCoordinator(
             _group_limits(config),
             self.offsets_log,
@@ -126,6 +126,7 @@ class Broker:
             )
             for name, new in STATE_TOPICS.items()
         )
+        self.offsets_log.write_to(self.offsets_topic)
         self.followed_topics = FollowedTopics(
             *(self.cluster_id, live, self.topics, self.placement, self.controller),
             servable=FOLLOWED_INTERNAL,
@@ -147,7 +148,7 @@ class Broker:
             self.topics, self.partitions, self.placement, self.groups, clock
         )
         self.transactions = TransactionCoordinator(
-            lambda: _transaction_limits(live.config),
+            partial(_transaction_limits, live),
             self.transactions_topic,
             self.markers,
             self.producer_ids.next,
@@ -330,7 +331,8 @@ class Broker:
             delayed.close()
 
 
-def _transaction_limits(config: BrokerConfig) -> TransactionLimits:
+def _transaction_limits(live: LiveSettings) -> TransactionLimits:
+    config = live.config
     return TransactionLimits(
         max_timeout_ms=config.transaction_max_timeout_ms,
         expiration_ms=config.transactional_id_expiration_ms,

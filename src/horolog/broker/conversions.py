@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from horolog.broker.metrics.traffic import Traffic
+from horolog.broker.traffic import Traffic
 from horolog.wire.api import ApiKey
 
 __all__ = ["Conversions"]

@@ -7,7 +7,7 @@ hold fails alone.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,37 +72,34 @@ class _Pieces:
 class OffsetsLog:
     """See the module; it is a `GroupStore`. For the event loop's thread only."""
 
-    def __init__(
-        self,
-        topic: Callable[[], StateTopic],
-        clock: Clock,
-        workers: Executor,
-        codec: Codec = Codec.NONE,
-    ) -> None:
-        """Of a topic, which is asked for once the broker is there.
+    def __init__(self, clock: Clock, workers: Executor, codec: Codec = Codec.NONE) -> None:
+        """Make a log whose topic is given next, by `write_to`.
 
         Args:
-            topic: has the records.
             clock: the time of the records.
             workers: large changes become batches in a thread of these.
             codec: of the batches.
         """
         self._codec = codec
-        self._topic = topic
+        self._topic: StateTopic
         self._workers = workers
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._gathered: list[tuple[Sequence[GroupChange], asyncio.Future[Outcomes]]] = []
         self._writing: asyncio.Task[None] | None = None
 
+    def write_to(self, topic: StateTopic) -> None:
+        """Let a topic have the records; its controller is made after the groups."""
+        self._topic = topic
+
     @property
     def is_ready(self) -> bool:
         """Whether there is the topic, with its settings."""
-        return self._topic().is_ready
+        return self._topic.is_ready
 
     def partition_of(self, group_id: str) -> int:
         """The partition of the topic that has a group, also before there is the topic."""
-        return self._topic().partition_of(group_id)
+        return self._topic.partition_of(group_id)
 
     async def ready(self) -> None:
         """Make the topic.
@@ -111,7 +108,7 @@ class OffsetsLog:
             RequestRefused: COORDINATOR_NOT_AVAILABLE: it cannot be made.
         """
         try:
-            await self._topic().ready()
+            await self._topic.ready()
         except HorologError as error:
             raise _unavailable(error) from error
 
@@ -142,7 +139,7 @@ class OffsetsLog:
         beside = OVERHEAD * count + _HEADER_BYTES
         try:
             batch = StampedRecords(records, count, now_ms)
-            return self._topic().append_at_once(group_id, batch, beside=beside)
+            return self._topic.append_at_once(group_id, batch, beside=beside)
         except HorologError as error:
             refused = _unavailable(error)
             if refused is error:
@@ -153,7 +150,7 @@ class OffsetsLog:
         self, changes: Sequence[GroupChange]
     ) -> "Outcomes | asyncio.Future[Outcomes] | None":
         """Append changes that become batches on the event loop; None, if they do not."""
-        topic, now_ms = self._topic(), self._clock.now_ms()
+        topic, now_ms = self._topic, self._clock.now_ms()
         if not topic.exists:
             return _gone(changes)
         if len(changes) == 1 and self._codec is Codec.NONE:
@@ -194,7 +191,7 @@ class OffsetsLog:
         self._writing = None
 
     async def _append(self, changes: Sequence[GroupChange]) -> Outcomes:
-        topic, now_ms = self._topic(), self._clock.now_ms()
+        topic, now_ms = self._topic, self._clock.now_ms()
         if not topic.exists:
             return _gone(changes)
         # Changes of others wait for it in any case, and clients' requests must not.

@@ -19,11 +19,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from horolog.broker.live_settings import LiveSettings
-from horolog.broker.metrics.traffic import Traffic
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.inline_tries import InlineTries
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.traffic import Traffic
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.scheduling.metadata_thread import MetadataThread
-from horolog.broker.shadow.source import SourceTopics
+from horolog.broker.source_topics import SourceTopics
 from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
 from horolog.client.properties import config_of_properties
 from horolog.config import BrokerConfig, parse_properties

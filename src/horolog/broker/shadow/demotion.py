@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.partitions import Partitions
-from horolog.broker.shadow.source import SourceTopic, SourceTopics
+from horolog.broker.source_topics import SourceTopic, SourceTopics
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_text
 from horolog.metadata.topics import Topic, TopicRegistry

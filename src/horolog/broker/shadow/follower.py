@@ -19,8 +19,9 @@ from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement, connection_to
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.shadow.source import Source, SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.shadow.source import Source
 from horolog.broker.shadow.topics import FollowedTopics
+from horolog.broker.source_topics import SourcePartition, SourceTopic, SourceTopics
 from horolog.client.config import Address, ClientConfig
 from horolog.client.fetch_session import FetchLimits
 from horolog.clock import Clock

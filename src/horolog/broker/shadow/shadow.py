@@ -31,8 +31,9 @@ from horolog.broker.shadow.follower import Follower, PartitionStatus
 from horolog.broker.shadow.groups import FollowedGroups, committed_at
 from horolog.broker.shadow.offsets import SourceOffsets
 from horolog.broker.shadow.promotion import Promotions
-from horolog.broker.shadow.source import Source, SourceTopics
+from horolog.broker.shadow.source import Source
 from horolog.broker.shadow.topics import FollowedTopics
+from horolog.broker.source_topics import SourceTopics
 from horolog.broker.state_topics import StateTopic
 from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.client.client import Client

@@ -8,11 +8,12 @@ another id) has to be seen in several looks before a snapshot says so.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
+from horolog.broker.source_topics import SourcePartition, SourceTopic, SourceTopics
 from horolog.client.client import Client
-from horolog.client.config import Address, ClientConfig
+from horolog.client.config import ClientConfig
 from horolog.client.connection import NoAnswer
 from horolog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused
@@ -26,8 +27,6 @@ from horolog.storage.names import (
     name_at_source,
 )
 from horolog.wire.questions import FOLLOWING
-
-__all__ = ["Source", "SourcePartition", "SourceTopic", "SourceTopics"]
 
 MOST_UPSTREAM: Final = 50
 """Clusters that a source may follow, one after the other."""
@@ -45,46 +44,6 @@ _OF_INTERNAL: Final = MappingProxyType({"cleanup.policy": "compact", "segment.by
 
 _WITHOUT_LEADER: Final = frozenset({ErrorCode.none, ErrorCode.leader_not_available})
 _GONE: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
-
-
-class SourcePartition(NamedTuple):
-    """One partition; `leader` is a broker's id, None while there is none."""
-
-    partition: int
-    leader: int | None
-    leader_epoch: int | None
-    """None from brokers that do not say it (before Apache Kafka 2.1)."""
-
-
-class SourceTopic(NamedTuple):
-    """One topic of the source."""
-
-    name: str
-    topic_id: UUID | None
-    """None from brokers without topic ids (before Apache Kafka 2.8)."""
-    partitions: tuple[SourcePartition, ...]
-    """All of them: index 0, 1, 2 and so on."""
-    settings: Mapping[str, str] | None
-    """What is set for the topic or by the source's brokers, without defaults of the software.
-    None as long as the source has not given them."""
-
-
-class SourceTopics(NamedTuple):
-    """A snapshot of the source."""
-
-    cluster_id: str
-    brokers: Mapping[int, Address]
-    topics: Mapping[str, SourceTopic]
-    """The selected ones that exist, by name."""
-    deleted: frozenset[str] = frozenset()
-    """Followed topics that the source has no more. A topic that is merely absent from `topics` may
-    be unknown to one broker, or this client may not describe it any more."""
-    unreadable: Mapping[str, str] = {}
-    """Topics to follow that cannot be followed now, with the reason."""
-    from_here: frozenset[str] = frozenset()
-    """Topics that the source follows itself, and whose records come from this cluster."""
-    upstream: tuple[str, ...] = ()
-    """The ids of the clusters that its records come from: its own, and those that it follows."""
 
 
 class Source:

@@ -18,7 +18,7 @@ from horolog.broker.controller import Controller
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.placement import Placement, is_selected, leads_some
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.shadow.source import SourceTopic, SourceTopics
+from horolog.broker.source_topics import SourceTopic, SourceTopics
 from horolog.config import Settings, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_of_source, settings_text
