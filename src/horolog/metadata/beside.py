@@ -32,11 +32,10 @@ class StateBeside:
         self._files = files
         self._log_dir = log_dir
         self._state_dir = state_dir
-        self._paths = [
-            path
-            for name in (names.METADATA_FILE, names.GROUPS_FILE, names.TRANSACTIONS_FILE)
-            if files.exists(path := str(log_dir / name))
-        ]
+        left = [names.METADATA_FILE, names.GROUPS_FILE, names.TRANSACTIONS_FILE]
+        if state_dir != log_dir:
+            left.append(names.RESERVE)  # the state directory has its own
+        self._paths = [path for name in left if files.exists(path := str(log_dir / name))]
         former = state_dir_beside(log_dir)
         self._former = former if state_dir == log_dir and self._is_of(former) else None
 
