@@ -68,7 +68,7 @@ class Outcome:
         raise NotImplementedError
 
     def problems(self) -> Iterable[str]:
-        """What is wrong, for standard error."""
+        """Problems, for standard error."""
         return ()
 
 

@@ -34,7 +34,7 @@ _HOROLOG: Final = "The broker to connect to: horolog. Apache Kafka's do not answ
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """What a command connects to: its options of a connection."""
+    """Options of a connection: the brokers of a command."""
 
     bootstrap: Annotated[str, _bootstrap(_ANY)] = "127.0.0.1:9092"
     client_config: Annotated[

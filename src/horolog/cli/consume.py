@@ -38,7 +38,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """Which records are printed, and how."""
+    """Options that choose records and their form."""
 
     from_time: Annotated[
         str | None,

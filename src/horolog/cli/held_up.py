@@ -8,7 +8,7 @@ from horolog.times import format_time
 
 
 def held_up_text(partition: str, held_up: HeldUp, zone: tzinfo) -> str:
-    """Whose transaction it is, since when it is open, and how much is behind its begin."""
+    """Name the owner, the begin and the size of an open transaction."""
     producer = f"producer {held_up.producer_id}, epoch {held_up.producer_epoch}"
     whose = producer
     if held_up.transactional_id is not None:

@@ -96,7 +96,7 @@ def topic_history(
 
 @dataclass(frozen=True, slots=True)
 class GroupHistoryOptions:
-    """Which changes are shown, and how."""
+    """Options that choose changes and their form."""
 
     log_dir: LogDirectory = None
     at: At = None

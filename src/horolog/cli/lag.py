@@ -31,7 +31,7 @@ _DEAD: Final = "Dead"
 
 @dataclass(frozen=True, slots=True)
 class LagOptions:
-    """Which groups are measured, and how."""
+    """Options that choose groups and the measure."""
 
     groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...")] = None
     of_all: Annotated[bool, typer.Option("--all-groups", help="Of all consumer groups.")] = False

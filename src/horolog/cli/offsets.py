@@ -30,7 +30,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @dataclass(frozen=True, slots=True)
 class OffsetsOptions:
-    """Which offsets are looked up."""
+    """Options of a lookup."""
 
     at: Annotated[
         str | None,

@@ -26,7 +26,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @dataclass(frozen=True, slots=True)
 class ProduceOptions:
-    """What is sent, and how."""
+    """Options that make records of the input."""
 
     files: Annotated[
         list[Path] | None,

@@ -71,7 +71,7 @@ def _promote(client: Client, names: Sequence[str], *, of_all: bool) -> None:
 
 
 def _show(entries: Sequence[PromotedEntry] | None, *, as_json: bool) -> None:
-    """What was done, also where not everything could be."""
+    """Show the outcome, also of a part."""
     entries = entries or []
     show(entries, _lines(entries), as_json=as_json)
 

@@ -41,7 +41,7 @@ app.command()(moving_out)
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """What is explained, and under which settings."""
+    """Options that choose partitions, settings and the time."""
 
     tried: Tried = None
     at: Annotated[

@@ -112,7 +112,7 @@ def _distance(time_ms: int, now_ms: int) -> str:
 
 
 def _next(explained: Explained, zone: tzinfo) -> str:
-    """What is deleted next, and when."""
+    """Name the next deletion and its time."""
     if explained.is_exempt:
         return (
             "nothing is deleted: the topic was adopted or has an invalid setting. Give it "
@@ -147,7 +147,7 @@ def _kept_by_marker(base_offset: int, marker: KeepingMarker, zone: tzinfo) -> st
 
 
 def _held(explained: Explained, zone: tzinfo) -> list[str]:
-    """What keeps segments for longer than the settings would have it."""
+    """Explain segments that outlive the settings."""
     lines = []
     for number, each in enumerate(explained.segments):
         behind = [

@@ -44,7 +44,7 @@ _STEP: Final = 1000  # batches between two words on how far it is
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """What is simulated, and under which settings."""
+    """Options that choose partitions, settings and the time."""
 
     tried: Annotated[
         list[str] | None,

@@ -149,7 +149,7 @@ def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
 
 
 def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> str:
-    """What was sent and where it went, in a sentence."""
+    """Sentence about the records that were sent, with their offsets."""
     places = ", ".join(
         f"partition {number} offsets {first} to {last}"
         for number, (first, last) in sorted(offsets.items())

@@ -254,7 +254,7 @@ def ready_line(bound: Sequence[Endpoint], advertised: Sequence[Endpoint], log_di
 def follow_settings(
     follow: str | None, topics_pattern: str | None, command_config: Path | None
 ) -> dict[str, str]:
-    """What the options about a cluster that is followed mean as settings.
+    """Settings of the options about a cluster that is followed.
 
     Raises:
         Misconfigured: some are given without `--follow`.
@@ -279,7 +279,7 @@ def listener_settings(
     advertise: Sequence[str],
     given: dict[str, str],
 ) -> dict[str, str]:
-    """What the options about addresses mean as Kafka's settings.
+    """Kafka's settings of the options about addresses.
 
     Raises:
         Misconfigured: they contradict each other, or are no addresses.

@@ -12,7 +12,7 @@ from horolog.sources.records import ReadRecord
 from horolog.times import format_time
 
 Format: TypeAlias = Literal["text", "json", "value"]
-"""Of the output."""
+"""Form of the output."""
 
 _OF_TEXTS: Final = frozenset({"Zs", "Cn", "Co"})
 _JOINERS: Final = "\u200c\u200d"

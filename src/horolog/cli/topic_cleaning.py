@@ -13,7 +13,7 @@ from horolog.wire.questions import CLEANING, AskPartition
 def cleaning_of(
     client: Client, topic: str, partitions: Sequence[int]
 ) -> dict[int, PartitionCleaning]:
-    """What is known of the partitions that are compacted; nothing from Apache Kafka."""
+    """Progress of compaction by partition; nothing from Apache Kafka."""
     asks = {(topic, number): AskPartition(number) for number in partitions}
     found = client.ask.many(CLEANING, asks)
     return {

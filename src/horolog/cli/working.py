@@ -76,7 +76,7 @@ class Work:
                 self._steps.popleft()
 
     def _rate(self) -> float:
-        """Of a second; 0 if there is none yet."""
+        """Amount of a second; 0 if there is none yet."""
         with self._lock:
             if len(self._steps) < 2:
                 return 0.0

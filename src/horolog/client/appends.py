@@ -21,7 +21,7 @@ _LAST_OF_ADDED_PARTITIONS: Final = 11  # of Produce: later ones add partitions t
 
 
 class ProducerId(NamedTuple):
-    """What a broker knows an idempotent producer by (KIP-98)."""
+    """Identity of an idempotent producer (KIP-98)."""
 
     id: int
     epoch: int

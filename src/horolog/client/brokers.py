@@ -34,14 +34,14 @@ __all__ = ["Brokers", "CoordinatorKind"]
 
 
 class CoordinatorKind(IntEnum):
-    """What a broker coordinates, as FindCoordinator has it (KIP-98)."""
+    """Kind of coordinator, by the numbers of FindCoordinator (KIP-98)."""
 
     GROUP = 0
     TRANSACTION = 1
 
     @property
     def title(self) -> str:
-        """What its keys are called in errors."""
+        """Name of its keys in errors."""
         return "group" if self is CoordinatorKind.GROUP else "transactional id"
 
 

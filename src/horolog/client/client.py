@@ -95,7 +95,7 @@ class Client(Closeable):
         self.end_transaction = self.transactions.end
 
     def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
-        """What the leader of a partition has not carried over from a Kafka; see `ask`."""
+        """Ask the leader of a partition for what it has not carried over from a Kafka."""
         return self.ask.many(LEFT_BEHIND, {(topic, partition): AskEntries()})[topic, partition]
 
     def close(self) -> None:

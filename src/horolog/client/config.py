@@ -22,7 +22,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What a client needs to know, under the names of Kafka's own client settings.
+    """Configuration of a client, under the names of Kafka's own client settings.
 
     `timeout_ms` bounds each call as a whole, retries included. `oauth_token` gives a bearer token
     when it is called; to be pickled it must be a function of a module.

@@ -43,7 +43,7 @@ class FetchAhead(Closeable):
 
     @property
     def timeout_ms(self) -> int:
-        """Of the client."""
+        """Request timeout of the client."""
         return self._client.config.timeout_ms
 
     def send(self, request: PartitionFetch) -> None:
@@ -60,7 +60,7 @@ class FetchAhead(Closeable):
         self._sent = _Sent(request, leader, version)
 
     def fetch(self, request: PartitionFetch) -> Fetched:
-        """What `Client.fetch` gives for these arguments.
+        """Fetch as `Client.fetch` does with these arguments.
 
         Raises:
             RequestRefused: as that.

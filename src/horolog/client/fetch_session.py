@@ -57,11 +57,11 @@ class FetchPosition(NamedTuple):
     leader_epoch: int
     """The leader's; the broker refuses if its own is another one."""
     last_epoch: int
-    """Of the last record before the offset, -1 if there is none."""
+    """Epoch of the last record before the offset, -1 if there is none."""
 
 
 class FetchAnswer(NamedTuple):
-    """What a leader says about one partition."""
+    """Answer of a leader about one partition."""
 
     error: ErrorCode
     fetched: Fetched

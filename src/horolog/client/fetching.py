@@ -31,7 +31,7 @@ _FIRST_WITH_TOPIC_IDS: Final = 13  # of produce and of fetch
 
 
 class Fetched(NamedTuple):
-    """What a fetch gave: whole batches, the first of which may start before the offset asked for.
+    """Result of a fetch: whole batches, the first of which may start before the offset asked for.
 
     The last may be cut short by a broker that is not ours. `aborted` is for committed reads.
     """
@@ -42,7 +42,7 @@ class Fetched(NamedTuple):
     log_start_offset: int
     aborted: Sequence[AbortedTransaction]
     append_times: Sequence[AppendTimeStretch] = ()
-    """Of the records from the offset asked for on, if they were asked for; seen ones as well."""
+    """Append times of the records from the offset asked for on, if asked for; seen ones too."""
     unended: Sequence[AbortedTransaction] = ()
     """With append times, if not for committed reads: the transactions that no marker ends. Of one
     that counts as committed it is -1 - its first offset."""
@@ -87,7 +87,7 @@ class PartitionFetch:
         return leader, version, request
 
     def read(self, body: Any) -> Fetched:
-        """What the answer says.
+        """Read the answer.
 
         Raises:
             RequestRefused: that it was refused.
@@ -100,7 +100,7 @@ class PartitionFetch:
 
 
 def append_times_level(leader: Link, *, seen: bool) -> int:
-    """What is added to the isolation level for append times, and `seen` ones, if it has those.
+    """Addition to the isolation level that asks for append times, and for `seen` ones.
 
     A horolog that does not announce those has none: to it, they are unknown.
     """
@@ -160,7 +160,7 @@ def only_partition(topics: Sequence[Any], what: str) -> Any:
 
 
 def fetched(it: Any, *, with_times: bool, committed: bool) -> Fetched:
-    """What an answer says of one partition, of which append times were asked for, or not."""
+    """Read the answer about one partition, with append times if they were asked for."""
     if not with_times:
         return _fetched(it)
     found = _fetched_with_times(it)
@@ -179,7 +179,7 @@ def _fetched(it: Any) -> Fetched:
 
 
 def _fetched_with_times(it: Any) -> Fetched:
-    """Of a broker that announces it: how many are aborted, those, and then the append times."""
+    """Read the count of aborted transactions, these, and then the append times."""
     found = _fetched(it)
     count = found.aborted[0].producer_id if found.aborted else 0
     times = [

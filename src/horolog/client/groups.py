@@ -46,7 +46,7 @@ class GroupMember(NamedTuple):
     client_id: str
     client_host: str
     instance_id: str | None
-    """Of a static member."""
+    """Instance id of a static member."""
     assigned: tuple[TopicPartition, ...] | None
     """None where the assignment cannot be read, as of other protocols than consumers'."""
 
@@ -158,7 +158,7 @@ class Groups(RetriedCalls):
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """What a group has committed; without `partitions`, all of it.
+        """Committed offsets of a group; without `partitions`, all of them.
 
         Partitions asked for that it has not committed are None. `require_stable` waits for
         transactions that commit offsets (KIP-447).

@@ -64,7 +64,7 @@ def group_lags(
 
 
 class OfflinePosition(NamedTuple):
-    """What a group has committed of a partition that no broker leads now."""
+    """Committed offset of a group in a partition without a leader."""
 
     group: str
     topic: str

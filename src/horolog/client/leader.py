@@ -1,4 +1,4 @@
-"""What a follower asks the leader of many partitions at once, over a link of the caller's.
+"""Questions of a follower to the leader of many partitions at once, over a link of the caller's.
 
 Each partition has an answer of its own, which may be an error; one that the answer does not mention
 is missing. Nothing is retried.
@@ -23,7 +23,7 @@ _FIRST_WITH_CLUSTER_ID: Final = 2  # of Metadata
 
 
 class EpochEnd(NamedTuple):
-    """Which epoch a leader knows up to the one asked for, and where it ends; -1 for none."""
+    """Last epoch that a leader knows up to the one asked for, and its end; -1 for none."""
 
     error: ErrorCode
     epoch: int

@@ -1,4 +1,4 @@
-"""Whose transaction holds up consumers of committed records, at brokers without a question for it.
+"""Transactions that hold up consumers of committed records, at brokers without a question.
 
 In the way of `kafka-transactions.sh find-hanging` (KIP-664), with a few requests to each broker:
 
@@ -42,7 +42,7 @@ _NOT_ANSWERED: Final = (RequestRefused, NoAnswer, MalformedResponse)
 
 
 class UnstableStretch(NamedTuple):
-    """What consumers of committed records of a partition wait for."""
+    """Offsets of a partition that consumers of committed records wait for."""
 
     stable: int
     """The last stable offset."""
@@ -59,7 +59,7 @@ class _Open(NamedTuple):
     last_ms: int
     """The largest timestamp of the producer's last batch; -1: none."""
     opened: int
-    """Of all that are open there."""
+    """Count of all that are open there."""
 
 
 class _Owner(NamedTuple):
@@ -158,7 +158,7 @@ def _describe_producers(
 
 
 def _coordinated(client: Client, producers: Collection[int], deadline: Deadline) -> _Coordinated:
-    """What coordinators know of the transactions of some producers."""
+    """Ask coordinators about the transactions of some producers."""
     owners: dict[tuple[int, TopicPartition], _Owner] = {}
     if not producers:
         return _Coordinated(owners, are_all=True)

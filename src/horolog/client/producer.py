@@ -56,7 +56,7 @@ _DECODED: Final = ("key", "value", "headers", "timestamp_ms")
 
 @dataclass(slots=True)
 class Written:
-    """What one `send` has appended; complete only if it returned.
+    """Records that one `send` has appended; complete only if it returned.
 
     Attributes:
         records: How many.
@@ -91,7 +91,7 @@ class RejectedBatch(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """What is appended in the place of a rejected batch.
+    """Records that are appended in the place of a rejected batch.
 
     Attributes:
         kept: For each of its records, whether it is appended.
@@ -256,7 +256,7 @@ class Producer(Closeable):
         partitions: Sequence[int],
         metadata: bool,
     ) -> Iterator[tuple[Chunk, dict[TopicPartition, Batch]]]:
-        """What goes into one request after another."""
+        """Batches of one request after another."""
         row = 0
         for rows in chunks:
             pieces = [written_columns(piece, self._now_ms) for piece in rows]
@@ -342,7 +342,7 @@ class Producer(Closeable):
         self._known.update(sending)
 
     def _prepare(self, partitions: Collection[TopicPartition], written: Written) -> None:
-        """What has to be done before batches of these partitions can be sent."""
+        """Prepare partitions before batches are sent to them."""
 
     def _settle(self, written: Written, left: int) -> None:
         """Wait for answers, in order, until no more requests than this are in flight.

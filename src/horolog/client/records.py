@@ -30,7 +30,7 @@ class Produced(NamedTuple):
     log_append_time_ms: int | None
     log_start_offset: int | None
     timestamp_type: TimestampType | None = None
-    """Whose times the records have now (KIP-32): their own, or the broker's."""
+    """Type of the times that the records have now (KIP-32)."""
 
 
 class Records(RetriedCalls):
@@ -129,7 +129,7 @@ class Records(RetriedCalls):
 
 
 def produced_of(it: Any, what: str, size: int) -> Produced:
-    """What became of a batch of `size` bytes.
+    """Outcome of a batch of `size` bytes.
 
     Raises:
         RequestRefused: the broker refuses it.

@@ -31,7 +31,7 @@ METADATA: Final = pa.schema(
         ("timestamp_type", pa.string()),
     ]
 )
-"""What `Producer.send` returns for each record: Java's RecordMetadata, as columns."""
+"""Columns that `Producer.send` returns for each record: Java's RecordMetadata, as columns."""
 
 
 class PartitionRows(NamedTuple):
@@ -98,7 +98,7 @@ class Chunk:
         }
 
     def note(self, partition: int, batch: Batch, produced: Produced) -> None:
-        """What became of a batch."""
+        """Note the outcome of a batch."""
         if not len(self._offsets):
             return
         where: Any = slice(batch.start, batch.start + batch.rows)
@@ -152,7 +152,7 @@ class Chunk:
 def refused_partition(
     refusal: RecordsRejected, batches: Mapping[TopicPartition, Batch]
 ) -> TopicPartition | None:
-    """Which of these batches it was."""
+    """Index of the batch among these."""
     said = str(refusal)
     return next((tp for tp in batches if said.startswith(f"produce to {tp[0]}-{tp[1]}:")), None)
 

@@ -1,4 +1,4 @@
-"""What a batch that is too large is told."""
+"""Error message for a batch that exceeds `max.message.bytes`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

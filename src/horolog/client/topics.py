@@ -84,7 +84,7 @@ class Topics(RetriedCalls):
         auto_create: bool = False,
         node: int | None = None,
     ) -> ClusterMetadata:
-        """What the cluster is made of, as `node` or any broker says; `None` asks for every topic.
+        """Brokers and topics of the cluster, by `node` or any broker; `None` asks for every topic.
 
         A topic that does not exist is there with its error, even where `auto_create` has just
         made the broker create it.
@@ -137,7 +137,7 @@ class Topics(RetriedCalls):
         return {each.name: getattr(each, "topic_id", None) for each in body.topics}
 
     def _defaults_of_topics(self) -> _TopicDefaults:
-        """What -1 stands for, where the controller does not know it; else -1."""
+        """Meaning of -1, where the controller does not know it; otherwise -1."""
         controller = self._persist(self.brokers.controller)
         if controller.version(ApiKey.CREATE_TOPICS) >= _FIRST_WITH_DEFAULTS:
             return _TopicDefaults()
@@ -188,7 +188,7 @@ class Topics(RetriedCalls):
         return self._persist(attempt)
 
     def settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-        """What is set for topics or by their brokers, without the defaults of the software.
+        """Settings of topics or of their brokers, without the defaults of the software.
 
         The format that a broker stores is its own (KIP-32), unless it is set for the topic, and so
         is `min.insync.replicas`, which a Kafka 4 stores for the whole cluster (KIP-966).
@@ -281,7 +281,7 @@ class Topics(RetriedCalls):
             self._ask.act(PROMOTE, "", json.dumps(some))
 
     def promoted(self, topics: Sequence[str] = ()) -> list[PromotedEntry] | None:
-        """What promotions of these topics, or all, have done since the start of a broker.
+        """Outcome of promotions of these topics, or all, since the start of a broker.
 
         None from a broker that does not report it.
         """
@@ -312,7 +312,7 @@ class Topics(RetriedCalls):
         self._ask.act(APPEND_TIME_RESET, topic, value)
 
     def _about(self, resource: ConfigResource, deadline: Deadline) -> Link:
-        """Who is asked about a resource: a broker about itself, any about the rest."""
+        """Broker to ask about a resource: a broker about itself, any about the rest."""
         kind, name = resource
         if kind is ResourceType.BROKER and name:
             return self.brokers.node(int(name), deadline)

@@ -85,7 +85,7 @@ class TransactionalProducer(Producer):
 
     @property
     def open_transaction(self) -> Transaction | None:
-        """What `Client.end_transaction` can end in this process or another; None if none is open.
+        """Open transaction, which `Client.end_transaction` ends here or elsewhere; None if none.
 
         Raises:
             RequestRefused: an error has ended it.

@@ -28,7 +28,7 @@ _LAST_OF_INIT: Final = 4  # later ones are for transactions of KIP-890
 
 
 class Transaction(NamedTuple):
-    """Who writes it: the transactional id, and the producer that has it now.
+    """Identity of a transaction: the transactional id, and the producer that has it now.
 
     Any process that has it can end it; another `init` fences it.
     """

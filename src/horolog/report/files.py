@@ -62,7 +62,7 @@ def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -
 
 
 def reindexed_lines(segments: Iterable[Reindexed], *, dry_run: bool) -> Iterator[str]:
-    """What was wrong with the indexes of segments and what was done; nothing of the others."""
+    """Describe wrong indexes of segments and their repair; nothing of the others."""
     would = "would write" if dry_run else "wrote"
     for segment in segments:
         if segment.wrong or segment.written or segment.refused:
@@ -78,7 +78,7 @@ def reindexed_lines(segments: Iterable[Reindexed], *, dry_run: bool) -> Iterator
 def converted_lines(
     segments: Iterable[ConvertedSegment], to: str, *, dry_run: bool
 ) -> Iterator[str]:
-    """What was done about segments; nothing of those that had the format."""
+    """Describe the conversion of segments; nothing of those that had the format."""
     would, when = ("would be ", "then") if dry_run else ("", "now")
     for segment in segments:
         directory, file = os.path.split(segment.path)
@@ -94,14 +94,14 @@ def converted_lines(
 
 
 def loss_lines(losses: Losses, to: str) -> Iterator[str]:
-    """What a format has no place for."""
+    """Count what a format has no place for."""
     for name, count in losses._asdict().items():
         if count:
             yield f"{to} has no place for {count} {_LOST[name]}"
 
 
 def failed_lines(failed: Mapping[str, str], resumed: int) -> Iterator[str]:
-    """What parts failed, and how many an earlier run had done."""
+    """Name failed parts, and how many an earlier run had done."""
     for path, error in failed.items():
         yield f"FAILED  {path}"
         yield f"        {error}"
@@ -110,7 +110,7 @@ def failed_lines(failed: Mapping[str, str], resumed: int) -> Iterator[str]:
 
 
 def converted_json(done: ConvertedSegment) -> dict[str, Any]:
-    """What was done about a segment, for JSON."""
+    """Conversion of a segment, for JSON."""
     return {
         "path": done.path,
         "records": done.records,

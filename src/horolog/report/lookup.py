@@ -16,7 +16,7 @@ from horolog.times import format_moment, format_time
 from horolog.wire.questions import LOOKUP_WAY, AskLookup
 
 MOST_BATCH_BYTES = 64 << 20
-"""What a batch may decompress to."""
+"""Largest size that a batch may decompress to."""
 _ENOUGH_BYTES = 1 << 20
 
 
@@ -27,7 +27,7 @@ class Lookup(NamedTuple):
     target_ms: int
     clock: RecordClock
     zone: tzinfo
-    """Of the times in the explanation."""
+    """Zone of the times in the explanation."""
 
 
 def explain(
@@ -83,7 +83,7 @@ def explain(
 
 
 def _way(client: Client, topic: str, partition: int, target_ms: int, zone: tzinfo) -> Iterator[str]:
-    """What the broker read, if it reports that."""
+    """Describe what the broker read, if it reports that."""
     way = client.ask(LOOKUP_WAY, topic, AskLookup(partition, target_ms))
     if way is None:
         return
@@ -144,7 +144,7 @@ class _Batch:
     first_offset: int | None = None
     count: int = 0
     place: int = 1
-    """Of the record of the offset, or the next one, from 1 on."""
+    """Place of the record of the offset, or of the next one, from 1 on."""
     last: Record | None = None
     """The last record up to the offset; without key and value."""
     earliest_ms: int | None = None

@@ -19,7 +19,7 @@ class Horizon(NamedTuple):
 
     ms: int
     clock: str
-    """Of whose time: `create` or `append`."""
+    """Clock of the time: `create` or `append`."""
 
 
 class PartitionPart(NamedTuple):

@@ -1,4 +1,4 @@
-"""What retention does about the segments of partitions, asked of a broker or read from files."""
+"""Explains retention of the segments of partitions, by a broker or from files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
@@ -26,7 +26,7 @@ _AS_KAFKA: Final = {"horolog.retention.by": "create-time"}
 
 
 class Explained(NamedTuple):
-    """What retention does about one partition."""
+    """Explanation of retention in one partition."""
 
     name: str
     now_ms: int
@@ -40,9 +40,9 @@ class Explained(NamedTuple):
     damage: str | None = None
     """Why nothing is known of its segments."""
     unread: Sequence[GroupUnread] | None = None
-    """What groups lose by it; None where no broker is asked, which alone knows groups."""
+    """Losses of groups by it; None where no broker is asked, which alone knows groups."""
     held_up: HeldUp | None = None
-    """What consumers of committed records wait for."""
+    """Transaction that consumers of committed records wait for."""
 
 
 class AtRisk(NamedTuple):
@@ -60,7 +60,7 @@ class AtRisk(NamedTuple):
 def explained_by_broker(
     client: Client, served: ServedPartitions, at_ms: int | None, settings: Mapping[str, str]
 ) -> Iterator[Explained]:
-    """What a broker says of each partition; raises as `Client.ask`."""
+    """Ask a broker about each partition; raises as `Client.ask`."""
     topic = served.topic
     for number in served.numbers:
         if number in served.offline:

@@ -151,7 +151,7 @@ class AskPartition(NamedTuple):
 
 
 class RangeClock(StrEnum):
-    """Whose time it is."""
+    """Clock of the times."""
 
     RECORD = "record"
     """The timestamps of records."""
@@ -162,7 +162,7 @@ class RangeClock(StrEnum):
 
 
 class AskTimeRanges(NamedTuple):
-    """Which offsets between two may hold records of a time."""
+    """Find the offsets between two that may hold records of a time."""
 
     partition: int
     clock: RangeClock
@@ -190,11 +190,11 @@ class LookupReport(NamedTuple):
     """How a broker finds an offset by timestamp."""
 
     segments: int
-    """Of the log."""
+    """Count of the log."""
     passed: int
     """Segments whose largest times are earlier."""
     base_offset: int | None
-    """Of the segment looked into last; None if none reaches the time."""
+    """Base offset of the segment looked into last; None if none reaches the time."""
     entry: tuple[int, int] | None
     """Timestamp and offset of the time index entry that the search begins with."""
     position: int
@@ -202,11 +202,11 @@ class LookupReport(NamedTuple):
     batches: int
     """Batches passed by their headers or searched."""
     scanned_bytes: int
-    """Of batches whose records were searched, as they are stored."""
+    """Size of batches whose records were searched, as they are stored."""
 
 
 class AskRetention(NamedTuple):
-    """What retention does about each segment from the one of an offset on."""
+    """Explain retention for each segment from the one of an offset on."""
 
     partition: int
     start: int = 0
@@ -226,7 +226,7 @@ class RetentionReport(NamedTuple):
     is_exempt: bool
     """The partition was adopted, and nothing of it is deleted."""
     segments: tuple[Mapping[str, Any], ...]
-    """Of each, oldest first, the members that docs/wire.md lists."""
+    """Members that docs/wire.md lists, of each segment, oldest first."""
     next: int | None
     held_up: HeldUp | None = None
     """The first open transaction, if one is open."""
@@ -257,7 +257,7 @@ class Wrong(NamedTuple):
     """One thing that is wrong with a broker."""
 
     kind: str
-    """As `broker/health.py` lists them."""
+    """Name in the list of `broker/health.py`."""
     subject: str
     """A partition, or the log directory."""
     value: int | None
@@ -277,7 +277,7 @@ class Health(NamedTuple):
 
 
 class FollowedState(StrEnum):
-    """What becomes of a partition, or of a topic, that another cluster has."""
+    """State of a partition, or of a topic, that another cluster has."""
 
     FOLLOWING = "following"
     COMPARING = "comparing"
@@ -309,7 +309,7 @@ class FollowedEntry(NamedTuple):
     gaps: int = 0
     """Stretches of offsets that are missing: the source had deleted them before."""
     settings: Mapping[str, str] = {}
-    """Of a topic: those that it has at the source and not here, each with the reason."""
+    """Settings that a topic has at the source and not here, each with the reason."""
     text: str = ""
 
 
@@ -332,7 +332,7 @@ class Following(NamedTuple):
 
 
 class AskPromoted(NamedTuple):
-    """What the promotions since the start of a broker have done, from one entry on."""
+    """List the outcome of promotions since the start of a broker, from one entry on."""
 
     topics: tuple[str, ...] = ()
     """Empty: all."""
@@ -350,7 +350,7 @@ class PromotedEntry(NamedTuple):
     partition: int | None = None
     committed: int | None = None
     clamped: int | None = None
-    """What it is committed at now."""
+    """Offset that it is committed at now."""
     text: str = ""
 
 
@@ -372,7 +372,7 @@ class AppendTimesAhead(NamedTuple):
 
 
 class AskProducerClients(NamedTuple):
-    """Which clients some idempotent producers are."""
+    """Name the clients of some idempotent producers."""
 
     producers: tuple[int, ...]
     start: int = 0
@@ -424,7 +424,7 @@ class PartitionTimes(NamedTuple):
 
 
 class CleaningSummary(NamedTuple):
-    """What a run of the cleaner over a partition has done, so far."""
+    """Progress of a run of the cleaner over a partition."""
 
     started_ms: int
     ended_ms: int | None
@@ -453,7 +453,7 @@ class PartitionCleaning(NamedTuple):
     """Up to here it may be compacted now."""
     clean_bytes: int
     dirty_bytes: int
-    """Of what may be compacted now and is not."""
+    """Size of what may be compacted now and is not."""
     overdue_ms: int
     """For how long max.compaction.lag.ms has been over."""
     uncleanable: str | None
@@ -462,7 +462,7 @@ class PartitionCleaning(NamedTuple):
 
 
 class LagClock(StrEnum):
-    """Whose time a lag is measured by."""
+    """Clock that a lag is measured by."""
 
     APPEND = "append"
     """The age of the first unread record."""
@@ -520,7 +520,7 @@ class GroupLag(NamedTuple):
 
 
 class AskUnread(NamedTuple):
-    """What retention deletes of a partition that groups have not read, for one after the other."""
+    """List what retention deletes of a partition unread, for one group after the other."""
 
     partition: int
     start: int = 0
@@ -662,7 +662,7 @@ DEMOTE: Final = Action("horolog.demote", _BROKER, AclOperation.ALTER, lacking=_F
 
 
 class Demotion(NamedTuple):
-    """Which cluster is followed from now on, and which of its topics."""
+    """Cluster to follow from now on, and its topics."""
 
     servers: str
     topics: str = ".*"

@@ -34,7 +34,7 @@ from horolog.wire.questions import (
 
 @answers(HEALTH)
 async def describe_health(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> Health:
-    """What is wrong, as of this page."""
+    """List what is wrong, as of this page."""
     wrong = islice(enumerate(await wrong_with(broker)), max(0, ask.start), None)
     cost = None if is_numba_installed() else WITHOUT_NUMBA
     return Health(len(broker.partitions), *as_many_as_fit(wrong), cost)
@@ -81,7 +81,7 @@ def _shortened(entry: FollowedEntry) -> FollowedEntry:
 
 @answers(PROMOTED)
 async def describe_promoted(broker: Broker, peer: Peer, name: str, ask: AskPromoted) -> Promoted:
-    """What promotions since the start have done."""
+    """List the outcome of promotions since the start."""
     entries = islice(enumerate(broker.shadow.promoted(ask.topics)), max(0, ask.start), None)
     shortened = (
         (

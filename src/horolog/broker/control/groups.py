@@ -33,7 +33,7 @@ from horolog.wire.questions import (
 
 _IN_A_SLICE: Final = 100
 _LONGEST_NAME: Final = 1_000
-"""Of a group in an answer, so that any fits a page."""
+"""Longest name of a group in an answer, so that any fits a page."""
 
 
 @answers(GROUP_LAG)
@@ -79,7 +79,7 @@ def _first_open(broker: Broker, behind: Behind) -> FirstOpen | None:
 
 @answers(RETENTION_UNREAD)
 async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) -> UnreadDeleted:
-    """Which groups lose how many records of a partition, and when.
+    """Count the records of a partition that groups lose, and when.
 
     Raises:
         RequestRefused: a setting is unknown or invalid, there is no such partition, or some groups

@@ -33,7 +33,7 @@ async def show_topic_history(
 async def show_group_history(
     broker: Broker, peer: Peer, group: str, ask: AskGroupHistory
 ) -> GroupHistory:
-    """What a group has committed, or what was in force at a time; further pages of what was read.
+    """Commits of a group, or those in force at a time; further pages of what was read.
 
     Raises:
         StorageFailed: the disk refused.

@@ -39,7 +39,7 @@ from horolog.wire.questions import (
 async def describe_times(
     broker: Broker, peer: Peer, topic: str, ask: AskPartition
 ) -> PartitionTimes:
-    """What the block maps of a partition add up to, and what was counted when it was appended.
+    """Sum up the block maps of a partition, and what was counted when it was appended.
 
     Raises:
         RequestRefused: there is no such partition.
@@ -134,7 +134,7 @@ _LONGEST: Final = 500  # characters of an error
 async def describe_cleaning(
     broker: Broker, peer: Peer, topic: str, ask: AskPartition
 ) -> PartitionCleaning:
-    """What may be cleaned now, and the last run since the broker was started.
+    """Progress of compaction, and the last run since the broker was started.
 
     Raises:
         RequestRefused: there is no such partition.

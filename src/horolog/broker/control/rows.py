@@ -11,7 +11,7 @@ from horolog.wire.packing import MAX_STRING_BYTES
 from horolog.wire.questions import Action, GivesT, Question, TakesT, json_bytes
 
 MOST_LIST_BYTES: Final = MAX_STRING_BYTES - 1024
-"""Of the list in an answer, which is one string of the protocol; the rest is for other members."""
+"""Size of the list in an answer, one string of the protocol; the rest is for other members."""
 
 T = TypeVar("T")
 
@@ -107,5 +107,5 @@ def read_only(name: str, value: str, documentation: str) -> DescribedSetting:
 
 
 def documentation_of(question: Question[Any, Any]) -> str:
-    """What an entry says of itself: the sentence that describes its answer."""
+    """Documentation of an entry: the sentence that describes its answer."""
     return (question.gives.__doc__ or "").partition("\n")[0]

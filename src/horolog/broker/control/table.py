@@ -51,7 +51,7 @@ async def describe(
     name: str,
     keys: Collection[str] | None,
 ) -> list[DescribedSetting]:
-    """What DescribeConfigs has of a resource beside its settings: answers, and what is shown.
+    """Entries of a resource beside its settings: answers, and what is shown.
 
     Raises:
         RequestRefused: a question is not of its form, or is refused.

@@ -14,7 +14,7 @@ from horolog.results import size
 app = typer.Typer()
 
 Done: TypeAlias = tuple[Any, Iterable[str], Mapping[str, str]]
-"""What was done, in lines, and what is wrong, by where it is."""
+"""A result, its lines, and what is wrong, by place."""
 
 
 @job_command(app, ArchiveCommand)

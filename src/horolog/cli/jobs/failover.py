@@ -126,7 +126,7 @@ def apply(step: ApplyStep, call: Call) -> None:
 
 
 def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:
-    """What a broker that was asked said, as the records did not say all."""
+    """Answer of a broker, asked because the records did not say all."""
     said = "the broker counts no latencies, as Apache Kafka's do not"
     if counts:
         said = "not every partition has a latency: the broker was asked for those that it counted"

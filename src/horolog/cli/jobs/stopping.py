@@ -1,4 +1,4 @@
-"""What ends a job that runs on: signals, or a time."""
+"""Ends of a job that runs on: signals, or a time."""
 
 import signal
 import threading
