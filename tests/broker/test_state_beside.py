@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from patience import eventually
 from running_broker import MakeBroker, RunningBroker
 from transactional import Producer
 
@@ -127,6 +128,25 @@ def test_a_start_that_cannot_take_over_all_files_leaves_them_to_the_next(
     broker.start()
     end(broker, producer)
     assert committed(broker, "g") == 77
+
+
+def test_what_a_shadow_follows_of_coordinators_is_there(
+    make_broker: MakeBroker, kafkas: Path, tmp_path: Path
+) -> None:
+    source, producer = used(make_broker, tmp_path / "source")
+    end(source, producer)
+    shadow = make_broker(log_dir=kafkas, node_id="1", horolog_follow=source.address)
+    for crash in (True, False):
+        eventually(
+            lambda: (
+                [*state_dir_beside(kafkas).glob("__followed_consumer_offsets-*/*.log")]
+                and [*state_dir_beside(kafkas).glob("__transaction_state-*/*.log")]
+                and committed(shadow, "g") == 77
+            )
+        )
+        assert not [*kafkas.glob("__followed_*")]
+        shadow.restart(crash=crash)
+    assert committed(shadow, "g") == 77
 
 
 def test_a_copy_without_it_is_adopted(make_broker: MakeBroker, kafkas: Path) -> None:

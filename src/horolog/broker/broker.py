@@ -55,7 +55,6 @@ from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
 from horolog.record.compression import Codec
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.names import FOLLOWED_INTERNAL
 
 _LOG = logging.getLogger(__name__)
 
@@ -128,8 +127,7 @@ class Broker:
         )
         self.offsets_log.write_to(self.offsets_topic)
         self.followed_topics = FollowedTopics(
-            *(self.cluster_id, live, self.topics, self.placement, self.controller),
-            servable=FOLLOWED_INTERNAL,
+            self.cluster_id, live, self.topics, self.placement, self.controller
         )
         self.follower = Follower(
             *(live, self.placement, self.followed_topics),

@@ -10,7 +10,7 @@ the settings that it has here, as each replica does it for itself.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -45,15 +45,12 @@ class FollowedTopics:
         topics: TopicRegistry,
         placement: Placement,
         controller: Controller,
-        servable: Collection[str] = FOLLOWED_INTERNAL,
     ) -> None:
-        """`servable` are the internal topics that can be opened in this log directory."""
         self.refused: dict[str, str] = {}
         """Why topics are not followed, or not in everything, by name."""
         # What a topic was at the source and here when there was nothing left to do.
         self._done: dict[str, tuple[UUID | None, int, Mapping[str, str] | None, Topic | None]] = {}
         self._left_out: set[str] = set()
-        self._servable = servable
         self._own_cluster_id = own_cluster_id
         self._live = live
         self._topics = topics
@@ -127,7 +124,7 @@ class FollowedTopics:
 
         Its transactions are not, where transactions of topics that are led here have a coordinator.
         """
-        if name in FOLLOWED_INTERNAL and (name not in self._servable or self._leads_transactions):
+        if name in FOLLOWED_INTERNAL and self._leads_transactions:
             if name not in self._left_out:
                 self._left_out.add(name)
                 what = name_at_source(name)
