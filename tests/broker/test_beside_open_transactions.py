@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from batches import batch
 from following import is_caught_up
+from overrides import override
 from partition_files import flip
 from raw_connection import lookup_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
@@ -379,7 +380,7 @@ def test_open_transactions_stay_open_where_their_states_cannot_be_read(
     broker.stop()
     lose_metadata(broker.log_dir)
     with monkeypatch.context() as failing:
-        failing.setattr("horolog.broker.opening.may_end_in", refused)
+        override(failing, "horolog.broker", may_end_in=refused)
         broker.restart()
     broker.run(broker.broker.transactions.settle())
     assert bounds(broker)[1] == offset

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from overrides import override
 from patience import PATIENCE_S
 
 from horolog.broker import NewTopic, Service, partitions
@@ -50,7 +51,7 @@ def test_a_start_that_fails_lets_go_of_the_directory_and_its_threads(
     before = horolog_threads()  # of a broker that another test has killed
     with monkeypatch.context() as patched:
         if step == "reconcile":
-            patched.setattr("horolog.broker.opening.reconcile", refuse)
+            override(patched, "horolog.broker", reconcile=refuse)
         elif step == "adopt":
             (tmp_path / "log" / "t-0").mkdir(parents=True)
             patched.setattr(MetadataStore, "put_topic", refuse)

@@ -10,6 +10,7 @@ import pytest
 from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
@@ -201,8 +202,10 @@ def test_a_refused_batch_is_checked_once(client: Client, monkeypatch: pytest.Mon
     client.ask(PLAIN)
     prepared: list[Any] = []
     prepare = write_queue.prepare
-    monkeypatch.setattr(
-        write_queue, "prepare", lambda *a, **k: prepared.append(a) or prepare(*a, **k)
+    override(
+        monkeypatch,
+        "horolog.broker",
+        prepare=lambda *a, **k: prepared.append(a) or prepare(*a, **k),
     )
     assert [code_of(client.ask(damaged))[0] for _ in range(10)] == [ErrorCode.corrupt_message] * 10
     assert len(prepared) == 10

@@ -13,6 +13,7 @@ from dispatched_client import DispatchedClient
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from patience import eventually
 from running_broker import RunningBroker, a_broker
 
@@ -112,7 +113,7 @@ def test_the_third_commit_of_the_same_partitions_is_not_read(
         read.append(frame)
         return offset_commit.read_commit(frame)
 
-    monkeypatch.setattr("horolog.broker.handlers.commits.read_commit", read_commit)
+    override(monkeypatch, "horolog.broker", read_commit=read_commit)
     offsets = 2**40, -1, 2**63 - 100
     answers, decoded = [], 0
     for offset in offsets:

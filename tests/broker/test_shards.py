@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from overrides import override
 
-from horolog.broker import Shards, shards
+from horolog.broker import Shards
 from horolog.buffers import Buffer
 from horolog.errors import RequestRefused
 from horolog.record import Record
@@ -52,7 +53,7 @@ class Taken:
 def test_a_shard_that_is_led_anew_while_it_is_read_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shards, "RETRY_S", 0)
+    override(monkeypatch, "horolog.broker", RETRY_S=0)
     served: list[bytes] = []
 
     async def take_over(taken: Taken) -> None:

@@ -208,7 +208,7 @@ def test_further_pages_about_a_group_are_of_what_was_read_for_the_first(
 ) -> None:
     override(monkeypatch, "horolog.broker", MOST_LIST_BYTES=1_500)
     reads = Mock(side_effect=history.read_group_history)
-    monkeypatch.setattr(history, "read_group_history", reads)
+    override(monkeypatch, "horolog.broker", read_group_history=reads)
     broker.create_topic("t")
     for number in range(40):
         clock.advance(1)

@@ -144,7 +144,7 @@ def test_of_a_log_that_cannot_be_read_offsets_are_known(
 
     send(broker, NOW_MS - 6 * DAY_MS)
     commit(broker, 0)
-    monkeypatch.setattr("horolog.broker.control.groups.partition_lag", failing)
+    override(monkeypatch, "horolog.broker.control", partition_lag=failing)
     (found,) = lags(broker, "g")
     assert (found["offsets_behind"], found["records_behind"], found["lag_ms"]) == (1, None, None)
     assert (found["unread_deleted"], found["first_deleted_ms"]) == (None, None)

@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from overrides import override
 from running_broker import RunningBroker
 
-from horolog.broker import Dispatcher, dispatch
+from horolog.broker import Dispatcher
 from horolog.errors import HorologError
 from horolog.network import Peer
 
@@ -51,4 +52,4 @@ def without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def decode(*_: Any) -> Any:
         raise AssertionError("it was decoded")
 
-    monkeypatch.setattr(dispatch, "decode_request", decode)
+    override(monkeypatch, "horolog.broker", decode_request=decode)

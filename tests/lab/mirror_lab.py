@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from in_process_spark import InProcessSpark
+from overrides import override
 
 from horolog.client import EARLIEST, LATEST, Client
 from horolog.jobs.counting import count
@@ -144,7 +145,7 @@ class MirrorLab:
                     yield [Outcome(unit, attempts[1].result())]
 
         with self._monkeypatch.context() as patched:
-            patched.setattr("horolog.jobs.mirroring.bundles.spread", spread_twice)
+            override(patched, "horolog.jobs.mirroring", spread=spread_twice)
             return self.run(*arguments, **more)
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from examples import some_of
+from overrides import override
 from plain_kernels import without_numba
 
 from horolog.history import AskGroupHistory, GroupEvent
@@ -133,8 +134,7 @@ def test_batches_that_the_kernel_passes_are_those_that_are_read_one_by_one(
 def test_commits_are_decoded_where_there_is_no_room_for_templates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("horolog.metadata.commit_templates._MOST", most)
-    monkeypatch.setattr("horolog.metadata.commit_templates._MOST_LAYOUTS", most)
+    override(monkeypatch, "horolog.metadata", _MOST=most, _MOST_LAYOUTS=most)
     log_of(tmp_path, random.Random(1), 300)
     found = read_group_history(tmp_path, "g", AskGroupHistory())
     with patch.object(CommitTemplates, "event", return_value=None):

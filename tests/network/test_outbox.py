@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from overrides import override
 from patience import PATIENCE_S
 from running_broker import new_event_loop
 
@@ -189,7 +190,7 @@ def test_without_cachestat_records_are_copied(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_cache, "page_counter", lambda: None)
+    override(monkeypatch, "horolog.storage", page_counter=lambda: None)
     monkeypatch.setattr(os, "sendfile", None)
     got, ended = received([b"head", records(file, 0, FILE_BYTES)], new_loop, all_of)
     assert ended is None

@@ -5,10 +5,11 @@ import sys
 from typing import Any
 
 import pytest
+from overrides import override
 from py4j.protocol import Py4JJavaError
 
 from horolog.errors import Misconfigured
-from horolog.sources import UnlikeJavaError, java_matcher, java_patterns, subscription_of
+from horolog.sources import UnlikeJavaError, java_matcher, subscription_of
 
 NAMES = [
     "orders", "Orders", "ORDERS", "orders-2", "orders.eu", "orders_eu", "a", "b", "ab", "aab",
@@ -91,7 +92,7 @@ def test_constructs_of_java_find_the_topics_that_they_name(pattern: str, names: 
 
 
 def test_a_match_that_takes_too_long_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java_patterns, "LONGEST_S", 0.05)
+    override(monkeypatch, "horolog.sources", LONGEST_S=0.05)
     with pytest.raises(Misconfigured, match="takes longer than"):
         java_matcher("(a|aa)+_")("a" * 200 + "-")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from log_reading import Read, schema_of
+from overrides import override
 from running_broker import RunningBroker, a_broker
 from streaming_query import EARLIEST, NINE_MS, Query, append
 
@@ -14,7 +15,6 @@ from horolog.client import Client, Offsets
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.sources import RowShaper
 from horolog.spark import LagListener, PartitionLag, lag_of
-from horolog.spark.read import stream_looks
 from horolog.storage import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
@@ -37,7 +37,7 @@ def progress(query: Query, **more: Any) -> dict[str, Any]:
 def test_lag_is_measured_in_records_and_time_for_each_partition(
     broker: RunningBroker, client: Client, of_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_looks, "SystemClock", lambda: broker.clock)
+    override(monkeypatch, "horolog.spark.read", SystemClock=lambda: broker.clock)
     for number in range(5):
         append(client, "orders", 0, 1, NINE_MS + 10_000 * number)
     source = broker.log_dir if of_files else broker

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from examples import stride
+from overrides import override
 from patience import eventually
 from pyspark import SparkFiles
 
@@ -17,7 +18,6 @@ from horolog.errors import StorageFailed
 from horolog.record import Record, TimeRange, build_batch
 from horolog.sources import Interval, Names, NameTest, Numbers, RowFilter
 from horolog.spark.read import pushes
-from horolog.spark.source import scans_apart
 
 FEW, MANY = 3, 8
 
@@ -281,7 +281,7 @@ def test_a_spark_that_cannot_be_taught_is_marked_with_a_warning(
     def refuse(frame: Any) -> Any:
         raise RuntimeError("no such class here")
 
-    monkeypatch.setattr(scans_apart, "with_scans_apart", refuse)
+    override(monkeypatch, "horolog.spark", with_scans_apart=refuse)
     with pytest.warns(RuntimeWarning, match=r"SPARK-58551\): no such class here"):
         frame = spark.read.format("horolog").load(str(log_dir))
     assert frame.where("topic = 'few'").count() == FEW

@@ -10,6 +10,7 @@ import pytest
 from crc32c import crc32c
 from examples import stride
 from log_reading import Read, moment, schema_of
+from overrides import override
 from partition_files import BASE_OFFSET, PartitionFiles, flip
 from pyspark.sql.datasource import (
     EqualTo,
@@ -24,7 +25,7 @@ from pyspark.sql.datasource import (
 from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record import HEADER_SIZE, Codec, Record, build_batch, iter_headers
-from horolog.sources import DataLost, arrow_files, file_systems, scan
+from horolog.sources import DataLost, file_systems, scan
 from horolog.spark.read.batch import LogReader
 from horolog.storage import FileEntry
 
@@ -779,8 +780,10 @@ def test_offsets_that_no_replica_has_are_lost_data(tmp_path: Path) -> None:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     system = pafs.SubTreeFileSystem("/", pafs.LocalFileSystem())
-    monkeypatch.setattr(
-        arrow_files, "system_of", lambda uri, store: (system, uri.removeprefix("elsewhere://"))
+    override(
+        monkeypatch,
+        "horolog.sources",
+        system_of=lambda uri, store: (system, uri.removeprefix("elsewhere://")),
     )
 
 

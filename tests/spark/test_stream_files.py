@@ -11,6 +11,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from running_broker import RunningBroker, a_broker
 from streaming_query import (
     EARLIEST,
@@ -28,7 +29,6 @@ from horolog.clock import ManualClock
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record import Record, build_batch
 from horolog.sources import DataLost, FileLog, growing_files
-from horolog.spark.read import stream_looks
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 
@@ -279,7 +279,7 @@ def test_a_stream_of_files_ends_by_the_drivers_clock(
 ) -> None:
     topic = new_topic(broker)
     now = ManualClock(NINE_MS)
-    monkeypatch.setattr(stream_looks, "SystemClock", lambda: now)
+    override(monkeypatch, "horolog.spark.read", SystemClock=lambda: now)
     query = Query(broker.log_dir, subscribe=topic, stopAtTimestamp=NINE_MS + 5, **EARLIEST)
     append(client, topic, 0, 2)
     assert query.next() == rows(0, range(2), topic)

@@ -9,6 +9,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from log_reading import Read, schema_of
+from overrides import override
 from running_broker import RunningBroker, a_broker
 from streaming_query import (
     EARLIEST,
@@ -91,7 +92,7 @@ def test_relative_times_stay_what_they_were_when_the_query_first_started(
 ) -> None:
     topic = new_topic(broker)
     now = ManualClock(NINE_MS)
-    monkeypatch.setattr("horolog.sources.option_values.SystemClock", lambda: now)
+    override(monkeypatch, "horolog.sources", SystemClock=lambda: now)
     query = Query(broker, subscribe=topic, **EARLIEST, fromTimestamp="-1h")
     hour_ago = NINE_MS - 3_600_000
     append_times(client, topic, [hour_ago - 1, hour_ago])
@@ -109,7 +110,7 @@ def test_a_relative_start_is_that_of_the_first_start_for_partitions_found_later(
     """A restart a day later takes records of the day between from a topic that is new."""
     prefix = new_topic(broker)
     now = ManualClock(NINE_MS)
-    monkeypatch.setattr("horolog.sources.option_values.SystemClock", lambda: now)
+    override(monkeypatch, "horolog.sources", SystemClock=lambda: now)
     given = {"subscribe": None, "subscribePattern": f"{prefix}.*", "startingTimestamp": "-1h"}
     query = Query(broker, **given)
     hour_ago = NINE_MS - 3_600_000
@@ -296,7 +297,7 @@ def test_the_drivers_clock_is_used_with_a_warning_where_the_broker_has_none(
     topic = new_topic(broker)
     now = ManualClock(NINE_MS)
     monkeypatch.setattr(Topics, "cluster_time_ms", lambda client: None)
-    monkeypatch.setattr(stream_looks, "SystemClock", lambda: now)
+    override(monkeypatch, "horolog.spark.read", SystemClock=lambda: now)
     query = Query(broker, subscribe=topic, **EARLIEST, stopAtTimestamp=NINE_MS + 5)
     append(client, topic, 0, 3)
     assert offsets_of(query.next()) == [0, 1, 2]

@@ -52,7 +52,7 @@ class Gate:
         self._held: dict[bytes, Event] = {}
         self.begun: dict[bytes, Event] = {}
         self.limits: list[int] = []
-        monkeypatch.setattr(write_queue, "prepare", self._prepare)
+        override(monkeypatch, "horolog.broker", prepare=self._prepare)
 
     def hold(self, batch: bytes) -> bytes:
         self._held[batch], self.begun[batch] = Event(), Event()

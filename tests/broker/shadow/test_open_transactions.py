@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from batches import batch
 from following import batches_of, is_caught_up
+from overrides import override
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker
 
@@ -100,7 +101,7 @@ def test_a_commit_that_a_kafka_had_decided_on_counts_at_a_follower(
     def committed(*_: object) -> dict[TopicPartition, frozenset[int]]:
         return {TopicPartition(TOPIC, 0): frozenset(range(1 << 10))}
 
-    monkeypatch.setattr("horolog.broker.opening.committed_in", committed)
+    override(monkeypatch, "horolog.broker", committed_in=committed)
     shutil.copytree(GOLDEN / "clean" / f"{TOPIC}-0", tmp_path / "a" / f"{TOPIC}-0")
     adopted = start("a")
     everything = [offset for offset, _ in batches_of(adopted.client, TOPIC)]

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from batches import batch
 from following import batches_of, is_caught_up, status_of
+from overrides import override
 from partition_files import formats_in
 from patience import eventually
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker import cluster, served
+from horolog.broker import served
 from horolog.clock import ManualClock
 from horolog.record import AppendTimeStretch, Codec
 from horolog.wire import ApiKey, Versions
@@ -108,7 +109,11 @@ def test_a_leader_that_has_no_such_old_fetch_is_named(
     source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Apache Kafka 4, which converts nothing any more."""
-    monkeypatch.setattr(cluster, "served", lambda: {**served(), ApiKey.FETCH: Versions(4, 18)})
+    override(
+        monkeypatch,
+        "horolog.broker.handlers",
+        served=lambda: {**served(), ApiKey.FETCH: Versions(4, 18)},
+    )
     shadow = attach(inter_broker_protocol_version="0.10.0", log_message_format_version="0.9.0")
 
     def why() -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_runner import run_command
+from overrides import override
 from running_broker import MakeBroker, RunningBroker
 
 from horolog import jobs
@@ -471,7 +472,7 @@ def test_a_topic_that_was_deleted_since_it_was_loaded_is_refused(
     asked |= {"time": "t", "unit": "ms"}
     asked |= {"partitions": 2, "topic_settings": {"retention.ms": "-1"}}
     with monkeypatch.context() as patched:  # a kill before anything is sent
-        patched.setattr("horolog.jobs.loading.run.mirror", lambda *_, **__: 1 / 0)
+        override(patched, "horolog.jobs.loading", mirror=lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             jobs.bootstrap(spark, **asked, state=tmp_path / "staged")
     told = jobs.bootstrap(spark, **asked, state=tmp_path / "staged", dry_run=True)

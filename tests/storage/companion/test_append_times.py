@@ -18,6 +18,7 @@ from batches import batch
 from faultyfiles import FaultyFiles, Killed
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from storelogs import (
     ANY_TIME,
     APPEND_TIME,
@@ -382,7 +383,7 @@ def test_after_a_power_loss_the_end_that_nothing_proves_is_unknown(
     with new_log(tmp_path) as log:
         for now in (NOW, NOW, NOW + 1, NOW + 1):
             append(log, NOW, now=now)
-    monkeypatch.setattr("horolog.storage.companion.marker.boot_id", lambda: "another boot")
+    override(monkeypatch, "horolog.storage", boot_id=lambda: "another boot")
     with reopened(tmp_path) as (_, log):
         assert times_of(log) == {0: NOW, 1: NOW, 2: NOW + 1, 3: None}
 

@@ -44,7 +44,6 @@ from horolog.storage import (
     Severity,
     Span,
     Verification,
-    block_map,
     find_target,
     prepare,
     unpack,
@@ -351,7 +350,9 @@ def test_after_a_kill_what_the_map_lacks_is_taken_from_the_log(tmp_path: Path) -
 def test_a_start_goes_on_behind_the_blocks_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_map, "_SHORT_GAP", 0)  # none is made of records that are read again
+    override(
+        monkeypatch, "horolog.storage", _SHORT_GAP=0
+    )  # none is made of records that are read again
     path = closed(tmp_path, [NOW])
     for number in range(1, 4):
         with reopened(tmp_path, CONFIG) as (log_dir, log):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 from storelogs import NOW
 
 from horolog.config import TopicConfig
@@ -95,7 +96,7 @@ def test_a_plain_batch_is_prepared_as_by_the_checks_one_by_one(
     load_kernels()
     found = outcome(batch, config, version, admission)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validate, "plain_header", lambda *_, **__: None)
+        override(patch, "horolog.storage", plain_header=lambda *_, **__: None)
         assert found == outcome(batch, config, version, admission)
 
 
@@ -119,7 +120,7 @@ def test_one_odd_field_is_judged_as_by_the_checks_one_by_one(
     records = batch[HEADER_SIZE:]
     batch = with_records(parse_header(batch)._replace(**{name: value}), records)
     found = [outcome(batch, config, 9, admission) for config in CONFIGS]
-    monkeypatch.setattr(validate, "plain_header", lambda *_, **__: None)
+    override(monkeypatch, "horolog.storage", plain_header=lambda *_, **__: None)
     assert found == [outcome(batch, config, 9, admission) for config in CONFIGS]
 
 
