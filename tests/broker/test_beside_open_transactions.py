@@ -19,9 +19,9 @@ from storelogs import DAY, records_in
 from golden import GOLDEN
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, StorageFailed
-from horolog.record import Record, TimeRange, build_batch
+from horolog.record import Record, TimeRange, TransactionEnd, build_batch
 from horolog.sources import ReadOptions, RecordLog
-from horolog.storage import AppendableLog
+from horolog.storage import Batch, Log
 from horolog.wire import ApiKey
 
 SMALL = {"segment_bytes": "300", "retention_ms": "-1", "min_cleanable_dirty_ratio": "0.01"}
@@ -218,13 +218,13 @@ OPEN = "transaction-open"
 def refusing(times: int, real: Callable[..., Any]) -> Callable[..., Any]:
     left = [times]
 
-    def append_marker(*args: Any) -> Any:
-        left[0] -= 1
-        if left[0] >= 0:
+    def append(log: Log, batch: Batch, *args: Any, **more: Any) -> Any:
+        left[0] -= isinstance(batch, TransactionEnd)
+        if isinstance(batch, TransactionEnd) and left[0] >= 0:
             raise StorageFailed("full")
-        return real(*args)
+        return real(log, batch, *args, **more)
 
-    return append_marker
+    return append
 
 
 def open_in(broker: RunningBroker) -> list[int]:
@@ -252,8 +252,8 @@ def test_settings_for_an_adopted_topic_end_what_was_left_open(
     stable, end = committed_end(broker)
     assert stable == end, "they count as aborted"
     with monkeypatch.context() as full:
-        append = refusing(1, AppendableLog._append_marker)
-        full.setattr(AppendableLog, "_append_marker", append)
+        append = refusing(1, Log.append)
+        full.setattr(Log, "append", append)
         refused = broker.alter(OPEN, retention_ms="-1")
         assert refused.error_code == ErrorCode.kafka_storage_error
     assert open_in(broker) == left
@@ -320,8 +320,8 @@ def test_a_start_ends_what_a_promotion_could_not(
     assert is_caught_up(shadow, source, [("t", 0)])
     assert bounds(shadow) == (0, 1, 2)
     with monkeypatch.context() as full:
-        append = refusing(1 << 30, AppendableLog._append_marker)
-        full.setattr(AppendableLog, "_append_marker", append)
+        append = refusing(1 << 30, Log.append)
+        full.setattr(Log, "append", append)
         shadow.client.promote(None)
         assert bounds(shadow) == (0, 2, 2), "it counts as aborted"
         assert aborted(shadow, 1) == [1]

@@ -11,7 +11,7 @@ from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.errors import ErrorCode, StorageFailed
 from horolog.record import Codec, Record, TimestampType, build_batch
-from horolog.storage import Log
+from horolog.storage import Batch, Log, SourceBatches
 from horolog.wire import ApiKey
 
 source = a_broker("t", partitions=2, of_topics=ANY_TIME, log_retention_ms="-1")
@@ -184,15 +184,15 @@ def test_a_bug_with_one_partition_does_not_hold_up_the_others_of_its_leader(
     fill(source, 1)
     fill(source, 1, partition=1)
     assert is_caught_up(shadow, source, ALL)
-    real = Log.follow
+    real = Log.append
 
-    def fails(log: Log, *args: Any, **more: Any) -> Any:
-        if log.partition == 1:
+    def fails(log: Log, batch: Batch, *args: Any, **more: Any) -> Any:
+        if log.partition == 1 and isinstance(batch, SourceBatches):
             raise ValueError("a bug")
-        return real(log, *args, **more)
+        return real(log, batch, *args, **more)
 
     with monkeypatch.context() as failing:
-        failing.setattr(Log, "follow", fails)
+        failing.setattr(Log, "append", fails)
         for _ in range(3):
             fill(source, 1)
             fill(source, 1, partition=1)

@@ -21,7 +21,7 @@ from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 from horolog.client import LATEST, CommittedOffset
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.groups.offsets import CommittedOffsets
-from horolog.storage import FollowingLog
+from horolog.storage import Log
 from horolog.wire import FOLLOWING, HEALTH, ApiKey, FollowedEntry, FollowedState
 
 Attach = Callable[..., RunningBroker]
@@ -379,16 +379,16 @@ def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
     assert caught_up(shadow, "u", partitions=1)
     told: list[int] = []
     promoting = shadow.broker.placement.promoting("t")  # it would end if nothing referred to it
-    real = FollowingLog.led_in
+    real = Log.led_in
 
-    def led_in(log: FollowingLog, epoch: int) -> None:
+    def led_in(log: Log, epoch: int) -> None:
         real(log, epoch)
         if log.topic == "t":
             told.append(log.partition)
             shadow.call(promoting.__enter__)
             shadow.call(lambda: shadow.broker.follower.release("t"))
 
-    monkeypatch.setattr(FollowingLog, "led_in", led_in)
+    monkeypatch.setattr(Log, "led_in", led_in)
     source.restart(crash=True)
     assert eventually(lambda: told)
     source.append("u", batch(NOW_MS))

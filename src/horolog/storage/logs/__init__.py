@@ -1,12 +1,11 @@
 """The log of one partition: read, appended to, rolled, flushed, truncated.
 
-    ReadableLog      what readers see, from any thread
+    ReadableLog      state, and what readers see of it, from any thread
     AppendableLog    the one way in: checks, offsets, stamps, whoever appends
-    TruncatingLog    truncated as its source is: set aside, and right after a kill at any step
-    FollowingLog     a high watermark that the source says, and the change of roles
-    CleaningLog      cleaned of what other records have the keys of, under its readers
-    Log              deleted from as well
+    Log              its role, truncation, cleaning and deletion, each in one turn of the writer
 
+truncating truncated as its source is: set aside, and right after a kill at any step
+cleaning   one run of the cleaner over a log that compacts, under its readers
 incoming   batches on their way in, and whom they come from
 writer     the one way to make a log grow: numbered batches, segment by segment
 replacing  new segments in the place of old ones, whole or not at all after a kill

@@ -21,7 +21,7 @@ caller: a flush after a roll.
 """
 
 import threading
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, NoReturn
@@ -41,6 +41,7 @@ from horolog.storage.logs.incoming import (
 )
 from horolog.storage.logs.readable import LogParts, ReadableLog
 from horolog.storage.logs.writer import LogWriter
+from horolog.storage.removal.removed_files import RemovedFiles
 from horolog.storage.removal.retention import expired_ms
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.numbered import Numbered
@@ -95,7 +96,7 @@ class AppendableLog(ReadableLog):
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
         self.directory = parts.directory
-        self._writer = LogWriter(
+        self.writer = LogWriter(
             parts.files,
             parts.directory,
             parts.active,
@@ -105,26 +106,35 @@ class AppendableLog(ReadableLog):
         )
         self.producers = parts.producers
         """The state of idempotent producers, up to the log end offset."""
-        self._flusher = Flusher(
+        self.flusher = Flusher(
             parts.files,
             parts.directory,
             recovery_point=parts.recovery_point,
             is_in_doubt=parts.is_in_doubt,
         )
-        self._is_settled = parts.is_settled  # all files are as `finish` leaves them
+        self.is_settled = parts.is_settled  # all files are as `finish` leaves them
         self._refused: tuple[int, str] | None = None  # the log end then, and why
         self._writing = threading.Lock()  # held while something is changed; never waited for
-        self._find_unstable()
+        self.topic_id = parts.topic_id
+        self.removed_files = RemovedFiles(parts.files, parts.directory, parts.set_aside)
+        """What is no part of the log any more, and still in its directory."""
+        self.checkpoint: Callable[[], None] = lambda: None
+        """Writes the checkpoints of the log directory; of a log that has none, nothing."""
+        self.cleaner_point = parts.cleaner_point
+        """All records before this offset were cleaned; None if it never was."""
+        self.truncations = 0
+        """How many have begun: what was read before one may not be in the log any more."""
+        self.find_unstable()
 
     @property
     def active(self) -> ActiveSegment:
         """The last segment, to be appended to."""
-        return self._writer.active
+        return self.writer.active
 
     @property
     def last_append_time_ms(self) -> int | None:
         """The last append time that was given out; no later record gets an earlier one."""
-        return self._append_times.last
+        return self.floor.last
 
     @property
     def counts(self) -> BlockTotals:
@@ -156,17 +166,17 @@ class AppendableLog(ReadableLog):
                 of it is refused like everything else until a flush succeeds. Of the batches of a
                 source some may be in the log.
         """
-        if not self._writing.acquire(False):  # as `_exclusively`, which takes longer
+        if not self._writing.acquire(False):  # as `exclusively`, which takes longer
             raise AssertionError(f"two writers of {self} at a time")
         try:
             if may_block:
-                self._finish_pending()
-            flusher, writer, config = self._flusher, self._writer, self.config
+                self.finish_pending()
+            flusher, writer, config = self.flusher, self.writer, self.config
             if flusher.is_in_doubt:
                 self._refuse_in_doubt()
             if self.is_following and origin in _OF_LEADERS:
                 self._refuse_following()
-            last_ms, before = self._append_times.last, writer.active
+            last_ms, before = self.floor.last, writer.active
             floor_ms = now_ms if last_ms is None or last_ms < now_ms else last_ms
             base_offset, epoch = before.segment.end.next_offset, self.leader_epoch
             append_ms, damage, is_plain = floor_ms, None, True
@@ -203,10 +213,10 @@ class AppendableLog(ReadableLog):
                 )
                 if flushes and not may_block:
                     raise WouldBlock
-                self._is_settled = False
+                self.is_settled = False
                 by_time = not self.retention_exempt
                 if is_plain:
-                    writer.append(numbered, config, now_ms, by_time, may_block, self._roll)
+                    writer.append(numbered, config, now_ms, by_time, may_block, self.roll_at)
                 else:
                     self._append_unstable(batch, numbered, now_ms, may_block=may_block)
                 new_producer = None
@@ -255,24 +265,31 @@ class AppendableLog(ReadableLog):
         is_data, is_done = isinstance(batch, Prepared), False
         if is_data:
             self.has_transactions = True
-            if self._first_unstable is None:
-                self._first_unstable = numbered[0].base_offset
+            if self.first_unstable is None:
+                self.first_unstable = numbered[0].base_offset
         try:
-            self._writer.append(
-                numbered, self.config, now_ms, not self.retention_exempt, may_block, self._roll
+            self.writer.append(
+                numbered, self.config, now_ms, not self.retention_exempt, may_block, self.roll_at
             )
             is_done = True
         finally:
             if not (is_data and is_done):
-                if self._unended:
+                if self.unended:
                     is_open = self.producers.is_open
-                    self._unended = tuple(each for each in self._unended if is_open(*each[:2]))
+                    self.unended = tuple(each for each in self.unended if is_open(*each[:2]))
                 self.has_transactions = True
-                self._find_unstable()
+                self.find_unstable()
 
-    def _find_unstable(self) -> None:
-        """Find the first transaction whose end consumers cannot read."""
-        self._first_unstable = self.producers.first_unstable(self.high_watermark, self._unended)
+    def find_unstable(self) -> None:
+        """Find the first transaction whose end consumers cannot read.
+
+        One that is open here, and that the source says no marker ends, counts as it does there.
+        It is named among those before the last stable offset passes it.
+        """
+        if self.is_following:
+            is_open = self.producers.is_open
+            self.unended = tuple(each for each in self.said_unended if is_open(*each[:2]))
+        self.first_unstable = self.producers.first_unstable(self.high_watermark, self.unended)
 
     def settle_unended(self, *, goes_on: Container[int], committed: Container[int]) -> None:
         """Let transactions that were open when the log was opened count as what they came to.
@@ -282,13 +299,13 @@ class AppendableLog(ReadableLog):
                 readers wait for that.
             committed: producer ids whose transactions are committed; only markers are missing.
         """
-        with self._exclusively():
-            self._unended = tuple(
+        with self.exclusively():
+            self.unended = tuple(
                 one._replace(is_committed=one.producer_id in committed)
-                for one in self._unended
+                for one in self.unended
                 if one.producer_id not in goes_on
             )
-            self._find_unstable()
+            self.find_unstable()
 
     def end_unended(self, now_ms: int) -> None:
         """Append the markers of transactions that another broker left open, as they count.
@@ -296,8 +313,8 @@ class AppendableLog(ReadableLog):
         Raises:
             StorageFailed: the disk refused; the rest count as before.
         """
-        while self._unended:
-            producer_id, _, is_committed = self._unended[0]
+        while self.unended:
+            producer_id, _, is_committed = self.unended[0]
             epochs = self.producers.epochs_of(producer_id)
             self.append(
                 TransactionEnd(producer_id, *epochs, is_committed), now_ms, Origin.COORDINATOR
@@ -370,16 +387,16 @@ class AppendableLog(ReadableLog):
 
     def roll(self, now_ms: int) -> None:
         """Finish the active segment, if it holds anything, and begin another."""
-        with self._exclusively():
+        with self.exclusively():
             if self.segments[-1].size:
-                self._roll(self.log_end_offset, now_ms)
+                self.roll_at(self.log_end_offset, now_ms)
 
-    def _roll(self, base_offset: int, now_ms: int) -> None:
+    def roll_at(self, base_offset: int, now_ms: int) -> None:
         """End the active segment and begin one, at the log end offset or behind a gap."""
-        self._is_settled = False
-        self._writer.finish(base_offset)
-        segment = self._writer.begin(base_offset, self.config, now_ms)
-        self._flusher.has_new_names = True
+        self.is_settled = False
+        self.writer.finish(base_offset)
+        segment = self.writer.begin(base_offset, self.config, now_ms)
+        self.flusher.has_new_names = True
         self.segments = (*self.segments, segment)
 
     def reset_append_time(self, now_ms: int) -> AppendTimeReset | None:
@@ -391,20 +408,20 @@ class AppendableLog(ReadableLog):
         Raises:
             StorageFailed: the disk refused; the append time is as it was.
         """
-        with self._exclusively():
+        with self.exclusively():
             if self.is_in_doubt:
                 self._refuse_in_doubt()
-            last_ms = self._append_times.last
+            last_ms = self.floor.last
             if last_ms is None or last_ms <= now_ms:
                 return None
             return self._reset_append_time(now_ms, flush=True)
 
     def _reset_append_time(self, now_ms: int, *, flush: bool = False) -> AppendTimeReset:
         if self.segments[-1].size:
-            self._roll(self.log_end_offset, now_ms)
+            self.roll_at(self.log_end_offset, now_ms)
         if flush:
             self.flush_rolled()
-        return self._append_times.reset(self.log_end_offset, now_ms)
+        return self.floor.reset(self.log_end_offset, now_ms)
 
     def _refuse_following(self) -> NoReturn:
         raise RequestRefused(
@@ -429,12 +446,12 @@ class AppendableLog(ReadableLog):
     @property
     def recovery_point(self) -> int:
         """All records before this offset are flushed."""
-        return self._flusher.recovery_point
+        return self.flusher.recovery_point
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether a flush failed: appends are refused until one succeeds."""
-        return self._flusher.is_in_doubt
+        return self.flusher.is_in_doubt
 
     def flush(self, up_to: int | None = None) -> None:
         """Wait until the disk has all records before `up_to`, by default all there are.
@@ -444,7 +461,7 @@ class AppendableLog(ReadableLog):
         Raises:
             StorageFailed: the disk refused; the recovery point stays where it was.
         """
-        self._flusher.flush(self, up_to)
+        self.flusher.flush(self, up_to)
 
     def flush_rolled(self) -> None:
         """Flush everything before the active segment, as Kafka does after a roll."""
@@ -452,17 +469,18 @@ class AppendableLog(ReadableLog):
 
     def flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` have passed since a flush was last due, with something to flush."""
-        return self._flusher.is_due(self, now_ms, self.config.flush_ms)
+        return self.flusher.is_due(self, now_ms, self.config.flush_ms)
 
     @contextmanager
-    def _exclusively(self) -> Iterator[None]:
+    def exclusively(self) -> Iterator[None]:
+        """Change the log; no other change runs until the block ends."""
         if not self._writing.acquire(blocking=False):
             raise AssertionError(f"two writers of {self} at a time")
         try:
-            self._finish_pending()
+            self.finish_pending()
             yield
         finally:
             self._writing.release()
 
-    def _finish_pending(self) -> None:
+    def finish_pending(self) -> None:
         """End what the disk has refused half-way, before anything else is changed."""

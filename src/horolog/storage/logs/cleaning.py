@@ -21,16 +21,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from horolog.config import LONG_MAX, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage import names
-from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_dirty, first_time
+from horolog.storage.cleaning.choosing import Cleanable
 from horolog.storage.cleaning.rules import Rules, last_of_producers, legacy_horizon
-from horolog.storage.logs.following import FollowingLog
-from horolog.storage.logs.readable import LogParts
-from horolog.storage.logs.replacing import begin_replacement, size_of_logs, take_back, write_cleaned
-from horolog.storage.removal.leftovers import base_offsets, finish_replacement
-from horolog.storage.removal.replacement import Replacement
+from horolog.storage.logs.log import Log
+from horolog.storage.logs.replacing import size_of_logs, write_cleaned
+from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
@@ -41,139 +39,6 @@ T = TypeVar("T")
 
 Exclusively = Callable[[Callable[[], T]], T]
 """Makes a call that no write to the log runs beside, and returns what it returned."""
-
-
-@dataclass(slots=True)
-class _Swap:
-    """What is left to do of putting new segments in the place of old ones."""
-
-    old: Sequence[Segment]
-    new: Sequence[Segment]
-    due_ms: int
-    replacement: Replacement | None = None
-    """None until the new ones count: then it is taken back."""
-
-
-class CleaningLog(FollowingLog):
-    """See the module."""
-
-    def __init__(self, parts: LogParts) -> None:
-        super().__init__(parts)
-        self._swap: _Swap | None = None
-
-    def cleanable(self, now_ms: int) -> Cleanable | None:
-        """What of it may be cleaned; None of a log that is never cleaned. Any thread may ask.
-
-        Raises:
-            StorageFailed: the disk refused.
-            CorruptBatch: the log is damaged where its times have to be read from it.
-        """
-        config = self.config
-        if not config.compacts or self.retention_exempt:
-            return None
-        stable_end = min(self.last_stable_offset, self.high_watermark)
-        return cleanable(
-            self.segments,
-            config,
-            self.cleaner_point,
-            self.log_start_offset,
-            stable_end,
-            now_ms,
-            self.append_time_resets,
-        )
-
-    def must_roll_to_clean(self, now_ms: int) -> bool:
-        """Whether records have been in the active segment for `max.compaction.lag.ms`.
-
-        They are not cleaned there. (Kafka rolls it with the next append alone.)
-        """
-        config, active = self.config, self.segments[-1]
-        lag_ms = config.max_compaction_lag_ms
-        if not config.compacts or self.retention_exempt or lag_ms == LONG_MAX or not active.size:
-            return False
-        return now_ms - first_time(active, config) > lag_ms
-
-    def segments_to_clean(self, chosen: Cleanable) -> list[Segment]:
-        """The segments of what was chosen, once nothing is half-way any more.
-
-        None where the log has changed since: it was cleaned, truncated, or is another one.
-        """
-        with self._exclusively():
-            point = first_dirty(self.cleaner_point, self.log_start_offset, self.log_end_offset)
-            stable_end = min(self.last_stable_offset, self.high_watermark)
-            if point != chosen.first_dirty or chosen.end > stable_end or self.retention_exempt:
-                return []
-            if all(each.base_offset != chosen.end for each in self.segments):
-                return []
-            return [each for each in self.segments[:-1] if each.base_offset < chosen.end]
-
-    def put_cleaned(self, old: Sequence[Segment], work: str, due_ms: int) -> bool:
-        """Put the segments of a directory in the place of old ones; False if these are not there.
-
-        Args:
-            old: segments of this log that follow each other.
-            work: holds finished, synced segments alone, with what is to stay of the old ones.
-            due_ms: from when on, by the monotonic clock, the old ones' files may be removed.
-
-        Raises:
-            StorageFailed: the disk refused. The old ones are in the log, or the new ones will be
-                before anything else changes its segments.
-        """
-        with self._exclusively(), self._flusher.truncating():
-            present = {id(each) for each in self.segments[:-1]}
-            may_clean = self.config.compacts and not self.retention_exempt
-            if not may_clean or not all(id(each) in present for each in old):
-                return False
-            self._is_settled = False
-            swap = self._swap = _Swap(old, self._coming(work), due_ms)
-            bases = [each.base_offset for each in old]
-            swap.replacement = begin_replacement(self.files, self.directory, work, bases)
-            self._finish_swap()
-            return True
-
-    def cleaned_to(self, offset: int) -> None:
-        """Note up to where it was cleaned."""
-        with self._exclusively():
-            if offset <= self.log_end_offset:
-                self.cleaner_point = offset
-
-    def _coming(self, work: str) -> list[Segment]:
-        """The segments of a directory as they will be in this log."""
-        files, config = self.files, self.config
-        present = files.names_in(work)
-        return [
-            Segment(
-                files,
-                self.directory,
-                base,
-                config,
-                size=files.size(f"{work}/{names.segment_file(base, names.LOG)}"),
-                has_aborted=names.segment_file(base, names.TXN_INDEX) in present,
-            )
-            for base in base_offsets(present, names.LOG)
-        ]
-
-    def _finish_pending(self) -> None:
-        super()._finish_pending()
-        if self._swap is not None:
-            with self._flusher.truncating():
-                self._finish_swap()
-
-    def _finish_swap(self) -> None:
-        """Do what is left of it; each step may be repeated."""
-        swap = self._swap
-        assert swap is not None
-        if swap.replacement is None:
-            take_back(self.files, self.directory)
-            self._swap = None
-            return
-        for segment in swap.old:
-            self.removed_files.remove_replaced_later(segment, swap.due_ms)
-        finish_replacement(self.files, self.directory, swap.replacement)
-        at = self.segments.index(swap.old[0])
-        self.segments = (*self.segments[:at], *swap.new, *self.segments[at + len(swap.old) :])
-        self._index_checks.want_maps()  # their block maps are made like those of other brokers'
-        self._swap = None
 
 
 class Progress(NamedTuple):
@@ -214,7 +79,7 @@ class Cleaning:
 
     def __init__(
         self,
-        log: CleaningLog,
+        log: Log,
         chosen: Cleanable,
         key_map: "KeyMap",
         *,

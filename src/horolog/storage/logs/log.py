@@ -1,17 +1,279 @@
-"""The log of one partition: appended to (logs/appendable.py), truncated, deleted from, closed.
+"""The log of one partition: appended to, truncated, cleaned, deleted from, closed.
 
-Invariant: what is deleted is out of the readers' sight before its files are touched. Follow-up work
+Appends are in logs/appendable.py. What takes several steps is done by parts, which hold what the
+disk has left to do: `Truncator` (logs/truncating.py) and `Swap` (logs/replacing.py).
+
+A log leads or follows. One that follows takes the batches of a source as they are, up to what the
+source says is readable: bytes, offsets, leader epochs and append times are those of the source. Of
+a source without append times it is kept when the records were seen.
+
+Invariant: what is deleted is out of the readers' sight before its files are touched. A high
+watermark that is told is at most the log end, and goes back with a truncation alone. Follow-up work
 is returned to the caller: the removal of files after a deletion.
 """
 
-from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage.logs.cleaning import CleaningLog
+import logging
+from collections.abc import Container, Iterable, Sequence
+
+from horolog.config import LONG_MAX
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_dirty, first_time
+from horolog.storage.logs.appendable import AppendableLog
+from horolog.storage.logs.readable import LogParts
+from horolog.storage.logs.replacing import Swap
+from horolog.storage.logs.truncating import Truncator, truncate_append_times
+from horolog.storage.producers.states import Unended
 from horolog.storage.removal import retention
 from horolog.storage.removal.removed_files import DeletedSegment
+from horolog.storage.segments.segment import Segment
+
+_logger = logging.getLogger(__name__)
 
 
-class Log(CleaningLog):
+class Log(AppendableLog):
     """See the module."""
+
+    def __init__(self, parts: LogParts) -> None:
+        super().__init__(parts)
+        self._truncator = Truncator()
+        self._swap = Swap()
+
+    def finish_pending(self) -> None:
+        """End what the disk has refused half-way, before anything else is changed."""
+        if self._truncator.is_unfinished or self._swap.is_unfinished:
+            with self.flusher.truncating():
+                self._truncator.finish(self)
+                self._swap.finish(self)
+
+    # Following and leading.
+
+    def begin_following(self, high_watermark: int) -> None:
+        """Take the batches of a source from here on, and none of producers.
+
+        Args:
+            high_watermark: up to which consumers read meanwhile, as far as there are records.
+        """
+        with self.exclusively():
+            end_offset = self.log_end_offset
+            self.said_unended = frozenset()
+            self.producers.keeps_ended = True
+            self.has_transactions = True  # the source's may have any
+            self.is_following = True
+            self.known_high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
+            # An epoch in which this log led, and wrote nothing, is not known to another leader.
+            self.epochs.truncate_from_end(end_offset)
+            truncate_append_times(self, end_offset)
+            self.find_unstable()
+
+    def lead(
+        self,
+        epoch: int,
+        now_ms: int,
+        *,
+        committed: Container[int] = (),
+    ) -> None:
+        """Take the batches of producers from here on, in a leader epoch that is the largest so far.
+
+        All records are readable. Transactions that are open end as the source said, or are aborted:
+        the producers that could end them write to another leader. Where the disk refuses their
+        markers they count so meanwhile, and the next start writes them (`end_inherited`). The epoch
+        is on the disk before any batch of it.
+
+        Args:
+            epoch: the leader epoch.
+            now_ms: the clock.
+            committed: producer ids whose open transactions are committed.
+
+        Raises:
+            StorageFailed: the disk refused; the log still follows.
+        """
+        assert epoch > self.epochs.latest
+        with self.exclusively():
+            self.is_settled = False
+            self.epochs.assign(epoch, self.log_end_offset)
+            self.leader_epoch = epoch
+            self.producers.keeps_ended = False
+            said = {each[:2]: each for each in self.said_unended}
+            self.said_unended = frozenset()
+            opened = self.producers.unended()
+            self.unended = tuple(
+                said.get(each, Unended(*each, each[0] in committed)) for each in opened
+            )
+            self.is_following, self.known_high_watermark = False, None
+            self.find_unstable()
+        try:
+            self.end_unended(now_ms)
+        except StorageFailed as error:
+            _logger.warning("%s: open transactions count as aborted: %s", self, error)
+
+    def end_inherited(
+        self,
+        epoch: int,
+        now_ms: int,
+        *,
+        committed: Container[int] = (),
+    ) -> None:
+        """End what was open before the log was first led in an epoch, if anything still is.
+
+        The arguments are those of `lead`.
+
+        Raises:
+            StorageFailed: the disk refused; the rest count as aborted.
+        """
+        with self.exclusively():
+            before = self.epochs.end_offset_for(epoch - 1, self.log_end_offset)
+            if before is None:
+                return
+            start, opened = before.start_offset, self.producers.unended()
+            self.unended = tuple(
+                Unended(*each, each[0] in committed) for each in opened if each[1] < start
+            )
+            self.find_unstable()
+        self.end_unended(now_ms)
+
+    def led_in(self, epoch: int) -> None:
+        """The source leads in this epoch, and all that is here is in its log.
+
+        Consumers are given it; one that knows an earlier epoch has to look whether what it has read
+        is still there (KIP-320).
+        """
+        with self.exclusively():
+            assert self.is_following
+            self.leader_epoch = epoch
+
+    def advance_high_watermark(self, offset: int) -> int:
+        """Let consumers read up to an offset, or to the log end; the high watermark."""
+        with self.exclusively():
+            assert self.known_high_watermark is not None
+            offset = min(offset, self.log_end_offset)
+            if offset > self.known_high_watermark:
+                self.known_high_watermark = offset
+                self.find_unstable()
+            return self.known_high_watermark
+
+    def count_unended(self, said: Iterable[Unended]) -> None:
+        """Let transactions that no marker ends count as they do at the source, from now on.
+
+        They are open here until the source says so, and after a restart until it says so again.
+        Of what it has said nothing is taken back before the log is truncated: what consumers were
+        told to leave out, they are not given by a source that starts itself and knows less yet.
+        """
+        with self.exclusively():
+            assert self.is_following
+            self.said_unended |= frozenset(said)
+            self.find_unstable()
+
+    def start_at(self, offset: int) -> int:
+        """Let the log start where its source's does, as far as consumers read; the log start."""
+        with self.exclusively():
+            self._start_at(min(offset, self.high_watermark))
+            return self.log_start_offset
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    # Truncating.
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Take the batch that holds `offset` and all that follow out of the log.
+
+        The log end is then the end of the last batch that stays, which is before `offset`
+        where that was within a batch or a gap. (Kafka calls the offset itself the end, and has a
+        gap.) What goes is set aside, and named in a warning.
+
+        Raises:
+            StorageFailed: the disk refused. The log is as it was, or ends there, and the rest is
+                tried again before anything is written to it.
+            CorruptBatch: the segment that stays is damaged before that offset.
+        """
+        with self.exclusively(), self.flusher.truncating():
+            if offset < self.log_end_offset:
+                self._truncator.truncate_to(self, offset, now_ms)
+
+    def truncate_fully(self, start_offset: int, now_ms: int) -> None:
+        """Take everything out of the log, which then starts and ends at an offset.
+
+        Raises:
+            StorageFailed: as `truncate_to`.
+        """
+        with self.exclusively(), self.flusher.truncating():
+            self._truncator.truncate_fully(self, start_offset, now_ms)
+
+    # Cleaning.
+
+    def cleanable(self, now_ms: int) -> Cleanable | None:
+        """What of it may be cleaned; None of a log that is never cleaned. Any thread may ask.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where its times have to be read from it.
+        """
+        config = self.config
+        if not config.compacts or self.retention_exempt:
+            return None
+        stable_end = min(self.last_stable_offset, self.high_watermark)
+        return cleanable(
+            self.segments,
+            config,
+            self.cleaner_point,
+            self.log_start_offset,
+            stable_end,
+            now_ms,
+            self.append_time_resets,
+        )
+
+    def must_roll_to_clean(self, now_ms: int) -> bool:
+        """Whether records have been in the active segment for `max.compaction.lag.ms`.
+
+        They are not cleaned there. (Kafka rolls it with the next append alone.)
+        """
+        config, active = self.config, self.segments[-1]
+        lag_ms = config.max_compaction_lag_ms
+        if not config.compacts or self.retention_exempt or lag_ms == LONG_MAX or not active.size:
+            return False
+        return now_ms - first_time(active, config) > lag_ms
+
+    def segments_to_clean(self, chosen: Cleanable) -> list[Segment]:
+        """The segments of what was chosen, once nothing is half-way any more.
+
+        None where the log has changed since: it was cleaned, truncated, or is another one.
+        """
+        with self.exclusively():
+            point = first_dirty(self.cleaner_point, self.log_start_offset, self.log_end_offset)
+            stable_end = min(self.last_stable_offset, self.high_watermark)
+            if point != chosen.first_dirty or chosen.end > stable_end or self.retention_exempt:
+                return []
+            if all(each.base_offset != chosen.end for each in self.segments):
+                return []
+            return [each for each in self.segments[:-1] if each.base_offset < chosen.end]
+
+    def put_cleaned(self, old: Sequence[Segment], work: str, due_ms: int) -> bool:
+        """Put the segments of a directory in the place of old ones; False if these are not there.
+
+        Args:
+            old: segments of this log that follow each other.
+            work: holds finished, synced segments alone, with what is to stay of the old ones.
+            due_ms: from when on, by the monotonic clock, the old ones' files may be removed.
+
+        Raises:
+            StorageFailed: the disk refused. The old ones are in the log, or the new ones will be
+                before anything else changes its segments.
+        """
+        with self.exclusively(), self.flusher.truncating():
+            present = {id(each) for each in self.segments[:-1]}
+            may_clean = self.config.compacts and not self.retention_exempt
+            if not may_clean or not all(id(each) in present for each in old):
+                return False
+            self._swap.put(self, old, work, due_ms)
+            return True
+
+    def cleaned_to(self, offset: int) -> None:
+        """Note up to where it was cleaned."""
+        with self.exclusively():
+            if offset <= self.log_end_offset:
+                self.cleaner_point = offset
 
     # Shortening.
 
@@ -28,7 +290,7 @@ class Log(CleaningLog):
                 ErrorCode.policy_violation,
                 f"Cannot delete records of {self}: its cleanup.policy does not contain delete",
             )
-        with self._exclusively():
+        with self.exclusively():
             end_offset = self.high_watermark
             if offset == -1:
                 offset = end_offset
@@ -56,7 +318,7 @@ class Log(CleaningLog):
             self.log_start_offset,
             self.high_watermark,
             now_ms,
-            self._append_times.resets,
+            self.floor.resets,
         )
         return [
             DeletedSegment(segment.base_offset, segment.size, verdict.reason)
@@ -71,13 +333,13 @@ class Log(CleaningLog):
         Their files are renamed at once; `removed_files` removes them `file.delete.delay.ms`
         after `monotonic_ms`.
         """
-        with self._exclusively():
+        with self.exclusively():
             config = self.config
-            if not self.retention_exempt and self._writer.must_roll_idle(config, now_ms):
-                self._roll(self.log_end_offset, now_ms)
+            if not self.retention_exempt and self.writer.must_roll_idle(config, now_ms):
+                self.roll_at(self.log_end_offset, now_ms)
             deleted = self.deletable(now_ms)
             if len(deleted) == len(self.segments):
-                self._roll(self.log_end_offset, now_ms)
+                self.roll_at(self.log_end_offset, now_ms)
             doomed, kept = self.segments[: len(deleted)], self.segments[len(deleted) :]
             # Readers lose sight of the segments before their files change names. What is before
             # the log start is out of range for them; of what no segment has they would not know.
@@ -100,28 +362,28 @@ class Log(CleaningLog):
         Raises:
             StorageFailed: the disk refused; the next start must recover this log.
         """
-        with self._exclusively(), self._flusher.settling(self):
+        with self.exclusively(), self.flusher.settling(self):
             unsynced = []
             if self.epochs.latest != self.leader_epoch > 0 and not self.is_following:
                 # Clients have seen it; the next start must not lead in an older one.
                 self.epochs.assign(self.leader_epoch, self.log_end_offset, sync=False)
                 unsynced.append(self.epochs.path)
-            if not self._is_settled:
-                self._writer.finish()
+            if not self.is_settled:
+                self.writer.finish()
                 unsynced += self.active.segment.paths
-            unsynced += self._flusher.unsynced_paths(self)
-            if unsynced and self._flusher.has_new_names:
+            unsynced += self.flusher.unsynced_paths(self)
+            if unsynced and self.flusher.has_new_names:
                 unsynced.append(self.directory)
             return unsynced
 
     def finished(self) -> None:
         """The disk has all that `finish` named."""
-        self._is_settled = True
-        self._flusher.synced_everything(self)
+        self.is_settled = True
+        self.flusher.synced_everything(self)
 
     def doubt(self) -> None:
         """The disk has failed to sync what `finish` named."""
-        self._flusher.doubt()
+        self.flusher.doubt()
 
     def end_repairs(self) -> None:
         """Replace no index from here on, also where a thread is checking one: another may write."""

@@ -99,16 +99,16 @@ class ReadableLog:
         """The epoch that appended batches get."""
         self.epochs = parts.epochs
         """The start offsets of all leader epochs in the log."""
-        self._append_times = parts.append_times
+        self.floor = parts.append_times
         self.is_following = parts.is_following
         """The role of the log: whether it takes the batches of a source, and none of producers."""
-        self._high_watermark = parts.high_watermark  # None where it is the log end
+        self.known_high_watermark = parts.high_watermark  # None where it is the log end
         # The first offset of a transaction whose end consumers cannot read yet; None without one.
-        self._first_unstable: int | None = None
+        self.first_unstable: int | None = None
         # Transactions that another broker left open, and that no marker will end.
-        self._unended: tuple[Unended, ...] = ()
+        self.unended: tuple[Unended, ...] = ()
         if parts.retention_exempt:
-            self._unended = tuple(Unended(*each) for each in parts.producers.unended())
+            self.unended = tuple(Unended(*each) for each in parts.producers.unended())
         self.has_transactions = (
             self.is_following
             or any(segment.has_aborted for segment in self.segments)
@@ -117,8 +117,8 @@ class ReadableLog:
         """Whether there may be an open or aborted transaction."""
         # Of a log that follows: what the source said of transactions without a marker, also of
         # those that are not here yet.
-        self._said_unended: frozenset[Unended] = frozenset()
-        self._index_checks = IndexChecks()
+        self.said_unended: frozenset[Unended] = frozenset()
+        self.index_checks = IndexChecks()
         self._max_batch_bytes = parts.max_batch_uncompressed_bytes
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ class ReadableLog:
         Alone, a log has its end as high watermark. One that follows is told by its source
         (`Log.advance_high_watermark`).
         """
-        end_offset, told = self.log_end_offset, self._high_watermark
+        end_offset, told = self.log_end_offset, self.known_high_watermark
         return end_offset if told is None or told > end_offset else told
 
     @property
@@ -147,13 +147,13 @@ class ReadableLog:
         in a log that follows as soon as the source has said so. Of an open one whose first records
         were deleted it is the log start.
         """
-        stable, unstable = self.high_watermark, self._first_unstable
+        stable, unstable = self.high_watermark, self.first_unstable
         return stable if unstable is None else min(stable, max(unstable, self.log_start_offset))
 
     @property
     def has_open_transactions(self) -> bool:
         """Whether readers of committed records wait for the end of a transaction."""
-        return self._first_unstable is not None
+        return self.first_unstable is not None
 
     def readable_end(self, *, committed: bool) -> int:
         """The end offset for a consumer by isolation level."""
@@ -172,7 +172,7 @@ class ReadableLog:
     @property
     def append_time_resets(self) -> tuple[AppendTimeReset, ...]:
         """Where append times were lowered, in order of offsets."""
-        return self._append_times.resets
+        return self.floor.resets
 
     # Batches.
 
@@ -202,9 +202,9 @@ class ReadableLog:
         """What the log is now, for all that one answer says of it; see `LogView`."""
         while True:
             segments = self.segments
-            has_limit = self._high_watermark is not None
+            has_limit = self.known_high_watermark is not None
             high_watermark, stable = self.high_watermark, self.last_stable_offset
-            unended = self._unended  # first: one that a marker ends meanwhile is in a segment then
+            unended = self.unended  # first: one that a marker ends meanwhile is in a segment then
             start, resets = self.log_start_offset, self.append_time_resets
             if segments is self.segments:  # else what was said may be of others
                 break
@@ -243,14 +243,9 @@ class ReadableLog:
         """The aborted transactions that reach into `[offset, end_offset)`; see `LogView`."""
         return self.look().aborted_transactions(offset, end_offset)
 
-    @property
-    def unended(self) -> tuple[Unended, ...]:
-        """The transactions that count as aborted or committed without a marker."""
-        return self._unended
-
     def is_news(self, said: Iterable[Unended]) -> bool:
         """Whether a log that follows was not yet told all of this."""
-        return not self._said_unended.issuperset(said)
+        return not self.said_unended.issuperset(said)
 
     # Leader epochs.
 
@@ -295,7 +290,7 @@ class ReadableLog:
 
     def append_time_ahead_ms(self, now_ms: int) -> int:
         """How far ahead of the clock the next record would be stamped; 0 if it would not be."""
-        last_ms = self._append_times.last
+        last_ms = self.floor.last
         if last_ms is None or self.is_empty:
             return 0
         return max(0, last_ms - now_ms)
@@ -305,7 +300,7 @@ class ReadableLog:
         start = self.log_start_offset
         segments = self.segments_from(start)
         if timestamp >= 0 and len(segments) > 1:
-            times = self._index_checks.largest_times_of(segments[:-1])
+            times = self.index_checks.largest_times_of(segments[:-1])
             segments = segments[times.first_reaching(timestamp) :]
         found = find_by_timestamp(segments, timestamp, start, self._max_batch_bytes)
         return None if found is None or self._is_hidden(found.offset) else found
@@ -357,7 +352,7 @@ class ReadableLog:
         start = max(from_offset, self.log_start_offset)
         found = time_ranges(self.segments_from(start), window, start, end_offset, limit)
         if found.lacks_maps:
-            self._index_checks.want_maps()
+            self.index_checks.want_maps()
         return found
 
     def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
@@ -372,14 +367,14 @@ class ReadableLog:
         """The first of the records with the largest timestamp; see lookup/by_timestamp.py."""
         start = self.log_start_offset
         segments = self.segments_from(start)
-        self._index_checks.need_no_check(segments[:-1])
+        self.index_checks.need_no_check(segments[:-1])
         found = find_max_timestamp(segments, start, self._max_batch_bytes)
         return None if found is None or self._is_hidden(found.offset) else found
 
     @property
     def wants_index_check(self) -> bool:
         """Whether lookups use indexes that `check_indexes` has not checked yet."""
-        return self._index_checks.are_due
+        return self.index_checks.are_due
 
     def check_indexes(self) -> bool:
         """Check the next unsealed indexes against their log; return whether more remain.
@@ -389,11 +384,11 @@ class ReadableLog:
         Raises:
             StorageFailed: the disk refused.
         """
-        return self._index_checks.check_next(self.segments[:-1])
+        return self.index_checks.check_next(self.segments[:-1])
 
     def _is_hidden(self, offset: int) -> bool:
         """Whether consumers do not read that far yet."""
-        return self._high_watermark is not None and offset >= self.high_watermark
+        return self.known_high_watermark is not None and offset >= self.high_watermark
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, and all that follow."""

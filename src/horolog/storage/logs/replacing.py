@@ -26,6 +26,7 @@ from horolog.errors import StorageFailed
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.logs.appendable import AppendableLog
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, finish_replacement
 from horolog.storage.removal.replacement import Replacement, end_replacement, write_replacement
@@ -190,3 +191,75 @@ def _write_aborted(
         entries = [each for each in aborted if base <= each.last_offset < end]
         if entries:
             Segment(files, work, base, config, size=0).write_aborted(entries)
+
+
+class Swap:
+    """Puts new segments in the place of old ones of one open log, an argument of each call.
+
+    It holds what is left to do. No write to the log, and no flush, runs during a call.
+    """
+
+    __slots__ = ("_due_ms", "_new", "_old", "_replacement", "is_unfinished")
+
+    def __init__(self) -> None:
+        self.is_unfinished = False
+        """Whether the disk has refused it half-way."""
+        self._old: Sequence[Segment] = ()
+        self._new: Sequence[Segment] = ()
+        self._due_ms = 0
+        self._replacement: Replacement | None = None  # until the new ones count
+
+    def put(self, log: AppendableLog, old: Sequence[Segment], work: str, due_ms: int) -> None:
+        """Put the segments of a directory in the place of old ones.
+
+        Args:
+            log: that has the old ones, which follow each other.
+            old: those that go.
+            work: holds finished, synced segments alone, with what is to stay of the old ones.
+            due_ms: from when on, by the monotonic clock, the old ones' files may be removed.
+
+        Raises:
+            StorageFailed: the disk refused; see `finish`.
+        """
+        log.is_settled = False
+        self._old, self._new, self._due_ms = old, _coming(log, work), due_ms
+        self._replacement, self.is_unfinished = None, True
+        bases = [segment.base_offset for segment in old]
+        self._replacement = begin_replacement(log.files, log.directory, work, bases)
+        self.finish(log)
+
+    def finish(self, log: AppendableLog) -> None:
+        """Do what is left: the new ones take their place, or what was begun is undone.
+
+        Raises:
+            StorageFailed: the disk refused; each step may be repeated.
+        """
+        if not self.is_unfinished:
+            return
+        if self._replacement is None:
+            take_back(log.files, log.directory)
+            self.is_unfinished = False
+            return
+        for segment in self._old:
+            log.removed_files.remove_replaced_later(segment, self._due_ms)
+        finish_replacement(log.files, log.directory, self._replacement)
+        at = log.segments.index(self._old[0])
+        log.segments = (*log.segments[:at], *self._new, *log.segments[at + len(self._old) :])
+        log.index_checks.want_maps()  # their block maps are made like those of other brokers'
+        self._old, self._new, self.is_unfinished = (), (), False
+
+
+def _coming(log: AppendableLog, work: str) -> list[Segment]:
+    """The segments of a directory as they will be in a log."""
+    files, present = log.files, log.files.names_in(work)
+    return [
+        Segment(
+            files,
+            log.directory,
+            base,
+            log.config,
+            size=files.size(f"{work}/{names.segment_file(base, names.LOG)}"),
+            has_aborted=names.segment_file(base, names.TXN_INDEX) in present,
+        )
+        for base in base_offsets(present, names.LOG)
+    ]

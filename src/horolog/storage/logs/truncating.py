@@ -15,7 +15,6 @@ neither appended to nor closed cleanly until the rest has been done, which every
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,13 +22,11 @@ from horolog.storage import names
 from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.logs.appendable import AppendableLog
-from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.writer import active_segment, new_segment
 from horolog.storage.lookup.by_append_time import latest_append_time
 from horolog.storage.producers.replay import replay
 from horolog.storage.producers.states import remove_snapshot
 from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.removal.removed_files import RemovedFiles
 from horolog.storage.removal.set_aside import keep_file, keep_stretch
 from horolog.storage.segments.reader import Kept
 from horolog.storage.segments.segment import Segment
@@ -67,98 +64,36 @@ class _Truncation:
     needs_checkpoint: bool = False
 
 
-class TruncatingLog(AppendableLog):
-    """See the module."""
+class Truncator:
+    """Truncates one log, which is an argument of each call: it holds what is left to do.
 
-    def __init__(self, parts: LogParts) -> None:
-        super().__init__(parts)
-        self.topic_id = parts.topic_id
-        self.removed_files = RemovedFiles(parts.files, parts.directory, parts.set_aside)
-        """What is no part of the log any more, and still in its directory."""
-        self.checkpoint: Callable[[], None] = lambda: None
-        """Writes the checkpoints of the log directory; of a log that has none, nothing."""
-        self.cleaner_point = parts.cleaner_point
-        """All records before this offset were cleaned; None if it never was."""
-        self.truncations = 0
-        """How many have begun: what was read before one may not be in the log any more."""
+    No write to the log, and no flush, runs during a call.
+    """
+
+    __slots__ = ("_truncation",)
+
+    def __init__(self) -> None:
         self._truncation: _Truncation | None = None
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Take the batch that holds `offset` and all that follow out of the log.
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the disk has refused a truncation half-way."""
+        return self._truncation is not None
 
-        The log end is then the end of the last batch that stays, which is before `offset`
-        where that was within a batch or a gap. (Kafka calls the offset itself the end, and has a
-        gap.) What goes is set aside, and named in a warning.
+    def truncate_to(self, log: AppendableLog, offset: int, now_ms: int) -> None:
+        """Truncate the log before the batch that holds an offset."""
+        self._begin(log, *_parted(log, offset, now_ms), offset, now_ms)
+        self.finish(log)
 
-        Raises:
-            StorageFailed: the disk refused. The log is as it was, or ends there, and the rest is
-                tried again before anything is written to it.
-            CorruptBatch: the segment that stays is damaged before that offset.
-        """
-        with self._exclusively(), self._flusher.truncating():
-            if offset < self.log_end_offset:
-                self._begin(*self._parted(offset, now_ms), offset, now_ms)
-                self._finish_truncation()
-
-    def truncate_fully(self, start_offset: int, now_ms: int) -> None:
-        """Take everything out of the log, which then starts and ends at an offset.
-
-        Raises:
-            StorageFailed: as `truncate_to`.
-        """
-        with self._exclusively(), self._flusher.truncating():
-            going = [self._going(segment) for segment in self.segments]
-            self._begin(going, None, start_offset, now_ms, anew=True)
-            self._finish_truncation()
-
-    def _finish_pending(self) -> None:
-        super()._finish_pending()
-        if self._truncation is not None:
-            with self._flusher.truncating():
-                self._finish_truncation()
-
-    # Planning, which leaves the log as it is.
-
-    def _parted(self, offset: int, now_ms: int) -> tuple[list[_Going], _Cut | None]:
-        """What goes as a whole, and what stays of the segment before that, if anything does."""
-        count = len([each for each in self.segments if each.base_offset < offset])
-        while count:
-            segment = self.segments[count - 1]
-            found = segment.locate(offset)
-            position = segment.size if found is None else found[0]
-            if position:
-                break
-            count -= 1
-        going = [self._going(each) for each in self.segments[count:]]
-        return going, self._cut_at(segment, position, now_ms) if count else None
-
-    def _going(self, segment: Segment) -> _Going:
-        return _Going(segment, segment.append_times.kept_from(segment.base_offset))
-
-    def _cut_at(self, segment: Segment, position: int, now_ms: int) -> _Cut:
-        facts, size = segment.indexes.scan(position), segment.size
-        if position < size:
-            times = segment.append_times.kept_from(facts.next_offset)
-            file = segment.log.open()
-            kept = keep_stretch(self.files, file, position, size, now_ms, times)
-            self._set_aside(kept, facts.next_offset, size - position)
-        cut = Segment(self.files, self.directory, segment.base_offset, self.config, size=position)
-        cut.end = SegmentEnd(position, facts.next_offset)
-        return _Cut(cut, facts, segment.companion_before_cut())
-
-    def _set_aside(self, path: str, offset: int, size: int) -> None:
-        self.removed_files.add_set_aside(os.path.basename(path))
-        _logger.warning(
-            "%s is truncated: its leader never had the %d bytes from offset %d on, or has lost "
-            "them. They are set aside in %s; `horolog log verify` says what it holds and how to "
-            "bring it back",
-            *(self, size, offset, path),
-        )
-
-    # Carrying it out.
+    def truncate_fully(self, log: AppendableLog, start_offset: int, now_ms: int) -> None:
+        """Take everything out of the log, which then starts and ends at an offset."""
+        going = [_going(segment) for segment in log.segments]
+        self._begin(log, going, None, start_offset, now_ms, anew=True)
+        self.finish(log)
 
     def _begin(
         self,
+        log: AppendableLog,
         going: list[_Going],
         cut: _Cut | None,
         offset: int,
@@ -167,13 +102,13 @@ class TruncatingLog(AppendableLog):
         anew: bool = False,
     ) -> None:
         """Let readers see the shorter log, and the log remember what is left to do."""
-        self._is_settled = False
-        self.truncations += 1
-        before, config = self.segments, self.config
+        log.is_settled = False
+        log.truncations += 1
+        before, config = log.segments, log.config
         truncation = _Truncation(going, cut, now_ms, anew=anew)
         if cut is None:
             offset = offset if anew else min(offset, before[0].base_offset)
-            last = Segment(self.files, self.directory, offset, config, size=0, has_aborted=False)
+            last = Segment(log.files, log.directory, offset, config, size=0, has_aborted=False)
             last.end = SegmentEnd(0, offset)
             kept: tuple[Segment, ...] = ()
         else:
@@ -181,110 +116,148 @@ class TruncatingLog(AppendableLog):
             kept = tuple(each for each in before if each.base_offset < last.base_offset)
         end = last.end.next_offset
         marks = (
-            self._flusher.recovery_point,
-            self.log_start_offset,
-            self._high_watermark or 0,
-            self.cleaner_point or 0,
+            log.flusher.recovery_point,
+            log.log_start_offset,
+            log.known_high_watermark or 0,
+            log.cleaner_point or 0,
         )
         truncation.needs_checkpoint = anew or max(marks) > end
-        active = active_segment(self.files, last, config, now_ms)
-        active.count_from(self.active.counts)
-        self._writer.replace(active, is_cut=cut is not None)
-        self._truncation, self.segments = truncation, (*kept, last)
+        active = active_segment(log.files, last, config, now_ms)
+        active.count_from(log.active.counts)
+        log.writer.replace(active, is_cut=cut is not None)
+        self._truncation, log.segments = truncation, (*kept, last)
         for segment in before[len(kept) :]:
             segment.abandon()
-        if anew or self.log_start_offset > end:
-            self.log_start_offset = end
-        if self._high_watermark is not None:
-            self._high_watermark = end if anew else min(self._high_watermark, end)
-        self._flusher.recovery_point = min(self._flusher.recovery_point, end)
-        if self.cleaner_point is not None:
-            self.cleaner_point = None if anew else min(self.cleaner_point, end)
+        if anew or log.log_start_offset > end:
+            log.log_start_offset = end
+        if log.known_high_watermark is not None:
+            log.known_high_watermark = end if anew else min(log.known_high_watermark, end)
+        log.flusher.recovery_point = min(log.flusher.recovery_point, end)
+        if log.cleaner_point is not None:
+            log.cleaner_point = None if anew else min(log.cleaner_point, end)
 
-    def _finish_truncation(self) -> None:
-        """Do what is left of it; each step may be repeated."""
+    def finish(self, log: AppendableLog) -> None:
+        """Do what is left of a truncation; each step may be repeated. No flush runs meanwhile."""
         truncation = self._truncation
-        assert truncation is not None
-        end_offset = self.log_end_offset
+        if truncation is None:
+            return
+        end_offset = log.log_end_offset
         if truncation.anew:
-            self._forget_all()
+            _forget_all(log)
         if truncation.needs_checkpoint:
-            self.checkpoint()
+            log.checkpoint()
             truncation.needs_checkpoint = False
-        self._set_aside_going(truncation)
+        _set_aside_going(log, truncation)
         if truncation.cut is None:
-            self._begin_segment(end_offset, truncation.now_ms)
+            _begin_segment(log, end_offset, truncation.now_ms)
         else:
-            self._cut(truncation.cut)
-        self.epochs.truncate_from_end(end_offset)
-        self._truncate_append_times(end_offset)
-        kept = (each for each in self._said_unended if each.first_offset < end_offset)
-        self._said_unended = frozenset(kept)
-        self._replay_producers(truncation.now_ms)
+            _cut(log, truncation.cut)
+        log.epochs.truncate_from_end(end_offset)
+        truncate_append_times(log, end_offset)
+        kept = (each for each in log.said_unended if each.first_offset < end_offset)
+        log.said_unended = frozenset(kept)
+        _replay_producers(log, truncation.now_ms)
         self._truncation = None
 
-    def _forget_all(self) -> None:
-        """Before the checkpoints say that it begins elsewhere: there this would count, too."""
-        for offset in self._snapshots():
-            remove_snapshot(self.files, self.directory, offset)
-        self.epochs.truncate_from_end(0)
 
-    def _set_aside_going(self, truncation: _Truncation) -> None:
-        while truncation.going:
-            segment, times = truncation.going[-1]
-            path = segment.log.path
-            if segment.size and self.files.exists(path):
-                kept = keep_file(self.files, path, path, truncation.now_ms, times)
-                self._set_aside(kept, segment.base_offset, segment.size)
-            for suffix in names.SEGMENT_SUFFIXES:
-                self.files.remove(segment.path_of(suffix))
-            truncation.going.pop()
-        self.files.sync_path(self.directory)
+def _parted(log: AppendableLog, offset: int, now_ms: int) -> tuple[list[_Going], _Cut | None]:
+    """What goes as a whole, and what stays of the segment before that, if anything does."""
+    count = len([each for each in log.segments if each.base_offset < offset])
+    while count:
+        segment = log.segments[count - 1]
+        found = segment.locate(offset)
+        position = segment.size if found is None else found[0]
+        if position:
+            break
+        count -= 1
+    going = [_going(each) for each in log.segments[count:]]
+    return going, _cut_at(log, segment, position, now_ms) if count else None
 
-    def _begin_segment(self, base_offset: int, now_ms: int) -> None:
-        active = new_segment(self.files, self.directory, base_offset, self.config, now_ms)
-        active.count_from(self.active.counts)
-        self._writer.replace(active, is_cut=False)
-        self.segments = (active.segment,)
-        self._flusher.has_new_names = True
 
-    def _cut(self, cut: _Cut) -> None:
-        segment = cut.segment
-        segment.adopt(cut.facts)
-        segment.forget_aborted_from(segment.end.next_offset)
-        segment.cut_companion(cut.companion)  # before the log: a kill leaves what is true of it
-        self.files.truncate(segment.log.open(), segment.size)
-        segment.sync(indexes=True)
+def _going(segment: Segment) -> _Going:
+    return _Going(segment, segment.append_times.kept_from(segment.base_offset))
 
-    def _truncate_append_times(self, end_offset: int) -> None:
-        times = self._append_times
-        times.truncate(end_offset, with_records=self.is_following)
-        if self.is_following:
-            times.last = latest_append_time(self.segments)
-        times.save()
 
-    def _replay_producers(self, now_ms: int) -> None:
-        replay(
-            self.files,
-            self.directory,
-            self.segments,
-            self.producers,
-            self._snapshots(),
-            now_ms,
-            self._high_watermark,
-        )
-        self._find_unstable()
+def _cut_at(log: AppendableLog, segment: Segment, position: int, now_ms: int) -> _Cut:
+    facts, size = segment.indexes.scan(position), segment.size
+    if position < size:
+        times = segment.append_times.kept_from(facts.next_offset)
+        file = segment.log.open()
+        kept = keep_stretch(log.files, file, position, size, now_ms, times)
+        _set_aside(log, kept, facts.next_offset, size - position)
+    cut = Segment(log.files, log.directory, segment.base_offset, log.config, size=position)
+    cut.end = SegmentEnd(position, facts.next_offset)
+    return _Cut(cut, facts, segment.companion_before_cut())
 
-    def _snapshots(self) -> list[int]:
-        return base_offsets(self.files.names_in(self.directory), names.SNAPSHOT)
 
-    def _find_unstable(self) -> None:
-        """Find the first transaction whose end is not below the high watermark.
+def _set_aside(log: AppendableLog, path: str, offset: int, size: int) -> None:
+    log.removed_files.add_set_aside(os.path.basename(path))
+    _logger.warning(
+        "%s is truncated: its leader never had the %d bytes from offset %d on, or has lost "
+        "them. They are set aside in %s; `horolog log verify` says what it holds and how to "
+        "bring it back",
+        *(log, size, offset, path),
+    )
 
-        One that is open here, and that the source says no marker ends, counts as it does there.
-        It is named among those before the last stable offset passes it.
-        """
-        if self.is_following:
-            is_open = self.producers.is_open
-            self._unended = tuple(each for each in self._said_unended if is_open(*each[:2]))
-        super()._find_unstable()
+
+def _forget_all(log: AppendableLog) -> None:
+    """Before the checkpoints say that it begins elsewhere: there this would count, too."""
+    for offset in _snapshots(log):
+        remove_snapshot(log.files, log.directory, offset)
+    log.epochs.truncate_from_end(0)
+
+
+def _set_aside_going(log: AppendableLog, truncation: _Truncation) -> None:
+    while truncation.going:
+        segment, times = truncation.going[-1]
+        path = segment.log.path
+        if segment.size and log.files.exists(path):
+            kept = keep_file(log.files, path, path, truncation.now_ms, times)
+            _set_aside(log, kept, segment.base_offset, segment.size)
+        for suffix in names.SEGMENT_SUFFIXES:
+            log.files.remove(segment.path_of(suffix))
+        truncation.going.pop()
+    log.files.sync_path(log.directory)
+
+
+def _begin_segment(log: AppendableLog, base_offset: int, now_ms: int) -> None:
+    active = new_segment(log.files, log.directory, base_offset, log.config, now_ms)
+    active.count_from(log.active.counts)
+    log.writer.replace(active, is_cut=False)
+    log.segments = (active.segment,)
+    log.flusher.has_new_names = True
+
+
+def _cut(log: AppendableLog, cut: _Cut) -> None:
+    segment = cut.segment
+    segment.adopt(cut.facts)
+    segment.forget_aborted_from(segment.end.next_offset)
+    segment.cut_companion(cut.companion)  # before the log: a kill leaves what is true of it
+    log.files.truncate(segment.log.open(), segment.size)
+    segment.sync(indexes=True)
+
+
+def truncate_append_times(log: AppendableLog, end_offset: int) -> None:
+    """Forget append times and resets that are not of the records up to the log end."""
+    times = log.floor
+    times.truncate(end_offset, with_records=log.is_following)
+    if log.is_following:
+        times.last = latest_append_time(log.segments)
+    times.save()
+
+
+def _replay_producers(log: AppendableLog, now_ms: int) -> None:
+    replay(
+        log.files,
+        log.directory,
+        log.segments,
+        log.producers,
+        _snapshots(log),
+        now_ms,
+        log.known_high_watermark,
+    )
+    log.find_unstable()
+
+
+def _snapshots(log: AppendableLog) -> list[int]:
+    return base_offsets(log.files.names_in(log.directory), names.SNAPSHOT)

@@ -1,6 +1,6 @@
 """A partition directory that takes the batches of another log as they are, with their offsets.
 
-It is a log that follows (`logs/following.py`): nothing is stamped or numbered, and append times are
+It is a log that follows (`logs/log.py`): nothing is stamped or numbered, and append times are
 kept where they are known. A broker that opens the directory afterwards adopts it.
 
 What was written and not synced may be torn by a kill. So a log is opened from a place that is known
