@@ -17,13 +17,16 @@ import pytest
 from command_runner import run_command
 from hypothesis import given
 from hypothesis import strategies as st
+from mirror_lab import rows_of
+from mirror_lab import values as values_of
 from partition_files import PartitionFiles
 from patience import PATIENCE_S, eventually
 from running_broker import MakeBroker, RunningBroker, a_broker
 from storelogs import records_in
 
 from horolog import jobs
-from horolog.client import LATEST, Appends, Client, Topics
+from horolog.client import Appends, Client, Topics
+from horolog.client.transactions import Transactions
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.jobs.replaying.merging import create_time, merged
@@ -32,6 +35,7 @@ from horolog.jobs.state import JobState
 from horolog.record import Codec, Record, build_batch, partition_of_key
 from horolog.sources import ReadRecord
 from horolog.storage import TopicPartition
+from horolog.wire import ApiKey
 
 T0 = 1_700_000_000_000
 Rows = dict[TopicPartition, list[int | None]]
@@ -122,24 +126,27 @@ class Run:
         )
         self.rows = rows
 
-    def dues(self, places: Any = None) -> Any:
+    def dues(self) -> Any:
         progress = self.replay.progress
-        if places is None:
-            places = {each: (progress.offsets.get(each, 0), 1 << 40) for each in self.rows}
-        streams = {each: self._stream(each, *place) for each, place in places.items()}
+        streams = {each: self._stream(each, progress.offsets.get(each, 0)) for each in self.rows}
         return merged(streams, create_time, progress.reached)
 
-    def _stream(
-        self, partition: TopicPartition, start: int, end: int
-    ) -> Iterator[list[ReadRecord]]:
+    def _stream(self, partition: TopicPartition, start: int) -> Iterator[list[ReadRecord]]:
         for batch in streams_of({partition: self.rows[partition]})[partition]:
-            yield [read for read in batch if start <= read.offset < end]
+            yield [read for read in batch if start <= read.offset]
 
     def run(self) -> None:
+        """All of it; an interrupt is one of Ctrl-C, and `Interrupted` a kill."""
         with closing(self.client):
-            self.replay.repeat(self.dues)
-            self.replay.run(self.dues())
-            self.replay.save()
+            try:
+                self.replay.resume()
+                self.replay.run(self.dues())
+            except Interrupted:
+                raise
+            except BaseException:
+                self.replay.finish()
+                raise
+            self.replay.finish()
 
 
 broker = a_broker(now_ms=None)
@@ -220,114 +227,120 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
                 continue
             with pytest.raises(KeyboardInterrupt):
                 run.run()
-            run.replay.save()
-    values = [record.value for record in records_in(out.log("out"))]
+    values = values_of(out.address, "out")
     assert len(values) == len(set(values)) == 120
     whole = [due.read.record.value for due in merged(streams_of(rows), create_time, {})]
     assert values == whole
 
 
-@pytest.mark.parametrize("is_sent", [True, False])
-def test_what_was_being_sent_at_a_kill_is_there_once(
-    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sent: bool
-) -> None:
-    rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(10)]}
-    append = Appends.append
-    calls = 0
+def killed_at(monkeypatch: pytest.MonkeyPatch, call: int, method: str, *, is_done: bool) -> None:
+    """Kill the process at a call of the client, before it is sent or after it is answered."""
+    part = Appends if method == "append" else Transactions
+    original, calls = getattr(part, method), 0
 
-    def killed(client: Client, *arguments: Any, **named: Any) -> None:
+    def killed(self: Any, *arguments: Any, **named: Any) -> None:
         nonlocal calls
         calls += 1
-        if calls < 4 or is_sent:
-            append(client, *arguments, **named)
-        if calls == 4:
+        if calls < call or is_done:
+            original(self, *arguments, **named)
+        if calls == call:
             raise Interrupted
 
-    monkeypatch.setattr(Appends, "append", killed)
-    with JobState(tmp_path / "state", "replay", {}) as state:
-        run = Run(out, rows, ManualClock(T0), state=state, shifts_times=True)
-        with pytest.raises(Interrupted):
-            run.run()
-        run.replay.save()  # as Ctrl-C would: what is under way is still to be repeated
-    assert len(records_in(out.log("out"))) == 3 + is_sent
-    monkeypatch.setattr(Appends, "append", append)
-    with JobState(tmp_path / "state", "replay", {}) as state:
-        run = Run(out, rows, ManualClock(T0 + 77_000), state=state, shifts_times=True)
-        run.run()
-    records = records_in(out.log("out"))
-    assert [record.value for record in records] == [b"0-%d" % place for place in range(10)]
-    shifted = [record.timestamp - T0 for record in records]
-    assert shifted == [0, 100, 200, 300, *range(77_000, 77_600, 100)]
+    monkeypatch.setattr(part, method, killed)
 
 
-@pytest.mark.parametrize("is_sent", [True, False])
-def test_a_stop_while_a_batch_is_repeated_leaves_it_to_be_repeated(
-    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [("append", 1), ("append", 17), ("commit_offsets", 1), ("commit_offsets", 2), ("end", 2)],
+)
+def test_what_was_being_sent_at_a_kill_is_there_once(
+    out: RunningBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    call: int,
+    is_done: bool,
 ) -> None:
-    rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(6)]}
-    append = Appends.append
-
-    def stopped(client: Client, *arguments: Any, **named: Any) -> None:
-        if is_sent:
-            append(client, *arguments, **named)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Appends, "append", stopped)
-        for _ in range(3):
-            with JobState(tmp_path / "state", "replay", {}) as state:
-                run = Run(out, rows, ManualClock(T0), state=state)
-                with pytest.raises(KeyboardInterrupt):
-                    run.run()
-                run.replay.save()
+    rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(40)]}
+    for _ in range(2):
+        with (
+            monkeypatch.context() as patched,
+            JobState(tmp_path / "state", "replay", {}) as state,
+        ):
+            killed_at(patched, call, method, is_done=is_done)
+            with pytest.raises(Interrupted):
+                Run(out, rows, ManualClock(T0), state=state).run()
     with JobState(tmp_path / "state", "replay", {}) as state:
+        run = Run(out, rows, ManualClock(T0), state=state)
+        run.run()
+    assert values_of(out.address, "out") == [b"0-%d" % place for place in range(40)]
+    assert run.replay.progress.records == 40
+
+
+def test_a_stop_amid_a_request_aborts_what_was_sent(
+    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(15)]}
+    append, calls = Appends.append, 0
+
+    def stopped(self: Appends, *arguments: Any, **named: Any) -> None:
+        nonlocal calls
+        calls += 1
+        append(self, *arguments, **named)
+        if calls == 13:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, JobState(tmp_path / "s", "replay", {}) as state:
+        patched.setattr(Appends, "append", stopped)
+        run = Run(out, rows, ManualClock(T0), state=state)
+        with pytest.raises(KeyboardInterrupt):
+            run.run()
+    there = values_of(out.address, "out")
+    assert len(there) == run.replay.progress.records == run.sent[-1][1] == 10
+    with JobState(tmp_path / "s", "replay", {}) as state:
         Run(out, rows, ManualClock(T0), state=state).run()
-    assert [each.value for each in records_in(out.log("out"))] == [b"0-%d" % n for n in range(6)]
+    assert values_of(out.address, "out") == [b"0-%d" % place for place in range(15)]
+
+
+def test_a_commit_that_the_target_forgot_is_not_guessed(
+    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(15)]}
+    with monkeypatch.context() as patched, JobState(tmp_path / "s", "replay", {}) as state:
+        killed_at(patched, 1, "end", is_done=True)
+        with pytest.raises(Interrupted):
+            Run(out, rows, ManualClock(T0), state=state).run()
+    (listed,) = out.client.groups.list()
+    out.ask(ApiKey.DELETE_GROUPS, 2, groups_names=[listed.group])
+    for _ in range(2):
+        with JobState(tmp_path / "s", "replay", {}) as state, pytest.raises(StorageFailed) as lost:
+            Run(out, rows, ManualClock(T0), state=state).run()
+        assert "the target has forgotten the last commit" in str(lost.value)
 
 
 def test_records_go_where_they_went_where_partitions_are_added_amid_a_replay(
     out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: Rows = {TopicPartition("t", number): [T0 + 100 * number] * 4 for number in range(5)}
-    append = Appends.append
-
-    def killed(client: Client, *arguments: Any, **named: Any) -> None:
-        append(client, *arguments, **named)
-        raise Interrupted
-
     with monkeypatch.context() as patched, JobState(tmp_path / "s", "replay", {}) as state:
-        patched.setattr(Appends, "append", killed)
+        killed_at(patched, 1, "append", is_done=True)
         with pytest.raises(Interrupted):
             Run(out, rows, ManualClock(T0), state=state).run()
+        state.write("progress", {**state.read("progress"), "prepared": None})
     with Client(out.address) as client:
         client.create_partitions({"out": 4})
     with JobState(tmp_path / "s", "replay", {}) as state:
         Run(out, rows, ManualClock(T0), state=state, partitions=4).run()
-    with Client(out.address) as client:
-        ends = client.list_offsets({("out", number): LATEST for number in range(4)})
-    assert [found and found.offset for found in ends.values()] == [20, 0, 0, 0]
-    assert len({each.value for each in records_in(out.log("out"))}) == 20
+    counts = [len(values_of(out.address, "out", number)) for number in range(4)]
+    assert counts == [20, 0, 0, 0]
+    assert len(set(values_of(out.address, "out"))) == 20
     with JobState(tmp_path / "s", "replay", {}) as state:
-        state.write("progress", {**state.read("progress"), "counts": {"out": 5}})
+        kept = state.read("progress")
+        committed = {**kept["committed"], "counts": {"out": 5}}
+        state.write("progress", {**kept, "committed": committed})
         with pytest.raises(Misconfigured, match="has 4 partitions, and had 5"):
             Run(out, rows, ManualClock(T0), state=state, partitions=4)
-
-
-def test_what_the_source_has_lost_since_a_kill_is_not_guessed(
-    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows: Rows = {TopicPartition("t", 0): [T0, T0, T0]}
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise Interrupted
-
-    with monkeypatch.context() as patched, JobState(tmp_path / "s", "replay", {}) as state:
-        patched.setattr(Appends, "append", killed)
-        with pytest.raises(Interrupted):
-            Run(out, rows, ManualClock(T0), state=state).run()
-    with JobState(tmp_path / "s", "replay", {}) as state, pytest.raises(StorageFailed) as refused:
-        Run(out, {TopicPartition("t", 0): [T0]}, ManualClock(T0), state=state).run()
-    assert "1 of 3 records that were being sent" in str(refused.value)
 
 
 # The command.
@@ -388,13 +401,13 @@ def test_topics_of_a_broker_are_replayed_without_what_was_aborted(
     ran = run_command(*command, "--to-topic", "out", "--by-key", *state)
     assert ran.code == 0, ran
     assert "records sent up to 2023-11-14T22:13:25.103Z" in ran.out
-    times = [each.timestamp for each in records_in(broker.log("out"))]
+    times = [each.timestamp for each in rows_of(broker.address, "out")]
     assert times == sorted(times)
     assert T0 + 60 in times
     assert len(times) == 48 + (T0 + 50 in times) + 1
     ran = run_command(*command, "--to-topic", "out", "--by-key", *state)
     assert ran.code == 0
-    assert len(records_in(broker.log("out"))) == len(times)
+    assert len(rows_of(broker.address, "out")) == len(times)
 
 
 def test_of_files_what_was_aborted_is_not_sent(broker: RunningBroker, tmp_path: Path) -> None:
@@ -470,7 +483,7 @@ def test_a_replay_is_refused_where_a_topic_was_created_again(
     for dry_run in (True, False):
         with pytest.raises(Misconfigured, match=f"t of the {side} was deleted and created again"):
             jobs.replay(**asked, dry_run=dry_run)
-    assert len(records_in(brokers["target"].log("t"))) == (4 if side == "source" else 0)
+    assert len(rows_of(brokers["target"].address, "t")) == (4 if side == "source" else 0)
 
 
 def test_a_replay_of_files_that_were_cut_is_refused_and_deleted_ones_are_warned_of(
@@ -538,7 +551,7 @@ def test_a_stop_says_where_it_was_and_a_kill_loses_and_doubles_nothing(
     ]
 
     def sent() -> int:
-        return sum(len(records_in(broker.log("clicks", number))) for number in range(2))
+        return sum(len(values_of(broker.address, "clicks", number)) for number in range(2))
 
     for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
         enough = sent() + 20
@@ -555,5 +568,5 @@ def test_a_stop_says_where_it_was_and_a_kill_loses_and_doubles_nothing(
     assert done.returncode == 0, done.stderr
     assert "600 records sent" in done.stdout
     for number in range(2):
-        times = [record.timestamp for record in records_in(broker.log("clicks", number))]
+        times = [record.timestamp for record in rows_of(broker.address, "clicks", number)]
         assert times == [T0 + 20 * place + 10 * number for place in range(300)]

@@ -8,8 +8,10 @@ import pytest
 from command_runner import run_command
 from overrides import override
 from running_broker import RunningBroker, a_broker
+from scripted_broker import ScriptedBroker
 
 import horolog.spark
+from horolog.wire.api import ApiKey, Versions
 
 broker = a_broker("t", scope="module")
 other = a_broker(scope="module")
@@ -100,6 +102,29 @@ def test_a_target_that_does_not_answer(
     }
     words = jobs[job].format(source=broker.address, target=dead, topic="t", path=tmp_path)
     assert_unanswered(words, dead, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "spark mirror --source {source} --topics t --state {path}/s",
+        "spark mirror --source {source} --topics t --dry-run",
+        "spark reprocess --source {source} --topics t --from -1h --state {path}/s",
+        "spark bootstrap --table {path}/x.parquet --topic t --time at --state {path}/s",
+        "spark bootstrap --table {path}/x.parquet --topic t --time at --dry-run",
+        "replay --source {source} --topics t --state {path}/s",
+    ],
+)
+@pytest.mark.parametrize("newest", [{ApiKey.INIT_PRODUCER_ID: -1}, {ApiKey.OFFSET_FETCH: 5}])
+def test_a_target_without_transactions(
+    broker: RunningBroker, tmp_path: Path, words: str, newest: dict[ApiKey, int]
+) -> None:
+    versions = {api_key: Versions(0, version) for api_key, version in newest.items()}
+    with ScriptedBroker(versions=versions) as old:
+        asked = words.format(source=broker.address, path=tmp_path)
+        refused = run_command(*asked.split(), "--target", old.bootstrap)
+    assert refused.code == 2
+    assert "an Apache Kafka before 2.5 (KIP-98, KIP-447). Nothing was sent" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ import pytest
 from in_process_spark import InProcessSpark
 from overrides import override
 
-from horolog.client import EARLIEST, LATEST, Client
+from horolog.client import EARLIEST, LATEST, Client, Transaction
+from horolog.client.transactions import Transactions
 from horolog.jobs.counting import count
 from horolog.jobs.mirroring import Mirrored, mirror
-from horolog.jobs.mirroring.ledger import Ledger
+from horolog.jobs.mirroring.cluster import ClusterDestination
+from horolog.jobs.mirroring.directory import LogDirectory
 from horolog.jobs.spread import Outcome
 from horolog.record import (
     AbortedTransactions,
@@ -63,12 +65,12 @@ class MirrorLab:
         produce(self.source.address, topic, partition, rows, **how)
 
     def source_rows(self, topic: str, partition: int = 0) -> list[Record]:
-        """All records of a partition of the source."""
-        return rows_of(self.source.address, topic, partition)
+        """All records of a partition of the source, without their offsets."""
+        return without_offsets(rows_of(self.source.address, topic, partition))
 
     def rows(self, topic: str, partition: int = 0) -> list[Record]:
-        """All records of a partition of the target."""
-        return rows_of(self.target.address, topic, partition)
+        """All committed records of a partition of the target, without their offsets."""
+        return without_offsets(rows_of(self.target.address, topic, partition))
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         """The values of all records of a partition of the target."""
@@ -94,8 +96,13 @@ class MirrorLab:
         """Run it up to a kill: after this many batches are sent, or before that is written down."""
         assert self.may_be_killed(*arguments, **more)
 
-    def may_be_killed(self, *arguments: Any, after: int = 1 << 60, **more: Any) -> bool:
-        """The same, where nothing may be left to do; whether it was killed."""
+    def may_be_killed(
+        self, *arguments: Any, after: int = 1 << 60, at_commit: str | None = None, **more: Any
+    ) -> bool:
+        """The same, where nothing may be left to do; whether it was killed.
+
+        `at_commit` is "before it" or "after it": the kill is then at a commit of the driver.
+        """
         left = after
 
         def advance(records: int) -> None:
@@ -112,21 +119,27 @@ class MirrorLab:
             left -= 1
             original_append(self, *arguments)
 
-        def end(self: Ledger, *_: object) -> None:
-            raise Killed
-
         def no_sync(self: Any) -> None:
             if left == 0:
                 raise Killed
             original_sync(self)
 
+        def end(self: Transactions, transaction: Transaction, *, commit: bool) -> None:
+            if commit and at_commit == "before it":
+                raise Killed
+            original_end(self, transaction, commit=commit)
+            if commit and at_commit == "after it":
+                raise Killed
+
         original, original_append = count, CopiedLog.append
-        original_sync = CopiedLog.sync
+        original_sync, original_end = CopiedLog.sync, Transactions.end
         with self._monkeypatch.context() as patched:
             patched.setattr("horolog.jobs.mirroring.moving.count", advance)
             patched.setattr(CopiedLog, "append", append)
             patched.setattr(CopiedLog, "sync", no_sync)
-            patched.setattr(Ledger, "end", end)
+            patched.setattr(Transactions, "end", end)
+            for destination in (ClusterDestination, LogDirectory):
+                patched.setattr(destination, "move", _killed_after_a_wave(destination.move))
             try:
                 self.run(*arguments, **more)
             except Killed:
@@ -147,6 +160,15 @@ class MirrorLab:
         with self._monkeypatch.context() as patched:
             override(patched, "horolog.jobs.mirroring", spread=spread_twice)
             return self.run(*arguments, **more)
+
+
+def _killed_after_a_wave(move: Callable[..., Any]) -> Callable[..., Any]:
+    def killed(self: Any, *arguments: Any) -> Iterator[Any]:
+        for _ in move(self, *arguments):
+            raise Killed
+        yield from ()
+
+    return killed
 
 
 def records(start: int, count: int, **given: Any) -> list[Record]:
@@ -187,6 +209,10 @@ def rows_of(
             if offset == before:
                 break
     return found
+
+
+def without_offsets(rows: Sequence[Record]) -> list[Record]:
+    return [row._replace(offset=None) for row in rows]
 
 
 def values(address: str, topic: str, partition: int = 0) -> list[bytes | None]:

@@ -12,11 +12,18 @@ from horolog.offsets import TopicPartition
 from horolog.schemas.fields import Fields, there
 from horolog.wire.api import ApiKey
 
-__all__ = ["CommittedOffset", "GroupDescription", "GroupListing", "GroupMember", "Groups"]
+__all__ = [
+    "FIRST_WITH_STABLE",
+    "CommittedOffset",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "Groups",
+]
 
 _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
-_FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions
+FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions
 
 
 class CommittedOffset(NamedTuple):
@@ -175,7 +182,7 @@ class Groups(RetriedCalls):
                 by_topic[topic].append(partition)
             requested = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
         if require_stable:
-            lowest = _FIRST_WITH_STABLE
+            lowest = FIRST_WITH_STABLE
         request = {
             "group_id": group_id,
             "topics": requested,

@@ -10,10 +10,12 @@ from typing import Final
 
 from horolog.client import EARLIEST, LATEST, Client, ResourceType
 from horolog.client.deadline import Deadline
-from horolog.errors import ErrorCode, HorologError, Misconfigured
+from horolog.client.groups import FIRST_WITH_STABLE
+from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.storage.names import TopicPartition
+from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME
 
 STAMPS = "message.timestamp.type"
@@ -49,6 +51,26 @@ def is_horolog(client: Client) -> bool:
     """Whether the cluster keeps append times in addition to create times: Apache Kafka does not."""
     link = client.brokers.any(Deadline.after_ms(client.config.timeout_ms))
     return APPEND_TIME in link.features
+
+
+def require_transactions(client: Client) -> None:
+    """Refuse a cluster that cannot commit records and the place of a job together.
+
+    Raises:
+        Misconfigured: its brokers are older than Kafka 2.5: they have no transactions (before
+            0.11), or do not say whether the offsets of one that has ended are there (KIP-447).
+        NoAnswer: no broker answers.
+    """
+    link = client.brokers.any(Deadline.after_ms(client.config.timeout_ms))
+    try:
+        link.version(ApiKey.INIT_PRODUCER_ID)
+        link.version(ApiKey.TXN_OFFSET_COMMIT)
+        link.version(ApiKey.OFFSET_FETCH, lowest=FIRST_WITH_STABLE)
+    except RequestRefused as error:
+        raise Misconfigured(
+            "the target has no transactions that a job can continue: it is an Apache Kafka before "
+            f"2.5 (KIP-98, KIP-447). Nothing was sent ({error})"
+        ) from None
 
 
 def refuse_records(client: Client, name: str, partitions: Iterable[int]) -> None:

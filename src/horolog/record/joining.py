@@ -11,7 +11,7 @@ import numpy as np
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, BatchHeader, with_records
+from horolog.record.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, with_records
 from horolog.record.compression import Codec, UncompressedTooLarge, compress, decompress
 from horolog.record.kernels import layout
 from horolog.record.kernels.loading import JOIN_KERNELS
@@ -73,23 +73,18 @@ class Joiner:
         self._first = first
         return True
 
-    @property
-    def records(self) -> memoryview:
-        """What the batch would hold now, uncompressed; good until the next call."""
-        return self._out.data[: self._state[layout.JOIN_FILLED]]
-
     def finish(self, producer: tuple[int, int], base_sequence: int) -> bytes:
-        """The records as one batch of a producer; the next batch begins another one."""
+        """The records as one batch of a producer's transaction; the next batch begins another."""
         first, state = self._first, self._state
         assert first is not None
-        records: Buffer = self.records
+        records: Buffer = self._out.data[: state[layout.JOIN_FILLED]]
         if first.codec is not Codec.NONE:
             records = compress(first.codec, records)
         count = state[layout.JOIN_DELTA]
         header = first._replace(
             base_offset=0,  # brokers take no other from a producer
             leader_epoch=-1,
-            attributes=first.codec_number,
+            attributes=first.codec_number | TRANSACTIONAL_BIT,
             last_offset_delta=count - 1,
             max_timestamp=self._max_timestamp,
             producer_id=producer[0],

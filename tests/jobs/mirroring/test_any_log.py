@@ -8,7 +8,16 @@ from batches import generated_record
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from mirror_lab import NO_SPARK, T0_MS, MirrorLab, log_bytes, rows_of, stamped, write_log
+from mirror_lab import (
+    NO_SPARK,
+    T0_MS,
+    MirrorLab,
+    log_bytes,
+    rows_of,
+    stamped,
+    without_offsets,
+    write_log,
+)
 from running_broker import RunningBroker
 
 from horolog.jobs.comparing import compare
@@ -103,10 +112,6 @@ class AnyLog:
         return sorted(self.expected, key=lambda row: row.offset or 0)
 
 
-def without_offsets(rows: list[Record]) -> list[Record]:
-    return [row._replace(offset=None) for row in rows]
-
-
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     broker = RunningBroker(tmp_path_factory.mktemp("target"))
@@ -120,14 +125,16 @@ _BATCH_BYTES = (0, None, 400, 20_000, 1 << 20)
 @examples(1)
 @given(
     seed=st.integers(0, 1 << 40),
-    kills=st.lists(st.integers(0, 20), max_size=3),
+    kills=st.lists(
+        st.tuples(st.integers(0, 20), st.sampled_from(("before it", "after it", None))), max_size=3
+    ),
     sizes=st.lists(st.sampled_from(_BATCH_BYTES), min_size=4, max_size=4),
 )
 def test_any_log_is_mirrored_with_each_committed_record_once(
     tmp_path_factory: pytest.TempPathFactory,
     target: RunningBroker,
     seed: int,
-    kills: list[int],
+    kills: list[tuple[int, str | None]],
     sizes: list[int | None],
 ) -> None:
     path = tmp_path_factory.mktemp("any")
@@ -137,8 +144,8 @@ def test_any_log_is_mirrored_with_each_committed_record_once(
     target.create_topic(name, 1, retention_ms="-1", message_timestamp_after_max_ms=_UNLIMITED)
     with pytest.MonkeyPatch.context() as patched:
         lab = MirrorLab(path, patched)
-        for number, after in enumerate(kills):
-            how = {"after": after, "batch_bytes": sizes[number]}
+        for number, (after, at_commit) in enumerate(kills):
+            how = {"after": after, "at_commit": at_commit, "batch_bytes": sizes[number]}
             lab.may_be_killed(path / "log", target.address, name, **how)
             if number == 0:
                 write_log(path / "log" / f"{name}-0", log.batches)

@@ -21,7 +21,7 @@ from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.survey import Survey
 from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.parameters.bootstrap import Bootstrap
-from horolog.jobs.receiving import ReceivingTopic, refuse_records
+from horolog.jobs.receiving import ReceivingTopic, refuse_records, require_transactions
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import DocumentsOnly, JobState
 from horolog.record.compression import Codec
@@ -81,10 +81,11 @@ class Load:
         """The topic, and why nothing can be loaded into it; before Spark starts.
 
         Raises:
-            Misconfigured: a setting of the clients is wrong.
+            Misconfigured: a setting of the clients is wrong, or the target has no transactions.
             RequestRefused, NoAnswer: the broker refuses, or does not answer.
         """
         with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
+            require_transactions(client)
             topic = ReceivingTopic.of(
                 client, self.job.topic, self.job.partitions, self.job.topic_settings or {}
             )

@@ -7,8 +7,7 @@
     known_topics those of a run, and whether they are still the same
     bundles      units of small partitions in one task
     cluster      a cluster as the target
-    moving       a stretch of a partition, in a task
-    sent_before  what an attempt has sent that is not written down
+    moving       stretches of partitions in one transaction, in a task
     directory    a log directory as the target
     keeping      a stretch of a partition, in a task: the same bytes at the same offsets
     reading      whole batches of the source
@@ -51,11 +50,9 @@ def mirror(spark: SparkSession, job: Mirror) -> Mirrored:
     """Mirror topics: create times, keys, values, headers and the order of each partition are kept.
 
     Append times are the target's. Of transactions the committed records are mirrored. A run that
-    was killed is run again with the same state directory, and neither loses nor doubles a record:
-    the target drops what it has, and what it forgot is found in its log (`moving`). Where that
-    cannot be known, because the target has removed it or the source has been compacted or created
-    again since, the partition stops with an error. A log directory gets the same offsets, bytes and
-    append times; a broker that opens it adopts them.
+    was killed is run again with the same state directory, and neither loses nor doubles a record
+    for readers of committed records: a cluster gets records and places in transactions. A log
+    directory gets the same offsets, bytes and append times; a broker that opens it adopts them.
 
     A dry run changes nothing and keeps no state. A state that is given is looked at: a run that it
     would refuse is refused.

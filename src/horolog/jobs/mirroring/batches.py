@@ -1,10 +1,9 @@
 """What a batch of the source becomes at the target.
 
-Each batch of the source makes one batch, or none: so every attempt to mirror a partition makes the
-same batches in the same order, of which several may be sent as one (`record.joining`). Only headers
-are written; a batch is decoded and encoded again where a broker would refuse it from a producer
-(`record.identity.needs_writing`), or where a range of time or a first offset takes only some of its
-records.
+Each batch of the source makes one batch, or none; several may be sent as one (`record.joining`).
+Only headers are written. A batch is decoded and encoded again where a broker would refuse it from a
+producer (`record.identity.needs_writing`), or where a range of time or a first offset takes only
+some of its records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,8 +41,6 @@ class Made(NamedTuple):
     records: int
     runs: tuple[tuple[int, int], ...]
     """Where offsets follow one another: the first one at the source, its place in `batch`."""
-    is_rewritten: bool = False
-    """Its records were decoded and encoded: another version may compress them otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ def _made(walked: WalkedBatch, rule: Rule, start: int) -> Made:
     (table,) = rows.to_batches()
     (data,) = encode_batches(table, codec=header.codec, batch_bytes=room)
     runs = _runs(table.column("offset"))
-    return Made(header, parse_header(data), data, rows.num_rows, runs, is_rewritten=True)
+    return Made(header, parse_header(data), data, rows.num_rows, runs)
 
 
 def _runs(offsets: pa.Array) -> tuple[tuple[int, int], ...]:

@@ -13,20 +13,27 @@ _MOST_OFFSETS: Final = 200_000
 Unit = TypeVar("Unit", bound=PartitionMove)
 
 
-def in_bundles(
-    spark: SparkSession, units: Sequence[Unit], work: Callable[[tuple[Unit, ...]], list[Moved]]
+def bundled(spark: SparkSession, units: Sequence[Unit]) -> list[tuple[int, tuple[Unit, ...]]]:
+    """The units of each task, with its number."""
+    most = max(1, -(-len(units) // (UNITS_PER_CORE * cores_of(spark))))
+    shares = in_shares(units, lambda unit: unit.end - unit.place.offset, _MOST_OFFSETS, most)
+    return list(enumerate(shares))
+
+
+def in_tasks(
+    spark: SparkSession,
+    bundles: Sequence[tuple[int, tuple[Unit, ...]]],
+    work: Callable[[tuple[int, tuple[Unit, ...]]], list[Moved]],
 ) -> Iterator[list[Moved]]:
     """Do the work in waves of tasks; a task that fails as a whole has moved nothing."""
-    most = max(1, -(-len(units) // (UNITS_PER_CORE * cores_of(spark))))
-    bundles = in_shares(units, lambda unit: unit.end - unit.place.offset, _MOST_OFFSETS, most)
-    for wave in spread(spark, list(bundles), work):
-        done: list[Moved] = []
+    for wave in spread(spark, bundles, work):
+        moves: list[Moved] = []
         for outcome in wave:
             if outcome.result is not None:
-                done += outcome.result
+                moves += outcome.result
             else:
-                done += [
+                moves += [
                     Moved(unit.partition, unit.place, error=outcome.error, may_pass=True)
-                    for unit in outcome.unit
+                    for unit in outcome.unit[1]
                 ]
-        yield done
+        yield moves

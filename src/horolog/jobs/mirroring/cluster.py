@@ -1,30 +1,54 @@
-"""A cluster as the target of a mirror."""
+"""A cluster as the target of a mirror; the driver commits what tasks have sent (KIP-98).
+
+A task leaves its transaction open, with the places that it reaches (`moving`). The driver writes
+these places and their points down, commits the transaction, and then counts the places as reached.
+After a kill in between, the places in the target decide: they are committed with the records.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql import SparkSession
 
-from horolog.client import LATEST, Client, ClusterMetadata
+from horolog.client import (
+    LATEST,
+    Client,
+    ClusterMetadata,
+    CommittedOffset,
+    NoAnswer,
+    Transaction,
+)
 from horolog.client.topic_facts import topic_ids
-from horolog.errors import Misconfigured
-from horolog.jobs.mirroring.bundles import in_bundles
+from horolog.errors import Misconfigured, RequestRefused
+from horolog.jobs.mirroring.bundles import bundled, in_tasks
 from horolog.jobs.mirroring.ledger import Ledger, Place
-from horolog.jobs.mirroring.moving import Moved, StretchToMirror, Target, move
+from horolog.jobs.mirroring.moving import Moved, StretchToMirror, Target, may_pass, move
 from horolog.jobs.mirroring.topics import (
     Renaming,
     SourceTopic,
     TargetTopic,
     TargetTopics,
 )
+from horolog.jobs.receiving import require_transactions
 from horolog.jobs.selection import Selection, client_of
 from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
 
 _JOINED_BYTES: Final = 512 << 10
 """Below what consumers fetch of a partition at a time, and what brokers take, by default."""
+_FORGOTTEN: Final = (
+    "{} of the target has no place of the mirror any more (offsets.retention.minutes), and a run "
+    "that was killed may have written behind that in --state: it is not known where to continue. "
+    "Mirror into another topic, with another --state"
+)
+_ANOTHER: Final = (
+    "{} of the target was mirrored up to offset {} of the source, and up to {} by --state: that "
+    "is an earlier copy of the state, or the target has lost what it acknowledged. Mirror into "
+    "another topic, with another --state"
+)
 
 
 class ClusterDestination:
@@ -57,6 +81,8 @@ class ClusterDestination:
         self._dry_run = dry_run
         self._client = self.client()
         self._is_source = False
+        self._compared_with: set[TopicPartition] = set()
+        """Partitions whose places are those of the target."""
         self._topics = TargetTopics(
             self._client,
             settings=topic_settings,
@@ -74,12 +100,13 @@ class ClusterDestination:
         return client_of(self._location, self._settings, "horolog-mirror")
 
     def check(self, selection: Selection, renaming: Renaming) -> None:
-        """Refuse to mirror a cluster into itself under the same names.
+        """Refuse a target without transactions, and a cluster as its own target without renaming.
 
         Raises:
-            Misconfigured: every topic would be mirrored into itself.
+            Misconfigured: it has none, or every topic would be mirrored into itself.
             NoAnswer: a cluster does not answer.
         """
+        require_transactions(self._client)
         if selection.source.is_broker:
             with selection.client("horolog-mirror") as source:
                 self._is_source = _are_one(source.metadata(), self._client.metadata())
@@ -119,17 +146,101 @@ class ClusterDestination:
 
     def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Mirror the stretches in tasks."""
-        if self._ledger.producer is None:
-            self._ledger.producer = self._client.init_producer_id()
-            self._ledger.save()  # before a batch has it
         target = Target(
             location=self._location,
             settings=self._settings,
-            producer=self._ledger.producer,
+            mirror_id=self._ledger.id,
             batch_bytes=self._batch_bytes,
             compresses=self._compresses,
         )
-        yield from in_bundles(spark, units, partial(_move_all, target))
+        try:
+            units, stopped = self._compared(target, units)
+        except (NoAnswer, RequestRefused) as error:
+            units, stopped = [], [_failed(unit, str(error), may_pass(error)) for unit in units]
+        if stopped:
+            yield stopped
+        bundles = bundled(spark, units)
+        if len(bundles) > self._ledger.slots:
+            self._ledger.slots = len(bundles)
+            self._ledger.save()  # before a transaction is begun there
+        for wave in in_tasks(spark, bundles, partial(_move, target)):
+            yield self._committed(wave)
+
+    def _compared(
+        self, target: Target, units: Sequence[StretchToMirror]
+    ) -> tuple[list[StretchToMirror], list[Moved]]:
+        """The units from the places that the target says, and those that stop since it cannot.
+
+        Raises:
+            RequestRefused, NoAnswer: the target refuses, or does not answer.
+        """
+        doubtful = [
+            unit
+            for unit in units
+            if unit.partition not in self._compared_with
+            or self._ledger.begun(unit.partition) is not None
+        ]
+        if not doubtful:
+            return list(units), []
+        for slot in range(self._ledger.slots):
+            target.begin(self._client, slot)  # aborts what an earlier run left open
+        there = self._client.offset_fetch(
+            target.group, [unit.to for unit in doubtful], require_stable=True
+        )
+        stopped, reached = list[Moved](), dict[TopicPartition, Place]()
+        missing = dict[tuple[str, int], CommittedOffset]()
+        for unit in doubtful:
+            committed, begun = there.get(unit.to), self._ledger.begun(unit.partition) or unit.place
+            if committed is None and begun.offset == unit.place.offset:
+                missing[unit.to] = CommittedOffset(unit.place.offset)
+                reached[unit.partition] = begun
+            elif committed is None:
+                stopped.append(_failed(unit, _FORGOTTEN.format(unit.to), False))
+            elif committed.offset == begun.offset:
+                reached[unit.partition] = begun
+            elif committed.offset == unit.place.offset:
+                reached[unit.partition] = unit.place
+            else:
+                error = _ANOTHER.format(unit.to, committed.offset, unit.place.offset)
+                stopped.append(_failed(unit, error, False))
+        if missing:
+            self._client.offset_commit(target.group, missing)
+        self._ledger.end(reached)
+        self._compared_with |= reached.keys()
+        stops = {moved.partition for moved in stopped}
+        return [
+            replace(unit, place=reached.get(unit.partition, unit.place))
+            for unit in units
+            if unit.partition not in stops
+        ], stopped
+
+    def _committed(self, wave: Sequence[Moved]) -> list[Moved]:
+        """Commit the transactions of a wave; places of those that are not stay what they were."""
+        prepared = [moved for moved in wave if moved.transaction is not None]
+        self._ledger.begin(
+            {moved.partition: moved.place for moved in prepared},
+            {moved.partition: moved.points for moved in prepared},
+        )
+        failures = dict[Transaction | None, str]()
+        for transaction in {moved.transaction: None for moved in prepared}:
+            assert transaction is not None
+            try:
+                self._client.end_transaction(transaction, commit=True)
+            except (NoAnswer, RequestRefused) as error:
+                failures[transaction] = str(error)
+        return [
+            moved
+            if moved.transaction not in failures
+            else replace(
+                moved,
+                place=self._ledger.topics[moved.partition.topic].places[moved.partition.partition],
+                records=0,
+                bytes=0,
+                error=failures[moved.transaction],
+                may_pass=True,
+            )
+            for moved in wave
+        ]
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
         """Nothing is left to do."""
@@ -147,10 +258,9 @@ def _are_one(source: ClusterMetadata, target: ClusterMetadata) -> bool:
     return not (ids[0] or ids[1]) or bool(ids[0] & ids[1])
 
 
-def _move_all(target: Target, units: tuple[StretchToMirror, ...]) -> list[Moved]:
-    done: list[Moved] = []
-    for unit in units:
-        # Where one partition has waited for a broker in vain, the others try once.
-        has_waited = any(each.may_pass for each in done)
-        done.append(move(unit, target, is_patient=not has_waited))
-    return done
+def _failed(unit: StretchToMirror, error: str, passes: bool) -> Moved:
+    return Moved(unit.partition, unit.place, error=error, may_pass=passes)
+
+
+def _move(target: Target, bundle: tuple[int, tuple[StretchToMirror, ...]]) -> list[Moved]:
+    return move(target, *bundle)

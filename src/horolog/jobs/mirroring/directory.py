@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.jobs.files.offline import locked_offline
-from horolog.jobs.mirroring.bundles import in_bundles
+from horolog.jobs.mirroring.bundles import bundled, in_tasks
 from horolog.jobs.mirroring.keeping import WHY, Copy, KeptTopic, finish, keep
 from horolog.jobs.mirroring.ledger import Ledger, Place
 from horolog.jobs.mirroring.moving import Moved, PartitionMove, StretchToMirror
@@ -97,14 +97,15 @@ class LogDirectory:
             Misconfigured: it is there.
         """
         for number in range(source.partitions):
-            place = self._ledger.place(TopicPartition(source.name, number))
+            partition = TopicPartition(source.name, number)
+            place = self._ledger.place(partition)
             directory = self._path / f"{name}-{number}"
             if place is None and directory.is_dir() and _has_segments(directory):
                 raise Misconfigured(
                     f"{directory} is there already, and not of this mirror: give another --target, "
                     "or the --state with which it was made"
                 )
-            if place is not None and not place.is_sent:
+            if place is not None and self._ledger.begun(partition) is None:
                 _check_untouched(directory, place)
         self._topics[source.name] = source, name
         return TargetTopic(name, source.partitions, None, source.stamps, False)
@@ -119,7 +120,8 @@ class LogDirectory:
 
     def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Copy the stretches in tasks."""
-        for wave in in_bundles(spark, units, partial(_each, keep, self._copy())):
+        self._ledger.begin({unit.partition: unit.place for unit in units})
+        for wave in in_tasks(spark, bundled(spark, units), partial(_each, keep, self._copy())):
             self._touched |= {moved.partition for moved in wave}
             yield wave
 
@@ -134,7 +136,7 @@ class LogDirectory:
             if place is not None and (partition in self._touched or place.segment is None)
         ]
         work = partial(_each, finish, self._copy())
-        done = [moved for wave in in_bundles(spark, units, work) for moved in wave]
+        done = [moved for wave in in_tasks(spark, bundled(spark, units), work) for moved in wave]
         failures = [f"{each.partition}: {each.error}" for each in done if each.error is not None]
         try:
             self._write_checkpoints({each.partition for each in done if each.error is None})
@@ -198,6 +200,6 @@ def _check_untouched(directory: Path, place: Place) -> None:
 
 
 def _each(
-    work: Callable[[Copy, _Unit], Moved], copy: Copy, units: tuple[_Unit, ...]
+    work: Callable[[Copy, _Unit], Moved], copy: Copy, bundle: tuple[int, tuple[_Unit, ...]]
 ) -> list[Moved]:
-    return [work(copy, unit) for unit in units]
+    return [work(copy, unit) for unit in bundle[1]]

@@ -1,17 +1,18 @@
-"""What a mirror knows of its own work, in its state directory.
+"""The progress of a mirror, in its state directory.
 
-    progress.json    the producer id, and of each partition the place up to which it is mirrored
+    progress.json    the mirror's id, and of each partition the place up to which it is mirrored
     NAME.offsets     the offsets of a partition at the source and the target (`OffsetMap`)
 
-A place is written down before a batch behind it is sent (`begin`) and after those of a wave were
-acknowledged (`end`). A kill in between leaves more at the target than is written down: the next
-task finds it there, by the producer id and the sequences of its batches (`moving`).
+Work under way is written down first (`begin`): for a cluster the place that a prepared transaction
+reaches, and the points of its records. `end` replaces the place after the commit. After a kill in
+between, the position in the target's transaction says which of the two places holds (`cluster`).
+In a log directory the files say how far the copy is (`keeping`).
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 
-from horolog.client.appends import ProducerId
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring.offset_map import OffsetMap, Point
 from horolog.jobs.state import DocumentsOnly, JobState, value_of
@@ -28,12 +29,8 @@ class Place:
 
     offset: int
     """The next offset to read at the source."""
-    sequence: int = 0
-    """Of the next record, as the mirror's producer numbers them."""
     target_offset: int = 0
-    """At the target the mirror's batches behind this place are at or after this offset."""
-    is_sent: bool = False
-    """Whether batches behind this place may have been sent."""
+    """At the target, the offset after the last mirrored record."""
     last_ms: int | None = None
     """The largest time of the last mirrored batch."""
     records: int = 0
@@ -52,11 +49,14 @@ class TopicState:
     source_id: str | None
     target_id: str | None
     places: dict[int, Place] = field(default_factory=dict)
+    begun: dict[int, Place] = field(default_factory=dict)
+    """Places that work under way may have reached."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    producer: ProducerId | None
+    id: str
+    slots: int
     range_ms: tuple[int | None, int | None] | None
     topics: dict[str, TopicState]
 
@@ -70,7 +70,10 @@ class Ledger:
         Raises:
             CorruptFile: it is damaged.
         """
-        self.producer: ProducerId | None = None
+        self.id = uuid.uuid4().hex
+        """Part of the names of the mirror's transactions and group at a cluster."""
+        self.slots = 0
+        """How many tasks of a round have had transactions."""
         self.topics: dict[str, TopicState] = {}
         self.range_ms: tuple[int | None, int | None] | None = None
         self._state = state
@@ -79,8 +82,8 @@ class Ledger:
         known = None if state is None else state.read(_PROGRESS)
         if known is not None:
             progress = value_of(_Progress, known, f"{_PROGRESS}.json")
-            self.producer, self.range_ms = progress.producer, progress.range_ms
-            self.topics = progress.topics
+            self.id, self.slots = progress.id, progress.slots
+            self.range_ms, self.topics = progress.range_ms, progress.topics
 
     def close(self) -> None:
         """Close the files."""
@@ -90,6 +93,10 @@ class Ledger:
         """How far a partition is mirrored; None if it is new."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.places.get(partition.partition)
+
+    def begun(self, partition: TopicPartition) -> Place | None:
+        """The place that work under way may have reached; None if none is under way."""
+        return self.topics[partition.topic].begun.get(partition.partition)
 
     def check_topics(self, at_source: Mapping[str, str], at_target: Mapping[str, str]) -> None:
         """Refuse topics that were created again since they were mirrored.
@@ -112,36 +119,46 @@ class Ledger:
                         "the mirror's map is of other records. Mirror it with another --state"
                     )
 
-    def begin(self, places: Mapping[TopicPartition, Place]) -> None:
-        """Write down where batches are about to be sent from."""
-        for (topic, partition), place in places.items():
-            self.topics[topic].places[partition] = replace(place, is_sent=True)
+    def begin(
+        self,
+        places: Mapping[TopicPartition, Place],
+        points: Mapping[TopicPartition, list[Point]] | None = None,
+    ) -> None:
+        """Write down which places work under way may reach, and the points up to there."""
+        for partition, its_points in (points or {}).items():
+            known = self.place(partition)
+            assert known is not None
+            offsets = self.offsets(partition)
+            offsets.cut(known.offset)  # an attempt that was aborted may have left points
+            offsets.add(its_points)
+        for (topic, number), place in places.items():
+            self.topics[topic].begun[number] = place
         self.save()
 
     def end(
-        self, places: Mapping[TopicPartition, Place], points: Mapping[TopicPartition, list[Point]]
+        self, places: Mapping[TopicPartition, Place], failed: Iterable[TopicPartition] = ()
     ) -> None:
-        """Write down what has been acknowledged, and where it went."""
-        for partition, found in points.items():
-            self.offsets(partition).add(found)
+        """Write down what was reached; of failed partitions some more may be under way."""
         for (topic, number), place in places.items():
             self.topics[topic].places[number] = place
+        for topic, number in places.keys() - set(failed):
+            self.topics[topic].begun.pop(number, None)
         self.save()
 
     def save(self) -> None:
         """Write it all; it is on disk when this returns."""
         if isinstance(self._state, JobState):
-            progress = _Progress(self.producer, self.range_ms, self.topics)
+            progress = _Progress(self.id, self.slots, self.range_ms, self.topics)
             self._state.write(_PROGRESS, asdict(progress))
 
     def offsets(self, partition: TopicPartition) -> OffsetMap:
-        """The offsets of a partition, none beyond its place."""
-        found = self._maps.get(partition)
-        if found is None:
+        """The offsets of a partition up to its place, or up to the place of work under way."""
+        offsets = self._maps.get(partition)
+        if offsets is None:
             assert self._state is not None
-            found = OffsetMap(self._files, str(self._state.path / f"{partition}.offsets"))
-            place = self.place(partition)
+            offsets = OffsetMap(self._files, str(self._state.path / f"{partition}.offsets"))
+            place = self.begun(partition) or self.place(partition)
             if not self._files.read_only:
-                found.cut(0 if place is None else place.offset)
-            self._maps[partition] = found
-        return found
+                offsets.cut(0 if place is None else place.offset)
+            self._maps[partition] = offsets
+        return offsets

@@ -1,35 +1,33 @@
-"""Mirrors a stretch of one partition to a broker; runs in a task, and may run twice.
+"""Mirrors stretches of partitions to a cluster in one transaction; runs in a task (KIP-98).
 
-The batches carry the mirror's own producer id and continue its sequences, in every attempt. So a
-broker takes each of them once, also from two attempts of a task at the same time: the second to
-send a batch is answered as a repeat, or refused as out of sequence. A broker forgets producers,
-though (Apache Kafka by the times of their records, so those of old records within minutes). So what
-was sent by an attempt that did not end is never guessed: before it sends, each attempt reads the
-target behind the place that is written down, and finds the mirror's batches there by their producer
-id. It makes the same batches of the source again, compares, and continues after the last one
-(`sent_before`). Small batches may be sent as one: two attempts need not agree about which.
+Each attempt takes over the transactional id of its slot: earlier attempts are fenced, and what they
+left open is aborted. It sends the batches of its partitions, commits their places with them, as
+offsets of the mirror's group, and leaves the transaction open for the driver (`cluster`). So a
+place and the records before it are at the target together, or neither is.
 
-A broker that knows nothing of a producer takes any sequence from it. So the first batch of an
-attempt is sent alone: those behind it are refused if it is.
+A refusal that will not pass stops its partition alone: what was acknowledged before it is
+committed. After any other error nothing is known of the batches under way: the transaction is
+aborted, and the attempt begins again.
 """
 
 import time
 from collections import deque
-from contextlib import closing
+from collections.abc import Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.client import Client, NoAnswer, Produced
-from horolog.client.appends import Appending, ProducerId
-from horolog.errors import Damaged, ErrorCode, HorologError, RequestRefused
+from horolog.client import Client, CommittedOffset, NoAnswer, Produced, Transaction
+from horolog.client.appends import Appending
+from horolog.errors import Damaged, ErrorCode, HorologError, RequestRefused, StorageFailed
 from horolog.jobs.counting import count
 from horolog.jobs.mirroring.batches import Made, Rule, made_of
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import source_batches
-from horolog.jobs.mirroring.sent_before import TargetLog, find_sent
 from horolog.jobs.selection import client_of
+from horolog.offsets import SINK_GROUPS
 from horolog.record.batch import BatchHeader, next_sequence
 from horolog.record.identity import renamed
 from horolog.record.joining import Joiner
@@ -50,6 +48,17 @@ _PART_FOR_CODEC: Final = 256
 _BYTES_FOR_CODEC: Final = 64
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
+_LONGEST_S: Final = 60.0
+"""How long an attempt sends: its transaction is open meanwhile."""
+_TRANSACTION_TIMEOUT_MS: Final = 900_000  # the most that brokers allow, by default
+_FENCED: Final = frozenset(
+    {
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.invalid_txn_state,
+    }
+)
 _CHECK_AGAIN: Final = frozenset(
     {
         ErrorCode.out_of_order_sequence_number,
@@ -67,15 +76,26 @@ class Target:
 
     location: Location
     settings: dict[str, str] = field(repr=False)
-    producer: ProducerId
+    mirror_id: str
     batch_bytes: int
     """Successive batches are sent as one of up to this many bytes, uncompressed; 0 leaves each."""
     compresses: bool
     """Compressed batches are joined, too: decompressed, and compressed again."""
     max_bytes: int = MAX_BYTES
-    """A task ends after this many, so that its place is written down."""
+    """Bytes of a partition after which its attempt ends, so that its place is written down."""
     max_points: int = MAX_POINTS
-    """Or after this many points of the map: a compacted log may have one for each record."""
+    """Points of the map after which it ends: a compacted log may have one for each record."""
+
+    @property
+    def group(self) -> str:
+        """The group whose committed offsets are the places of the mirror."""
+        return f"{SINK_GROUPS}mirror/{self.mirror_id}"
+
+    def begin(self, client: Client, slot: int) -> Transaction:
+        """Take over the transactional id of a slot; what is open under it is aborted."""
+        return client.init_transactions(
+            f"{self.group}/{slot}", transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
+        )
 
     def join_bytes(self, topic_max_bytes: int | None) -> int:
         """How large joined batches become, such that a topic takes them."""
@@ -108,14 +128,17 @@ class StretchToMirror(PartitionMove):
     stretches: tuple[Stretch, ...]
     options: ReadOptions
     rule: Rule
-    target_compacts: bool
-    """The target removes batches from the midst of its log."""
     target_max_bytes: int | None
+
+    @property
+    def to(self) -> TopicPartition:
+        """The partition of the target."""
+        return TopicPartition(self.target_topic, self.partition.partition)
 
 
 @dataclass(slots=True)
 class Moved:
-    """What a task did: all before `place` is at the target."""
+    """What a task did: all before `place` is at the target, once `transaction` is committed."""
 
     partition: TopicPartition
     place: Place
@@ -125,35 +148,36 @@ class Moved:
     error: str | None = None
     may_pass: bool = False
     """The error may be over if the move is tried again."""
+    transaction: Transaction | None = None
+    """The open transaction; None into a log directory, or if the place is the same as before."""
 
 
-def move(unit: StretchToMirror, target: Target, *, is_patient: bool) -> Moved:
-    """Mirror a stretch; an error that is not a bug is in the result, with what was done before."""
-    moved = Moved(unit.partition, unit.place)
-    join_bytes = target.join_bytes(unit.target_max_bytes)
-    patience_s = _PATIENCE_S if is_patient else 0.0
-    give_up, before = time.monotonic() + patience_s, moved.place
-    while True:
+class TargetLost(StorageFailed):
+    """The target lost records that the mirror wrote."""
+
+
+def move(target: Target, slot: int, units: Iterable[StretchToMirror]) -> list[Moved]:
+    """Mirror stretches; an error that is not a bug is in the results of those that it is about."""
+    left, failed = list(units), list[Moved]()
+    give_up = time.monotonic() + _PATIENCE_S
+    while left:
+        bundle = _Bundle(target, slot, left)
         try:
-            with closing(target.client()) as client:
-                Attempt(unit, target, moved, client, join_bytes).run()
-            return moved
-        except (NoAnswer, RequestRefused) as error:
-            if moved.place.offset != before.offset:
-                give_up, before = time.monotonic() + patience_s, moved.place
-            moved.error = _sentence(error, unit)
-            moved.may_pass = may_pass(error)
-            if join_bytes and isinstance(error, RequestRefused) and not moved.may_pass:
-                join_bytes = 0  # what is sound before the one at fault is sent
-                moved.error = None
-                continue
-            if not moved.may_pass or time.monotonic() >= give_up:
-                return moved
-            moved.error = None
-            time.sleep(_PAUSE_S)
+            return bundle.moved() + failed
         except (HorologError, OSError) as error:
-            moved.error, moved.may_pass = str(error), False
-            return moved
+            passes = may_pass(error)
+            if passes and not _is_fenced(error) and time.monotonic() < give_up:
+                time.sleep(_PAUSE_S)
+                continue
+            is_about_one = bundle.current is not None and not _is_fenced(error)
+            stopped = [unit for unit in left if unit is bundle.current or not is_about_one]
+            failed += [
+                Moved(unit.partition, unit.place, error=_sentence(error, unit), may_pass=passes)
+                for unit in stopped
+            ]
+            left = [unit for unit in left if is_about_one and unit is not bundle.current]
+            give_up = 0.0  # where one has waited in vain, the others try once
+    return failed
 
 
 def may_pass(error: HorologError | OSError) -> bool:
@@ -162,17 +186,75 @@ def may_pass(error: HorologError | OSError) -> bool:
         return isinstance(error, NoAnswer)
     if error.code == ErrorCode.corrupt_message:
         return False  # Kafka calls it retriable
-    return error.code.retriable or error.code in _CHECK_AGAIN
+    return error.code.retriable or error.code in _CHECK_AGAIN or _is_fenced(error)
 
 
-def _sentence(error: NoAnswer | RequestRefused, unit: StretchToMirror) -> str:
+def _is_fenced(error: HorologError | OSError) -> bool:
+    """Whether another attempt has the transactional id, or the transaction was open too long."""
+    return isinstance(error, RequestRefused) and error.code in _FENCED
+
+
+def _sentence(error: HorologError | OSError, unit: StretchToMirror) -> str:
     if isinstance(error, RequestRefused) and error.code in _CHECK_AGAIN:
         return (
-            f"{error}. Batches of the mirror before it are not in {unit.target_topic}-"
-            f"{unit.partition.partition}: the target has lost what it acknowledged (an unclean "
-            "leader election), or another process writes with this --state"
+            f"{error}. Batches of the mirror before it are not in {unit.to}: the target has lost "
+            "what it acknowledged (an unclean leader election)"
+        )
+    if _is_fenced(error):
+        return (
+            f"{error}. Its transaction was ended by another attempt (switch spark.speculation off) "
+            "or because it was open for too long; nothing of it counts"
         )
     return str(error)
+
+
+class _Bundle:
+    """One transaction of one attempt."""
+
+    def __init__(self, target: Target, slot: int, units: Iterable[StretchToMirror]) -> None:
+        self._target = target
+        self._slot = slot
+        self._units = units
+        self.current: StretchToMirror | None = None
+        """The stretch that is being moved; None while the transaction as a whole is."""
+
+    def moved(self) -> list[Moved]:
+        """Send all; the transaction has the places and is open, or there is none.
+
+        Raises:
+            HorologError, OSError: nothing of it counts.
+        """
+        with closing(self._target.client()) as client:
+            transaction = self._target.begin(client, self._slot)
+            try:
+                return self._sent(client, transaction)
+            except (HorologError, OSError) as error:
+                if not isinstance(error, NoAnswer) and not _is_fenced(error):
+                    _abort(client, transaction)
+                raise
+
+    def _sent(self, client: Client, transaction: Transaction) -> list[Moved]:
+        done, places = [], dict[tuple[str, int], CommittedOffset]()
+        until = time.monotonic() + _LONGEST_S
+        for unit in self._units:
+            self.current = unit
+            moved = Attempt(unit, self._target, client, transaction, until).run()
+            done.append(moved)
+            if moved.place != unit.place:
+                moved.transaction = transaction
+                places[unit.to] = CommittedOffset(moved.place.offset)
+        self.current = None
+        if places:
+            client.transactions.commit_offsets(transaction, self._target.group, places)
+        else:
+            _abort(client, transaction)  # a batch that was refused may have begun it
+        return done
+
+
+def _abort(client: Client, transaction: Transaction) -> None:
+    """Abort a transaction that may not have begun; otherwise the next one of the slot does."""
+    with suppress(RequestRefused, NoAnswer):
+        client.end_transaction(transaction, commit=False)
 
 
 class _Sent(NamedTuple):
@@ -183,72 +265,83 @@ class _Sent(NamedTuple):
 
 
 class Attempt:
-    """One attempt with connections of its own."""
+    """The batches of one stretch, sent in a transaction."""
 
     def __init__(
         self,
         unit: StretchToMirror,
         target: Target,
-        moved: Moved,
         client: Client,
-        join_bytes: int,
+        transaction: Transaction,
+        until: float,
     ) -> None:
+        """Nothing is sent yet; `until` is the time of the monotonic clock at which it ends."""
         self._unit = unit
         self._target = target
-        self._moved = moved
         self._client = client
-        self._to = TopicPartition(unit.target_topic, unit.partition.partition)
+        self._transaction = transaction
+        self._until = until
+        self._moved = Moved(unit.partition, unit.place)
+        join_bytes = target.join_bytes(unit.target_max_bytes)
         self._joiner = Joiner(join_bytes) if join_bytes else None
         self._taken: list[Made] = []
         self._under_way: deque[_Sent] = deque()
         self._sequence = 0  # of the next record to be sent
-        self._is_known = False  # the broker has answered a batch of this attempt
+        self._acknowledged = 0  # the sequence of the next record to be acknowledged
+        self._is_added = False  # the partition is in the transaction
         self._delta: int | None = None
-        if moved.points:
-            last, its_place = moved.points[-1]
-            self._delta = its_place - last
 
-    def run(self) -> None:
-        """Continue where the target's log says that the last attempt ended."""
-        unit, target, place = self._unit, self._target, self._moved.place
-        log = TargetLog(
-            source=unit.partition,
-            partition=self._to,
-            producer=target.producer,
-            compacts=unit.target_compacts,
-        )
-        found, self._moved.place = find_sent(self._client, log, place)
-        self._sequence = place.sequence
-        coming = source_batches(unit.stretches, place.offset, unit.options)
+    def run(self) -> Moved:
+        """Send the stretch, or what is before an error that will not pass.
+
+        Raises:
+            HorologError, OSError: what was sent must not be committed.
+        """
+        while True:
+            try:
+                self._run()
+                return self._moved
+            except (HorologError, OSError) as error:
+                if may_pass(error) or isinstance(error, TargetLost):
+                    raise
+                self._drain()
+                if self._joiner is None or not isinstance(error, RequestRefused):
+                    self._moved.error = str(error)
+                    return self._moved
+                self._joiner = None  # what is sound before the batch at fault is sent
+
+    def _run(self) -> None:
+        unit, target, moved = self._unit, self._target, self._moved
+        coming = source_batches(unit.stretches, moved.place.offset, unit.options)
+        is_full = False
         with ahead(coming) as pieces:
             try:
                 for made in (made for piece in pieces for made in made_of(piece, unit.rule)):
-                    if found is not None:
-                        for known, base_offset in found.match(made, self._moved.place.sequence):
-                            self._advance([known], base_offset)
-                        self._sequence = self._moved.place.sequence
-                        if found.is_over:
-                            found = None
-                        continue
                     self._take(made)
                     is_full = (
-                        self._moved.bytes >= target.max_bytes
-                        or len(self._moved.points) >= target.max_points
+                        moved.bytes >= target.max_bytes
+                        or len(moved.points) >= target.max_points
+                        or time.monotonic() >= self._until
                     )
                     if is_full:
                         break  # the rest is for the next wave
-                else:
-                    is_full = False
             except Damaged:
                 self._send_taken()
                 self._settle(0)  # what came before is sound
                 raise
-        if found is not None:
-            raise found.changed("it ends before what was mirrored of it")
         self._send_taken()
         self._settle(0)
-        if not is_full and self._moved.place.offset < unit.end:
-            self._moved.place = replace(self._moved.place, offset=unit.end)
+        if not is_full and moved.place.offset < unit.end:
+            moved.place = replace(moved.place, offset=unit.end)
+
+    def _drain(self) -> None:
+        """Read the answers under way: batches behind one that was refused are out of order."""
+        self._taken = []
+        while self._under_way:
+            if (appending := self._under_way.popleft().appending) is not None:
+                with suppress(RequestRefused):
+                    self._client.appends.finish_append(appending, {})
+        self._sequence = self._acknowledged
 
     # Sending.
 
@@ -285,7 +378,10 @@ class Attempt:
             self._settle(IN_FLIGHT)
             return
         self._settle(IN_FLIGHT - 1)
-        producer, sequence = self._target.producer, self._sequence
+        if not self._is_added:
+            self._client.transactions.add(self._transaction, [self._unit.to])
+            self._is_added = True
+        producer, sequence = self._transaction.producer, self._sequence
         self._sequence = next_sequence(sequence, sum(made.records for made in sent))
         if len(sent) > 1:
             assert self._joiner is not None
@@ -293,14 +389,19 @@ class Attempt:
         else:
             made = sent[0]
             assert made.batch is not None
-            data = renamed(made.header, memoryview(made.batch), producer, sequence)
+            data = renamed(
+                made.header, memoryview(made.batch), producer, sequence, is_transactional=True
+            )
             if self._joiner is not None:
                 self._joiner.clear()
-        appending = self._client.appends.append_soon({self._to: data}, acks=-1)
+        appending = self._client.appends.append_soon(
+            {self._unit.to: data}, acks=-1, transactional_id=self._transaction.id
+        )
         self._under_way.append(_Sent(mades, appending))
-        if not self._is_known:
+        if not sequence:
+            # A broker that does not know the producer yet takes any sequence from it: the batches
+            # behind the first one are refused only after that is acknowledged.
             self._settle(0)
-            self._is_known = True
 
     def _settle(self, left: int) -> None:
         """Wait until no more than `left` requests are under way."""
@@ -313,11 +414,18 @@ class Attempt:
         """Where a batch went, as soon as that is known."""
         produced: dict[tuple[str, int], Produced] = {}
         self._client.appends.finish_append(appending, produced)
-        base_offset = produced[self._to].base_offset
+        base_offset = produced[self._unit.to].base_offset
         if base_offset is None:
             raise RequestRefused(
                 ErrorCode.duplicate_sequence_number,
-                f"{self._to[0]}-{self._to[1]} has the batch already, and does not say where",
+                f"{self._unit.to} has the batch already, and does not say where",
+            )
+        known = self._moved.place.target_offset
+        if base_offset < known:
+            raise TargetLost(
+                f"{self._unit.to} of the target ends at offset {base_offset}, and the mirror has "
+                f"written up to {known}: it was truncated, or deleted and created again. Mirror "
+                "into another topic, with another --state"
             )
         return base_offset
 
@@ -338,11 +446,11 @@ class Attempt:
                 last_ms = made.source.max_timestamp
         moved.records += records
         count(records)
+        self._acknowledged = next_sequence(self._acknowledged, records)
         following = 0 if base_offset is None else base_offset + records
         moved.place = replace(
             place,
             offset=mades[-1].source.next_offset,
-            sequence=next_sequence(place.sequence, records),
             target_offset=max(place.target_offset, following),
             last_ms=last_ms,
             records=place.records + records,

@@ -187,7 +187,6 @@ class MirrorRun:
         if not units:
             return False
         before = {each.partition: each.place.offset for each in units}
-        self._ledger.begin({each.partition: each.place for each in units})
         has_moved = False
         self._control.on_progress(self.report())  # with the notes, before anything is sent
         for wave in self._to.move(self._spark, units):
@@ -209,12 +208,8 @@ class MirrorRun:
                 found = self._passing if each.may_pass else self._stopped
                 found[each.partition] = each.error
         self._ledger.end(
-            {
-                # After an error more may have been sent than was acknowledged.
-                each.partition: replace(each.place, is_sent=each.error is not None)
-                for each in wave
-            },
-            {each.partition: each.points for each in wave},
+            {each.partition: each.place for each in wave},
+            failed=[each.partition for each in wave if each.error is not None],
         )
 
     def _wait(self) -> None:
@@ -319,7 +314,7 @@ class MirrorRun:
                     partition,
                     place.offset,
                     end,
-                    is_first=place.records == 0 and not place.is_sent,
+                    is_first=place.records == 0 and self._ledger.begun(partition) is None,
                 )
             except HorologError as error:
                 if may_pass(error):
@@ -335,7 +330,6 @@ class MirrorRun:
                     stretches=stretches,
                     options=self._options,
                     rule=known.rule,
-                    target_compacts=known.target.compacts,
                     target_max_bytes=known.target.max_bytes,
                 )
             )

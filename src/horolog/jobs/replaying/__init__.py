@@ -1,7 +1,7 @@
 """The job `replay`: partitions merged in time order, and sent on at their recorded pace.
 
     merging    records of several partitions, by time; those of one partition in its order
-    sending    when each is due; sends what is in batches, and keeps how far it is
+    sending    when each is due; sends it in batches, in transactions where progress is kept
 
 It needs no Spark: one process merges all partitions, and waits until each record is due.
 """
@@ -22,7 +22,7 @@ from horolog.jobs.parameters.function import without_spark
 from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.replay import Replay
 from horolog.jobs.parameters.shared import codec_of
-from horolog.jobs.receiving import ReceivingTopic, retention_note
+from horolog.jobs.receiving import ReceivingTopic, require_transactions, retention_note
 from horolog.jobs.replaying.merging import ReplaySource
 from horolog.jobs.replaying.sending import (
     Pace,
@@ -67,10 +67,10 @@ class Replayed:
 def replay(job: Replay) -> Replayed:
     """Send the records of several partitions on in time order, at their recorded pace.
 
-    What the target's retention would delete soon of it is warned of. With a state a run that was
-    killed or interrupted is run again, and doubles nothing as long as the target remembers the
-    producer. It is refused where a topic was created again since, at either side: the offsets of
-    the state mean other records then.
+    What the target's retention would delete soon of it is warned of. With a state it is sent in
+    transactions, and a run that was killed or interrupted is run again: readers of committed
+    records see each record once. It is refused where a topic was created again since, at either
+    side: the offsets of the state mean other records then.
 
     Raises:
         Misconfigured: arguments that cannot be, or a state directory of another run or of topics
@@ -99,6 +99,8 @@ def replay(job: Replay) -> Replayed:
             times = _same_range(kept, times)
         source = stack.enter_context(_source(selection, times))
         client = stack.enter_context(client_of(target, of_target))
+        if job.state is not None:
+            require_transactions(client)
         to_send = _target(client, source, job)._replace(codec=codec)
         if selection.source.bootstrap_servers == target.bootstrap_servers and any(
             topic == sent_to for topic, sent_to in to_send.topics.items()
@@ -130,10 +132,10 @@ def replay(job: Replay) -> Replayed:
         )
         job.on_progress(work.progress, total)
         try:
-            work.repeat(lambda places: source.dues(places, work.progress.reached))
+            work.resume()
             work.run(source.rest(work.progress.offsets, work.progress.reached))
         finally:
-            work.save()
+            work.finish()
     return Replayed(
         spans=spans, topics=to_send.topics, progress=work.progress, latest_ms=work.latest_ms
     )

@@ -91,26 +91,17 @@ class ReplaySource(RecordLog):
             found[each.partition] = start, each.end
         return found
 
-    def dues(
-        self,
-        places: Mapping[TopicPartition, tuple[int, int]],
-        reached: Mapping[TopicPartition, int],
-    ) -> Iterator[Due]:
-        """The records between offsets of several partitions, merged."""
-        streams = {
-            each: self.read_between(self._plan, each, *place) for each, place in places.items()
-        }
-        return merged(streams, self._time_of, reached)
-
     def rest(
         self, offsets: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
     ) -> Iterator[Due]:
-        """The records from these offsets on."""
-        places = {
-            partition: (max(start, offsets.get(partition, start)), end)
+        """The records from these offsets on, merged."""
+        streams = {
+            partition: self.read_between(
+                self._plan, partition, max(start, offsets.get(partition, start)), end
+            )
             for partition, (start, end) in self.spans().items()
         }
-        return self.dues(places, reached)
+        return merged(streams, self._time_of, reached)
 
 
 def create_time(read: ReadRecord) -> int | None:

@@ -1,26 +1,32 @@
 """Sends what is due in batches, and keeps how far it is.
 
-A batch of what is due is written to the state before it is sent, and carries a producer id and
-sequences of the replay. After a kill it is read and sent again as it was: a target that has it
-drops the repeat (KIP-98).
+With a state directory records are sent in transactions (KIP-98), each with the number of its commit
+as a committed offset. Before a commit the progress that it reaches is written to the state. After a
+kill the number at the target says whether it was committed; what was not is aborted, and sent anew.
 """
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from horolog.client import Client, Produced
+from horolog.client import Client, CommittedOffset, Transaction
 from horolog.client.appends import ProducerId
+from horolog.client.transactional import TRANSACTION_TIMEOUT_MS
 from horolog.clock import HOUR_MS, Clock
-from horolog.errors import Misconfigured, StorageFailed
+from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.jobs.replaying.merging import BEFORE_ALL, Due
 from horolog.jobs.state import DocumentsOnly, JobState
+from horolog.offsets import SINK_GROUPS
 from horolog.record.batch import next_sequence
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 from horolog.storage.names import TopicPartition
 
+COMMIT_MS: Final = 1_000
+"""Time between two commits."""
 TICK_MS: Final = 10
 """What is due within it is sent together."""
 MAX_BYTES: Final = 500_000
@@ -77,47 +83,44 @@ class ReplayProgress:
     """How far a replay is."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """The next offset of each partition: all before it was acknowledged."""
+    """The next offset of each partition: all before it was sent."""
     reached: dict[TopicPartition, int] = field(default_factory=dict)
     """The largest time of each partition before that."""
-    sequences: dict[str, int] = field(default_factory=dict)
-    producer: ProducerId | None = None
     records: int = 0
     last_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     """The partitions of each topic of the target, among which keys were spread."""
+    commits: int = 0
+    """How many transactions were committed."""
 
     def to_json(self) -> dict[str, Any]:
-        """For the state."""
+        """The form in the state; later changes do not change it."""
         return {
-            "offsets": {str(each): offset for each, offset in self.offsets.items()},
-            "reached": {str(each): ms for each, ms in self.reached.items()},
-            "sequences": self.sequences,
-            "producer": None if self.producer is None else list(self.producer),
+            "offsets": {str(partition): offset for partition, offset in self.offsets.items()},
+            "reached": {str(partition): ms for partition, ms in self.reached.items()},
             "records": self.records,
             "last_ms": self.last_ms,
-            "counts": self.counts,
+            "counts": dict(self.counts),
+            "commits": self.commits,
         }
 
     @classmethod
     def of_json(cls, kept: Mapping[str, Any]) -> "ReplayProgress":
-        """What the state has."""
-        producer = kept["producer"]
+        """The progress that the state contains."""
         return cls(
-            {_partition(each): offset for each, offset in kept["offsets"].items()},
-            {_partition(each): ms for each, ms in kept["reached"].items()},
-            dict(kept["sequences"]),
-            None if producer is None else ProducerId(*producer),
+            {_partition(text): offset for text, offset in kept["offsets"].items()},
+            {_partition(text): ms for text, ms in kept["reached"].items()},
             kept["records"],
             kept["last_ms"],
-            dict(kept.get("counts", {})),
+            dict(kept["counts"]),
+            kept["commits"],
         )
 
 
 def progress_of(state: JobState | DocumentsOnly | None) -> ReplayProgress:
-    """How far the runs with a state are."""
+    """The progress of the runs with a state up to their last commit."""
     kept = None if state is None else state.read(_PROGRESS)
-    return ReplayProgress() if kept is None else ReplayProgress.of_json(kept)
+    return ReplayProgress() if kept is None else ReplayProgress.of_json(kept["committed"])
 
 
 class ReplayTarget(NamedTuple):
@@ -188,43 +191,60 @@ class Sending:
                 )
         # Where partitions were added, a key still goes where the records before it went.
         self._target = target._replace(counts=self.progress.counts)
-        self._pending = None if kept is None else kept.get("pending")
-        self._is_sending = self._pending is not None
-        """What the state has of it stays, until all of it was acknowledged."""
+        self._committed = self.progress.to_json()
+        self._prepared: dict[str, Any] | None = None if kept is None else kept["prepared"]
+        self._group = f"{SINK_GROUPS}replay/{uuid.uuid4().hex}" if kept is None else kept["group"]
+        self._place = (min(target.counts), 0) if kept is None else (kept["topic"], 0)
+        """The partition of the target whose committed offset is the number of the last commit."""
+        self._transaction: Transaction | None = None
+        self._producer: ProducerId | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self._added: set[TopicPartition] = set()
+        """Partitions in the open transaction."""
+        self._begun_ms = 0
+        self._is_sound = True
+        """All that is in the open transaction counts in the progress."""
         self.latest_ms = 0
         """How late a record was sent at most."""
 
-    def repeat(
-        self, read: Callable[[Mapping[TopicPartition, tuple[int, int]]], Iterator[Due]]
-    ) -> None:
-        """Send again what was being sent when the last run was killed.
-
-        Args:
-            read: the records of these partitions between two offsets, merged.
+    def resume(self) -> None:
+        """Continue where the last commit ended, if progress is kept.
 
         Raises:
-            StorageFailed: the source has not all of it any more.
+            StorageFailed: which commit that was is not known.
             RequestRefused: the target refuses it.
             NoAnswer: it does not answer.
         """
-        pending = self._pending
-        if pending is None:
+        if self._state is None:
             return
-        until = {_partition(each): end for each, end in pending["until"].items()}
-        places = {
-            partition: (self.progress.offsets.get(partition, pending["from"][str(partition)]), end)
-            for partition, end in until.items()
-        }
-        dues = list(read(places))
-        if len(dues) != pending["records"]:
+        client = self._target.client
+        self._save(self._prepared)  # before the transactional id is used first
+        self._transaction = client.init_transactions(
+            self._group, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        )
+        self._producer = self._transaction.producer
+        committed = client.offset_fetch(self._group, [self._place], require_stable=True)[
+            self._place
+        ]
+        prepared = self._prepared
+        if committed is None:
+            if prepared is not None:
+                raise StorageFailed(
+                    "the target has forgotten the last commit (offsets.retention.minutes), and the "
+                    "last run was killed while it committed: how many of its records are there is "
+                    "not known. Begin with another --state and --from"
+                )
+            known = CommittedOffset(self.progress.commits)
+            client.offset_commit(self._group, {self._place: known})
+        elif prepared is not None and committed.offset == prepared["commits"]:
+            self._committed, self.progress = prepared, ReplayProgress.of_json(prepared)
+        elif committed.offset != self.progress.commits:
             raise StorageFailed(
-                f"the source has {len(dues)} of {pending['records']} records that were being sent "
-                "when the last run was killed: how many of them are at the target is not known. "
-                "Begin with another --state and --from"
+                f"the target has commit {committed.offset} of the replay, and --state has "
+                f"{self.progress.commits}: it is an earlier copy. Begin with another --state and "
+                "--from"
             )
-        self._append(dues, pending["times"])
-        self._is_sending = False
-        self.save()
+        self._prepared = None
 
     def run(self, dues: Iterator[Due]) -> None:
         """Send all, each when it is due.
@@ -239,6 +259,8 @@ class Sending:
             wait_ms = self._pace.wait_ms(due.ms)
             if wait_ms > 0:
                 self._send(waiting)
+                if wait_ms >= COMMIT_MS:
+                    self.commit()
                 waiting, size = [], 0
                 while (wait_ms := self._pace.wait_ms(due.ms)) > 0:
                     self._sleep(min(max(wait_ms, TICK_MS), HOUR_MS) / 1_000)
@@ -254,58 +276,96 @@ class Sending:
     def _send(self, dues: list[Due]) -> None:
         if not dues:
             return
+        now_ms = self._clock.monotonic_ms()
+        if self._added and now_ms - self._begun_ms >= COMMIT_MS:
+            self.commit()
         times = [self._pace.now_for(due.ms) for due in dues] if self._shifts_times else None
-        if self.progress.producer is None:
-            self.progress.producer = self._target.client.init_producer_id()
-        if self._state is not None:
-            first: dict[str, int] = {}
-            until: dict[str, int] = {}
-            for due in dues:
-                first.setdefault(str(due.partition), due.read.offset)
-                until[str(due.partition)] = due.read.offset + 1
-            pending = {"from": first, "until": until, "times": times, "records": len(dues)}
-            self._is_sending = True
-            self._state.write(_PROGRESS, {**self.progress.to_json(), "pending": pending})
-        self._append(dues, times)
-        self._is_sending = False
-
-    def _append(self, dues: list[Due], times: list[int] | None) -> None:
-        """Send records that are due, and write down that they were."""
-        progress, target = self.progress, self._target
         by_partition: dict[TopicPartition, list[Record]] = {}
         for place, due in enumerate(dues):
             record = due.read.record
             if times is not None:
                 record = record._replace(timestamp=times[place])
-            by_partition.setdefault(target.partition_of(due), []).append(record)
-        assert progress.producer is not None
-        batches: dict[tuple[str, int], bytes] = {
-            partition: build_batch(
-                records,
-                codec=target.codec,
-                producer_id=progress.producer.id,
-                producer_epoch=progress.producer.epoch,
-                base_sequence=progress.sequences.get(str(partition), 0),
-            )
-            for partition, records in by_partition.items()
-        }
-        produced: dict[tuple[str, int], Produced] = {}
-        target.client.appends.append(batches, produced, is_idempotent=True)
-        for partition, records in by_partition.items():
-            before = progress.sequences.get(str(partition), 0)
-            progress.sequences[str(partition)] = next_sequence(before, len(records))
+            by_partition.setdefault(self._target.partition_of(due), []).append(record)
+        if not self._added:
+            self._begun_ms = now_ms
+        self._is_sound = False
+        self._append(by_partition)
+        progress = self.progress
         for due in dues:
             progress.offsets[due.partition] = due.read.offset + 1
             progress.reached[due.partition] = due.ms
         progress.records += len(dues)
         known = [due.ms for due in dues if due.ms != BEFORE_ALL]
         progress.last_ms = max(known, default=progress.last_ms)
+        self._is_sound = True
         self._on_sent(progress)
 
-    def save(self) -> None:
-        """Write down what was sent, unless some of it may yet have to be repeated."""
-        if self._state is not None and not self._is_sending:
-            self._state.write(_PROGRESS, self.progress.to_json())
+    def _append(self, by_partition: Mapping[TopicPartition, list[Record]]) -> None:
+        client, transaction = self._target.client, self._transaction
+        if self._producer is None:
+            self._producer = client.init_producer_id()
+        if transaction is not None and (missing := by_partition.keys() - self._added):
+            client.transactions.add(transaction, missing)
+            self._added |= missing
+        batches: dict[tuple[str, int], bytes] = {
+            partition: build_batch(
+                records,
+                codec=self._target.codec,
+                producer_id=self._producer.id,
+                producer_epoch=self._producer.epoch,
+                base_sequence=self._sequences.get(partition, 0),
+                is_transactional=transaction is not None,
+            )
+            for partition, records in by_partition.items()
+        }
+        transactional_id = None if transaction is None else transaction.id
+        client.appends.append(batches, {}, is_idempotent=True, transactional_id=transactional_id)
+        for partition, records in by_partition.items():
+            before = self._sequences.get(partition, 0)
+            self._sequences[partition] = next_sequence(before, len(records))
+
+    def commit(self) -> None:
+        """Commit what was sent since the last commit, and the progress with it.
+
+        Raises:
+            RequestRefused: the transaction has ended: another run has the state, or it took too
+                long.
+            NoAnswer: the target does not answer: the next run finds out whether it is committed.
+        """
+        if self._transaction is None or not self._added:
+            return
+        self._is_sound = False
+        transactions = self._target.client.transactions
+        self.progress.commits += 1
+        prepared = self.progress.to_json()
+        self._save(prepared)
+        place = {self._place: CommittedOffset(self.progress.commits)}
+        transactions.commit_offsets(self._transaction, self._group, place)
+        transactions.end(self._transaction, commit=True)
+        self._committed = prepared
+        self._added.clear()
+        self._is_sound = True
+
+    def finish(self) -> None:
+        """Commit what counts; after an error the transaction is aborted, and nothing of it counts.
+
+        Raises:
+            RequestRefused, NoAnswer: as `commit`.
+        """
+        if self._is_sound:
+            self.commit()
+            self._save(self._prepared)
+        elif self._transaction is not None:
+            with suppress(HorologError, OSError):
+                self._target.client.end_transaction(self._transaction, commit=False)
+            self.progress = ReplayProgress.of_json(self._committed)
+            self._on_sent(self.progress)
+
+    def _save(self, prepared: Mapping[str, Any] | None) -> None:
+        """Write the progress of the last commit, and of one that is being made."""
+        if self._state is not None:
+            kept = {"group": self._group, "topic": self._place[0], "committed": self._committed}
+            self._state.write(_PROGRESS, {**kept, "prepared": prepared})
 
 
 def _weight(record: Record) -> int:
