@@ -26,7 +26,7 @@ from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.record import Record, build_batch, read_marker, read_records
 from horolog.storage import TRANSACTION_STATE
-from horolog.wire import ApiKey, PromotedEntry
+from horolog.wire import ApiKey
 
 COUNT = 12
 PARTITIONS = frozenset(range(COUNT))
@@ -284,15 +284,10 @@ def given(broker: BrokerProcess) -> dict[str, set[int]]:
     return found
 
 
-def parts_dropped(entries: list[PromotedEntry]) -> Named:
-    """What is named as cut off, as it was known to lack records."""
-    return Named.of(each for each in entries if each.text.endswith("did not arrive"))
-
-
 def check(shadow: BrokerProcess, before: Seen) -> None:
     """Whether each transaction is given whole or not at all, and none is turned."""
     entries = shadow.client.promoted(["t"]) or []
-    dropped, named, after = parts_dropped(entries), Named.of(entries), given(shadow)
+    named, after = Named.of(entries), given(shadow)
     assert all(is_committed(name) for name in after)
     for name in filter(is_committed, before.written):
         its, id_ = after.pop(name, set()), name.partition(".")[0]
@@ -300,9 +295,8 @@ def check(shadow: BrokerProcess, before: Seen) -> None:
         assert ended <= its, f"{name} was committed in {ended}, and is given in {its}"
         for partition in PARTITIONS - its if its else ():
             where = "t", partition
-            has_come = partition in before.written[name]
-            allowed = dropped.may_lack(id_, where) if has_come else named.may_lack(id_, where)
-            assert allowed, f"{name} is not in {partition}: {has_come}, {entries}"
+            assert partition not in before.written[name], f"{name} is not in {partition}"
+            assert named.may_lack(id_, where), f"{name} is not in {partition}: {entries}"
     assert not after
 
 

@@ -79,7 +79,7 @@ Where = tuple[str, int]
 
 CUT = re.compile(
     r"a transaction of '([^']*)' was committed at the source: records of it from offset (\d+) on "
-    r"(?:may not have arrived|did not arrive)"
+    r"may not have arrived"
 )
 """What a promotion says of a partition where a committed transaction may be missing in part."""
 
@@ -88,9 +88,6 @@ OUTRUN = re.compile(
     r"|aborted, as no end and no state of it came, and may be committed at the source): "
 )
 """What it says of one that may be missing in other partitions."""
-
-STATELESS = re.compile(r"producers ended at the source, of which no state came.*producer ids (.*)")
-"""What it says of producers of which it has no state."""
 
 PRODUCER = "producer id "
 """In front of the producer id where the transactional id is not known."""
@@ -270,12 +267,7 @@ class Named(NamedTuple):
             return producers.get(int(number), id_) if number != id_ else id_
 
         for each in entries:
-            stateless = (
-                f"{PRODUCER}{id_}"
-                for ids in STATELESS.findall(each.text)
-                for id_ in ids.split(", ")
-            )
-            for id_ in map(named, [*OUTRUN.findall(each.text), *stateless]):
+            for id_ in map(named, OUTRUN.findall(each.text)):
                 outrun[id_] = lives.get(id_, 0)
             for id_, offset in CUT.findall(each.text):
                 assert each.partition is not None, each
