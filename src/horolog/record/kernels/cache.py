@@ -31,9 +31,9 @@ _OPTIONS: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") el
 _CACHE_TROUBLE = (RuntimeError, OSError, EOFError, ValueError, pickle.PickleError)
 
 
-def helper(function: Callable[..., Any]) -> Any:
+def helper(function: Callable[..., Any], *, is_inlined: bool = False) -> Any:
     """A function that kernels call. It is compiled into each of them."""
-    return _njit(**_OPTIONS)(function)
+    return _njit(forceinline=is_inlined, **_OPTIONS)(function)
 
 
 def compile_kernel(signature: Any, function: Callable[..., Any]) -> Callable[..., Any]:

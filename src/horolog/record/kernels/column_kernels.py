@@ -25,9 +25,9 @@ from horolog.record.kernels.machine import (
 )
 from horolog.record.kernels.record_kernels import (
     TRUNCATED,
-    pass_headers,
     put_varint,
     read_bytes,
+    read_fields,
     read_varint,
     varint_size,
 )
@@ -217,27 +217,13 @@ def _gather_stretch(data, plan, at, state, offsets, times, types, columns):
             need = body - position + size
             status = layout.CUT_OFF
             break
-        status = layout.MALFORMED  # unless all goes well
         body_end = body + size
-        timestamp, cursor = read_varint(data, body + 1, body_end, 10)
-        if cursor < 0:
+        fields = read_fields(data, body, body_end)
+        time, delta, key_size, key_start, value_size, value_start, headers, headers_start = fields
+        if headers_start < 0:
+            status = layout.MALFORMED
             break
-        timestamp = base if append_time else int64(base + timestamp)
-        delta, cursor = read_varint(data, cursor, body_end, 5)
-        if cursor < 0:
-            break
-        key_size, key_start, cursor = read_bytes(data, cursor, body_end)
-        if cursor < 0:
-            break
-        value_size, value_start, cursor = read_bytes(data, cursor, body_end)
-        if cursor < 0:
-            break
-        headers, headers_start = read_varint(data, cursor, body_end, 5)
-        if headers_start < 0 or headers < 0:
-            break
-        if pass_headers(data, headers_start, body_end, headers) != body_end:
-            break
-        status = layout.DONE
+        timestamp = base if append_time else int64(base + time)
         offset = int64(base_offset + delta)
         if first_ms <= timestamp <= last_ms and first_offset <= offset <= last_offset:
             cost = layout.ROW_BYTES

@@ -58,7 +58,8 @@ def _compiled_names(module: str) -> dict[str, Any]:
         if value.__module__ == machine.__name__:
             names[name] = _MACHINE.get(name, value)
         elif value.__module__ == module:
-            names[name] = helper(_with_globals(value, names))
+            is_inlined = hasattr(value, "is_inlined")
+            names[name] = helper(_with_globals(value, names), is_inlined=is_inlined)
         elif value.__module__.startswith(_TEXTS):
             names[name] = _compiled_names(value.__module__)[value.__name__]
     return names

@@ -23,9 +23,8 @@ from horolog.record.kernels.machine import (
 )
 from horolog.record.kernels.record_kernels import (
     TRUNCATED,
-    pass_headers,
     put_varint,
-    read_bytes,
+    read_fields,
     read_varint,
     varint_size,
 )
@@ -178,12 +177,12 @@ def to_records(data: Bytes, state: Int64s, out: Room) -> int:
     return status
 
 
-def _put_cell(data, end, size, out, position):
-    """A key or value that ends there in the data, as messages have it."""
+def _put_cell(data, start, size, out, position):
+    """Write a key or value as messages have it."""
     put_i32(out, position, size)
     position += 4
     if size > 0:
-        copy_bytes(data, end - size, size, out, position)
+        copy_bytes(data, start, size, out, position)
         position += size
     return position
 
@@ -219,26 +218,12 @@ def to_messages(data: Bytes, state: Int64s, out: Room) -> int:
             need = body - position + size
             status = layout.CUT_OFF
             break
-        status = layout.MALFORMED  # unless all goes well
         end = body + size
-        time, cursor = read_varint(data, body + 1, end, 10)
-        if cursor < 0:
+        fields = read_fields(data, body, end)
+        time, delta, key_size, key_start, value_size, value_start, headers, headers_start = fields
+        if headers_start < 0:
+            status = layout.MALFORMED
             break
-        delta, cursor = read_varint(data, cursor, end, 5)
-        if cursor < 0:
-            break
-        key_size, _start, key_end = read_bytes(data, cursor, end)
-        if key_end < 0:
-            break
-        value_size, _start, value_end = read_bytes(data, key_end, end)
-        if value_end < 0:
-            break
-        headers, cursor = read_varint(data, value_end, end, 5)
-        if cursor < 0 or headers < 0 or headers > end - cursor:
-            break
-        if pass_headers(data, cursor, end, headers) != end:
-            break
-        status = layout.DONE
         time = base_time if append_time and not keep_times else int64(base_time + time)
         key_size, value_size = max(key_size, -1), max(value_size, -1)
         offset = int64(first + delta)
@@ -258,8 +243,8 @@ def to_messages(data: Bytes, state: Int64s, out: Room) -> int:
         if magic:
             put_i64(out, at, time)
             at += 8
-        at = _put_cell(data, key_end, key_size, out, at)
-        at = _put_cell(data, value_end, value_size, out, at)
+        at = _put_cell(data, key_start, key_size, out, at)
+        at = _put_cell(data, value_start, value_size, out, at)
         put_i32(out, filled + 12, crc32(out, filled + layout.MESSAGE_CRC_START, at))
         if time != NO_TIMESTAMP:
             if timed == 0 or time > largest:

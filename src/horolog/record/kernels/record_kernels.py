@@ -5,7 +5,7 @@ compared with what is left and never added up before. Nothing is raised: a posit
 wrong.
 """
 
-from horolog.record.kernels.machine import byte_at, int64
+from horolog.record.kernels.machine import byte_at, inlined, int64
 
 TRUNCATED = -1
 TOO_LONG = -2
@@ -61,6 +61,29 @@ def pass_headers(data, position, end, count):
         if position < 0:
             return -1
     return position
+
+
+@inlined
+def read_fields(data, body, end):
+    """The fields of a record from behind its length to its end.
+
+    Deltas of time and offset, size and start of key and value, number and start of headers. -1 as
+    the last if the record is malformed, or longer than its fields.
+    """
+    key_size, key_start, value_size, value_start, headers = 0, 0, 0, 0, 0
+    delta, headers_start = 0, -1
+    time, cursor = read_varint(data, body + 1, end, 10)
+    if cursor >= 0:
+        delta, cursor = read_varint(data, cursor, end, 5)
+    if cursor >= 0:
+        key_size, key_start, cursor = read_bytes(data, cursor, end)
+    if cursor >= 0:
+        value_size, value_start, cursor = read_bytes(data, cursor, end)
+    if cursor >= 0:
+        headers, cursor = read_varint(data, cursor, end, 5)
+    if cursor >= 0 and headers >= 0 and pass_headers(data, cursor, end, headers) == end:
+        headers_start = cursor
+    return time, delta, key_size, key_start, value_size, value_start, headers, headers_start
 
 
 def varint_size(value):

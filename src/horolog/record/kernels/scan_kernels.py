@@ -11,8 +11,7 @@ from horolog.record.kernels.machine import Bytes, Int64s, int64, kernel
 from horolog.record.kernels.record_kernels import (
     TOO_LONG,
     TRUNCATED,
-    pass_headers,
-    read_bytes,
+    read_fields,
     read_varint,
 )
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -127,26 +126,10 @@ def _whole_records(data, position, state, times, first, faults):
         if body < 0 or size < 1 or size > end - body:
             break
         body_end = body + size
-        timestamp, cursor = read_varint(data, body + 1, body_end, 10)
-        if cursor < 0:
+        time, delta, key_size, _, _, _, _, headers_start = read_fields(data, body, body_end)
+        if headers_start < 0:
             break
-        timestamp = base if append_time else int64(base + timestamp)
-        delta, cursor = read_varint(data, cursor, body_end, 5)
-        if cursor < 0:
-            break
-        key_size, _start, cursor = read_bytes(data, cursor, body_end)
-        if cursor < 0:
-            break
-        _size, _start, cursor = read_bytes(data, cursor, body_end)
-        if cursor < 0:
-            break
-        headers, cursor = read_varint(data, cursor, body_end, 5)
-        if cursor < 0 or headers < 0:
-            break
-        if headers > 0:
-            cursor = pass_headers(data, cursor, body_end, headers)
-        if cursor != body_end:
-            break
+        timestamp = base if append_time else int64(base + time)
         position = body_end
         if len(times) > 0:
             times[count - first] = timestamp
