@@ -1,7 +1,7 @@
 """`horolog spark archive`: topics as Parquet by date and hour."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import typer
@@ -26,7 +26,7 @@ def archive(job: ArchiveCommand, call: Call) -> None:
         raise Misconfigured("give one of --source, --check and --merge")
     run = _check if job.check else _merge if job.merge else _archive
     done, lines, problems = run(job, call)
-    call.show(asdict(done), lines, (f"{where}: {why}" for where, why in problems.items()))
+    call.show(done, lines, (f"{where}: {why}" for where, why in problems.items()))
 
 
 def _archive(job: ArchiveCommand, call: Call) -> Done:

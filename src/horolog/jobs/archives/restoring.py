@@ -75,10 +75,6 @@ class Restored(Outcome):
     """Which partitions of the topics the archive lacks, or may lack."""
     is_dry_run: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """The members."""
-        return asdict(self)
-
     def lines(self) -> Iterator[str]:
         """The partitions that have their place."""
         what = "Would restore" if self.is_dry_run else "Restored and compared"
