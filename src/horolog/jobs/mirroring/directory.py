@@ -108,7 +108,7 @@ class LogDirectory:
             if place is not None and self._ledger.begun(partition) is None:
                 _check_untouched(directory, place)
         self._topics[source.name] = source, name
-        return TargetTopic(name, source.partitions, None, source.stamps, False)
+        return TargetTopic(name, source.partitions, None, source.stamps)
 
     def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
         """A directory has no topics that could be created again."""

@@ -108,7 +108,6 @@ class TargetTopic:
     partitions: int
     topic_id: str | None
     stamps: bool
-    compacts: bool
     max_bytes: int | None = None
     """The largest batch that it takes, if that is known."""
     receiving: ReceivingTopic | None = None
@@ -188,11 +187,8 @@ class TargetTopics:
             if self._dry_run:
                 stamps = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
                 self._check_stamps(source, name, stamps)
-                compacts = "compact" in settings.get("cleanup.policy", "")
                 made = ReceivingTopic.of(self._client, name, source.partitions, settings)
-                return TargetTopic(
-                    name, source.partitions, None, stamps, compacts, None, made, notes
-                )
+                return TargetTopic(name, source.partitions, None, stamps, None, made, notes)
             known = self._once_there(name, source.partitions)
         elif not self._into_nonempty:
             refuse_records(self._client, name, set(new) & set(known.partitions))
@@ -215,7 +211,6 @@ class TargetTopics:
             receiving.partitions,
             known_id(known),
             receiving.stamps,
-            receiving.compacts,
             receiving.max_message_bytes,
             receiving,
             notes,
