@@ -18,7 +18,7 @@ class KeptLog(NamedTuple):
     """Since when it has every change, in milliseconds, up to the time that was asked for; None:
     since its beginning. Of earlier times it has what was not replaced since."""
     damage: tuple[str, ...] = ()
-    """What of it could not be read."""
+    """The parts that could not be read."""
 
 
 class TopicAspect(StrEnum):
@@ -29,7 +29,7 @@ class TopicAspect(StrEnum):
     PARTITIONS = "partitions"
     SETTING = "setting"
     STATE = "state"
-    """What horolog knows of it beyond Kafka: whether it is adopted, or followed."""
+    """Facts that Kafka does not have: whether it is adopted, or followed."""
 
 
 class TopicChange(NamedTuple):

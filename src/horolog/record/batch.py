@@ -131,7 +131,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whose clock the records' timestamps come from."""
+        """The clock that the records' timestamps come from: the producer's or the broker's."""
         return _TIMESTAMP_TYPES[self.attributes >> 3 & 1]
 
     @property
@@ -200,7 +200,7 @@ def _short_header(buffer: Buffer, position: int, least_offset: int) -> BatchHead
 
 
 def _message_header(buffer: Buffer, position: int, least_offset: int) -> BatchHeader:
-    """Of a message of v0 or v1 that is known to be long enough."""
+    """Header of a message of v0 or v1 that is known to be long enough."""
     offset, size, crc, magic, attributes = _MESSAGE.unpack_from(buffer, position)
     attributes &= _MESSAGE_BITS[magic]
     timestamp = NO_TIMESTAMP

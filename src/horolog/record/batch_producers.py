@@ -1,4 +1,4 @@
-"""Who produced the rows of a table: producer id, epoch and sequence, from the batches' headers.
+"""Producer id, epoch and sequence of the rows of a table, from the batches' headers.
 
 A sequence is the batch's first one and the record's offset from the batch's first one, wrapping
 after 2147483647 (KIP-98); compaction keeps both. Rows of batches without a producer have nulls, and

@@ -31,9 +31,9 @@ class BatchRun(NamedTuple):
 
     codec: Codec
     stretches: Int64Array
-    """Of each, for `gather`: rows of `layout.STRETCH_SIZE`."""
+    """The stretch of each batch, for `gather`: rows of `layout.STRETCH_SIZE`."""
     facts: Int64Array
-    """Of each, checksum and producer: rows of `layout.FACTS_SIZE`."""
+    """Checksum and producer of each batch: rows of `layout.FACTS_SIZE`."""
     starts: Sequence[int]
     """Where the records of each start, after its header, and end."""
     ends: Sequence[int]
@@ -89,7 +89,7 @@ class BatchRunReader:
         self._facts = np.empty(_MOST * layout.FACTS_SIZE, np.int64)
 
     def read(self, position: int, size: int, least_offset: int = INT64_MIN) -> BatchRun:
-        """Those from a position on, enough that their records have `size` bytes or more.
+        """Read batches from a position on, until their records have `size` bytes or more.
 
         Their offsets ascend, the first from `least_offset` on. They are valid until the next call.
         """

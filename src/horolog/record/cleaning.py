@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 SLOT_BYTES: Final = 8 * layout.SLOT_SIZE
-"""Of a map of keys, for one key."""
+"""Bytes that a map of keys takes for one key."""
 
 _MOST_SMALL_BATCHES: Final = 4096
 _MOST_SMALL_RECORDS: Final = 16384
@@ -120,7 +120,7 @@ class OpenedRecords:
 
     @classmethod
     def of(cls, header: BatchHeader, records: Buffer) -> "OpenedRecords":
-        """Those that are in memory already."""
+        """Records that are in memory already."""
         return cls(header, (records,), tuple)
 
     def pieces(self) -> Iterable[Buffer]:
@@ -137,13 +137,13 @@ class OpenedRecords:
 
 
 class CleaningVerdict(NamedTuple):
-    """Which of some records stay."""
+    """The records that stay, of some."""
 
     keep: Mask
     """1 for each that does."""
     kept: int
     tombstones: int
-    """Of those that stay."""
+    """Tombstones among the records that stay."""
     keyless: int
     """Records without a key, whether they stay or not."""
 
@@ -208,7 +208,7 @@ def all_stay(keys: Keys) -> CleaningVerdict:
 
 
 class StayingRecords:
-    """Which records of a batch stay, a bit for each."""
+    """The records of a batch that stay, as a bit for each record."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -235,7 +235,7 @@ class StayingRecords:
         self._rest = masks[whole:]
 
     def masks(self) -> "_Masks":
-        """Which ones stay, in their order."""
+        """Masks of the records that stay, in their order."""
         return _Masks(np.concatenate([*self._bytes, np.packbits(self._rest)]), self.count)
 
 
@@ -265,7 +265,7 @@ class SmallBatches(NamedTuple):
     base_timestamps: Int64Array
     producer_ids: Int64Array
     kinds: Int64Array
-    """What each is to the transactions of its producer, as `layout` has it."""
+    """The role of each batch in the transactions of its producer, as `layout` lists them."""
 
     def counts_of(self, mask: npt.NDArray[Any]) -> Int64Array:
         """For how many records of each batch a mask of all records is set."""
@@ -313,7 +313,7 @@ def read_small_batches(
 
 
 class SmallWritten(NamedTuple):
-    """What stays of small batches, one behind the other."""
+    """Small batches with the records that stay, one behind the other."""
 
     data: memoryview
     starts: Int64Array
@@ -324,7 +324,7 @@ class SmallWritten(NamedTuple):
     max_timestamps: Int64Array
 
     def between(self, first: int, end: int) -> "SmallWritten":
-        """Those from one on to before another."""
+        """The batches from one number on to before another."""
         ends = [*self.starts[first : end + 1].tolist(), len(self.data)]
         start = ends[0]
         columns = [column[first:end] for column in self[1:]]
@@ -374,7 +374,7 @@ def write_small_batches(
 def meet_all(
     known: Int64Array, places: Int64Array, kinds: Int64Array, numbers: Int64Array
 ) -> Int64Array:
-    """What becomes of many batches, as `cleaning_kernels.step` says of each.
+    """Decide which batches of transactions may go, by `cleaning_kernels.step` for each.
 
     Args:
         known: of producers, before the first of them; in the end what is known behind the last.
@@ -428,7 +428,7 @@ def judge(
     keeps_tombstones: bool,
     keeps_keyless: bool = False,
 ) -> CleaningVerdict:
-    """Which records stay.
+    """Mark the records that stay.
 
     Args:
         table: the map.

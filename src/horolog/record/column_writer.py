@@ -163,7 +163,7 @@ class RecordsEncoder:
 
 
 class _Records(NamedTuple):
-    """What goes into one batch; `out` has room for its header before them."""
+    """The records of one batch. `out` has room for its header before them."""
 
     out: memoryview
     rows: int

@@ -32,7 +32,7 @@ from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
 
 
 class Losses(NamedTuple):
-    """What the other format could not hold, counted."""
+    """Counts of what the other format could not contain."""
 
     headers: int = 0
     timestamps: int = 0

@@ -28,12 +28,12 @@ _PLAN_BYTES = 512 << 10  # little enough to be in the cache still after the CRCs
 
 @dataclass
 class DecodeStatistics:
-    """What `decode` did, counted as it goes."""
+    """Counts of what `decode` has done so far."""
 
     batches: int = 0
     """Whole batches that were read."""
     batches_skipped: int = 0
-    """Of these, passed by on the word of their header: nothing decompressed."""
+    """Batches that were skipped by their header alone, without decompression."""
     bytes_decoded: int = 0
     """Bytes of records gone through, decompressed."""
     rows: int = 0
@@ -137,7 +137,7 @@ class Decoder:
         return position
 
     def _undamaged(self, run: BatchRun, check_crcs: bool) -> BatchRun:
-        """Those of a run before the first damaged one."""
+        """The batches of a run before the first damaged one."""
         if check_crcs:
             for index in range(len(run.starts)):
                 if run.is_damaged(self._buffer, index):
@@ -309,7 +309,7 @@ class Decoder:
 
 
 def _stretch(header: BatchHeader, start: int, end: int, kind: int) -> tuple[int, ...]:
-    """What `gather` needs to know about a batch whose records, of that type of time, are there."""
+    """The stretch for `gather` of a batch whose records are in memory."""
     base = header.base_timestamp if kind == 0 else header.max_timestamp  # -1 both in v0
     return start, end, header.records_count, header.base_offset, base, kind
 

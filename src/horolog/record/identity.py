@@ -1,4 +1,4 @@
-"""Whose a batch is: the producer, its epoch and the sequences in the headers of raw batches.
+"""The producer of a raw batch, its epoch and its sequences, in the batch's header.
 
 A copy of a log carries the identities of its producers. Appended elsewhere as they are, they would
 meet that broker's own memory of producers: be dropped as repeats, or refused as out of order. Only

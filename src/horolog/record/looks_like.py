@@ -1,4 +1,4 @@
-"""Which unit a number that is no sensible time in milliseconds was probably meant in.
+"""The probable unit of a number that is no sensible time in milliseconds.
 
 Between 1971 and 2100 the four usual units do not overlap, so that a number makes
 sense in one of them at most.

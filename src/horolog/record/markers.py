@@ -48,7 +48,7 @@ class TransactionEnd(NamedTuple):
 
     producer_id: int
     producer_epoch: int
-    """Of the marker; producers with earlier ones are fenced."""
+    """Epoch of the marker. Producers with earlier epochs are fenced."""
     coordinator_epoch: int
     is_commit: bool
     """Else it is aborted."""

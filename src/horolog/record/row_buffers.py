@@ -35,7 +35,7 @@ class RowBuffers:
         if not rows.is_empty:
             self._state[: len(rows)] = array("q", rows)
         self.producers = BatchProducers() if OF_PRODUCERS.keys() & {*schema.names} else None
-        """Of the batches whose records are gathered; None where no column needs them."""
+        """Producers of the batches whose records are gathered; None where no column needs them."""
         self.reserve(0)
 
     @property
@@ -45,7 +45,7 @@ class RowBuffers:
 
     @property
     def stretch(self) -> int:
-        """Which stretch of the plan `gather` stopped in."""
+        """The stretch of the plan that `gather` stopped in."""
         return self._state[layout.GATHER_STRETCH]
 
     @property

@@ -70,7 +70,7 @@ def _binary(column: pa.Array) -> Column:
 
 
 def _parts(column: pa.Array) -> Column:
-    """Those of a large binary column."""
+    """Parts of a large binary column."""
     _, ends, data = column.buffers()
     stop = column.offset + len(column) + 1
     ends_array, data_array, valid = _NO_ENDS, _NO_BYTES, _NO_BYTES

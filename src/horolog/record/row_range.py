@@ -1,4 +1,4 @@
-"""Which rows of a log to read, as the kernels take it."""
+"""The rows of a log to read, as the kernels take it."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What validation and block maps need to know of a batch's records.
+"""Facts about a batch's records, for validation and block maps.
 
 A batch is walked once, in pieces, through its decompression (`walk`); neither a bomb nor
 a record of a gigabyte is ever held. Importing this module imports neither numba nor numpy.
@@ -51,7 +51,7 @@ def kernels_ready() -> bool:
 
 
 class RecordFacts(NamedTuple):
-    """What one pass over the records of a batch finds.
+    """Facts that one pass over the records of a batch finds.
 
     Timestamps are true ones (base plus delta, or the append time). A timestamp of
     -1 means that a record has none and counts neither as largest nor as smallest:
@@ -67,9 +67,9 @@ class RecordFacts(NamedTuple):
     growing_offsets: bool
     """Whether they begin at 0 or above and strictly grow."""
     last_offset_delta: int
-    """Of the last record; -1 without any."""
+    """Offset delta of the last record; -1 without any."""
     counts: Counts
-    """What block maps are made of; see `TimeStats`."""
+    """Counts for block maps; see `TimeStats`."""
 
 
 def scan_batch(
@@ -115,7 +115,7 @@ def _take_create_times(state: "array[int]", header: BatchHeader) -> None:
 
 
 def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordFacts | None:
-    """As `scan_batch`, in a fraction of the time for a small batch.
+    """Scan a small batch in a fraction of the time of `scan_batch`.
 
     Args:
         batch: a whole batch of v2 and nothing else; not compressed, with create times.

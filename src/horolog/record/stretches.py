@@ -1,4 +1,4 @@
-"""Which of the stretches that follow one another each of many offsets is in."""
+"""Find the stretch that each of many offsets is in."""
 
 import numpy as np
 import numpy.typing as npt

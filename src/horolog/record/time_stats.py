@@ -1,4 +1,4 @@
-"""What is known of the times of some records, as one value that can be added up.
+"""Statistics of the times of some records, as one value that can be added up.
 
     whole = first.followed_by(second)      # in the order of their offsets
 
@@ -36,7 +36,7 @@ of these, how many are earlier than the one before, and how many are in each cla
 
 
 class TimeStats(NamedTuple):
-    """Of records that follow one another. Times are in milliseconds.
+    """Statistics of records that follow one another. Times are in milliseconds.
 
     Create times are those that the bytes hold, under LogAppendTime, too.
     """
@@ -97,7 +97,7 @@ class TimeStats(NamedTuple):
         )
 
     def counts(self) -> Counts:
-        """What a scan of the records counts."""
+        """Counts from a scan of the records."""
         count = self.records + self.control_records
         times = self.create_max_ms, self.create_min_ms, self.first_create_ms, self.last_create_ms
         return array(

@@ -1,4 +1,4 @@
-"""What a record's timestamp means (KIP-32)."""
+"""The meaning of a record's timestamp (KIP-32)."""
 
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ NO_TIMESTAMP_TYPE: Final = -1
 
 
 class TimestampType(IntEnum):
-    """Whose time a record carries; the numbers are those of attribute bit 3."""
+    """The clock of a record's timestamp. The numbers are those of attribute bit 3."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -33,7 +33,7 @@ LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
 
 class RecordClock(StrEnum):
-    """Whose time a record is found by."""
+    """The clock that records are found by."""
 
     CREATE = "create"
     """Its producer's, as the record carries it."""
@@ -74,7 +74,7 @@ class TimeRange(NamedTuple):
 
     @property
     def clock(self) -> RecordClock:
-        """Whose times they are."""
+        """The clock of the times."""
         return RecordClock.APPEND if self.of_append else RecordClock.CREATE
 
     @property

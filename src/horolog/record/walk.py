@@ -32,7 +32,7 @@ _WRONG = {
 }
 
 FRESH_STATE: Final = array("q", bytes(8 * layout.WALK_STATE_SIZE))
-"""Of a walk that has not begun; to be copied."""
+"""State of a walk that has not begun. Copy it."""
 FRESH_STATE[layout.MIN_DELTA] = INT64_MIN
 
 NOTHING: Final = array("q")
@@ -116,7 +116,7 @@ class Walk:
     def __init__(self, header: BatchHeader, state: "array[int]") -> None:
         self.header = header
         self.state = state
-        """What is looked for, and what was found so far."""
+        """State: the search, and what was found so far."""
         self._carry = b""
         self._passed = 0
 

@@ -37,7 +37,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def packer(level: int | None) -> Packer:
-    """As `compress`, in pieces."""
+    """Compress pieces, one after the other."""
     return zlib.compressobj(-1 if level is None else level, wbits=31)
 
 

@@ -60,7 +60,7 @@ def _packed_block(data: Buffer) -> bytes:
 
 
 def packer() -> Packer:
-    """As `compress`, in pieces."""
+    """Compress pieces, one after the other."""
     return _Packer()
 
 

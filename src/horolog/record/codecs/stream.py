@@ -1,4 +1,4 @@
-"""What the codecs share."""
+"""Parts that the codecs share."""
 
 from enum import IntEnum
 from typing import Final, Protocol
@@ -9,7 +9,7 @@ from horolog.errors import CorruptBatch
 FIRST_CHUNK_BYTES: Final = 64 << 10
 """Most batches end within it; a larger buffer costs more than its use."""
 INPUT_BYTES: Final = 64 << 10
-"""What a codec's library is given at once: it copies what it could not use yet."""
+"""Bytes that a codec's library is given at once. It copies what it could not use yet."""
 
 
 class Codec(IntEnum):
@@ -26,7 +26,7 @@ class Packer(Protocol):
     """Takes data in pieces and gives the stream in pieces."""
 
     def compress(self, data: Buffer, /) -> bytes:
-        """What of the stream is ready."""
+        """The part of the stream that is ready."""
         ...
 
     def flush(self) -> bytes:

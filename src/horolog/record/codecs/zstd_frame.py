@@ -39,7 +39,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def packer(level: int | None, *, is_far: bool = False) -> Packer:
-    """As `compress`, in pieces; the frame does not say how much it holds.
+    """Compress pieces, one after the other. The frame does not contain its size.
 
     `is_far` finds repetitions as far back as any reader can.
     """
@@ -136,7 +136,7 @@ class _Frames(NamedTuple):
     is_one: bool
     """Whether there is one, and nothing else."""
     fault: CorruptBatch | None
-    """What is wrong with the framing."""
+    """The fault of the framing."""
 
 
 def _walk_frames(packed: memoryview) -> _Frames:

@@ -401,7 +401,7 @@ def read_small(
 
 
 def step(known: int, kind: int, number: int) -> tuple[int, int]:
-    """What is known of a producer's transaction after a batch, and what becomes of that.
+    """The state of a producer's transaction after a batch, and the fate of that batch.
 
     Args:
         known: what was known before it, as `layout` has it; 0 at first.
@@ -427,7 +427,7 @@ def step(known: int, kind: int, number: int) -> tuple[int, int]:
 
 @kernel
 def meet(known: Int64s, places: Int64s, kinds: Int64s, numbers: Int64s, fates: Int64s) -> None:
-    """What becomes of batches of transactions, by what is known of their producers before.
+    """Write the fates of batches of transactions, by the state of their producers.
 
     The producer of each has its place in `known`, which is changed.
     """

@@ -149,7 +149,7 @@ def plan_batches(data: Bytes, state: Int64s, plan: Int64s, facts: Int64s) -> Non
 
 
 def _headers_cost(data, position, end, count):
-    """What headers already found sound cost as columns."""
+    """The cost of sound headers as columns."""
     cost = count * layout.HEADER_BYTES
     for _ in range(count):
         size, _start, position = read_bytes(data, position, end)

@@ -247,7 +247,7 @@ JOIN_FILLED: Final = 3  # bytes written to out
 JOIN_STATE_SIZE: Final = 4
 
 FARTHEST_TIME_DELTA: Final = 1 << 61
-"""Of timestamps that are joined: neither a delta nor the sum of two overflows."""
+"""Largest delta of timestamps that are joined: a sum of two does not overflow."""
 
 # --- block maps: batches that follow one another, as numbers, and entries -------------------
 

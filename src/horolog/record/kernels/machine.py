@@ -1,4 +1,4 @@
-"""What the text of kernels needs of the machine, for a kernel that runs as plain Python.
+"""Numbers, bytes and checksums for the text of kernels that run as plain Python.
 
 `compiled` has the same for numba: 64-bit numbers that wrap as Java's do, numbers in bytes, copies
 and checksums. The types of a kernel's arguments are here as well.

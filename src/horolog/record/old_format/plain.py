@@ -30,9 +30,9 @@ class PlainMessages(NamedTuple):
     """Plain messages of one format and one type of timestamps, in order."""
 
     header: BatchHeader
-    """Of the first."""
+    """Header of the first message."""
     positions: "array[int]"
-    """Of each in the data; never empty."""
+    """Position of each message in the data; never empty."""
     offsets: "array[int]"
     """They grow."""
     times: "array[int]"

@@ -58,7 +58,7 @@ class OpenedBatch(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """Of the records: 0 or 1, or -1 in v0 (Kafka's NoTimestampType)."""
+        """Timestamp type of the records: 0 or 1, or -1 in v0 (Kafka's NoTimestampType)."""
         return timestamp_type_of(self.header)
 
 
@@ -217,7 +217,7 @@ def _decompressed(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterato
 
 
 def _value(message: memoryview, header: BatchHeader) -> Buffer:
-    """What a compressed message holds, still compressed."""
+    """The compressed messages that a message contains."""
     at = _HEADS[header.magic]
     size = 0
     for field in ("key", "value"):
@@ -265,7 +265,7 @@ def _room_for(size: int) -> int:
 
 
 def _opened_header(header: BatchHeader, state: "array[int]") -> BatchHeader:
-    """Of a batch of records, after all messages have been looked at."""
+    """Header of the batch of records, once all messages have been read."""
     count = state[layout.CHANGE_COUNT]
     if not count:
         raise _broken(header, "it is compressed, and holds no messages")

@@ -1,4 +1,4 @@
-"""What a producer of v0 or v1 sends for a partition: plain messages, compressed ones, or both.
+"""Messages that a producer of v0 or v1 sends to a partition: plain, compressed, or both.
 
 Its records are numbered from 0, whatever offsets they were sent with: a leader counts their place
 (KIP-31). All checksums are compared. Bytes after the last whole message are ignored.

@@ -36,7 +36,7 @@ class WrittenMessages(NamedTuple):
     timestamps: int
     """Records that have one, whether the format holds it or not."""
     last_offset: int
-    """Of the last record; that of the batch may be larger, where compaction removed records."""
+    """Offset of the last record. The batch's may be larger, where compaction removed records."""
 
 
 def write_messages(
