@@ -104,6 +104,12 @@ def is_here(shadow: RunningBroker, source: RunningBroker) -> bool:
     return eventually(is_confirmed)
 
 
+def write_offsets(source: RunningBroker, index: int, batch: bytes) -> None:
+    """Append a batch to a partition of the source's `__consumer_offsets`."""
+    topic = source.broker.offsets_topic
+    source.call(lambda: topic.append(index, topic.prepared(index, batch)))
+
+
 def transform(source: RunningBroker, flow: int = 2, offset: int = 7) -> Producer:
     """A result is written, and what it is of is committed, in an open transaction."""
     producer = Producer(source, flow=flow)
@@ -487,10 +493,10 @@ def test_records_that_cannot_be_read_leave_the_others(
     }
     for each in records:
         for batch in (build_batch([each]), build_batch([each], **transactional)):
-            source.call(partial(source.broker.offsets_topic.append, index, batch))
+            write_offsets(source, index, batch)
     beyond = committed_bytes(CommittedValue(-(1 << 63)))
     batch = build_batch([Record(0, key_bytes(OffsetKey("low", "in", 0)), beyond)])
-    source.call(partial(source.broker.offsets_topic.append, index, batch))
+    write_offsets(source, index, batch)
     with held(source, CONSUMER_OFFSETS):
         assert transform(source).end() == 0
         assert is_here(shadow, source)
@@ -567,8 +573,7 @@ def test_an_offset_of_another_topic_that_is_led_here_is_left_alone(
     of_producer = {"producer_id": producer.id, "producer_epoch": producer.epoch}
     # Without a topic id, as most releases of Kafka write it.
     batch = build_batch([Record(0, key, value)], is_transactional=True, **of_producer)
-    append = partial(source.broker.offsets_topic.append, partition_for("h", THEIRS), batch)
-    source.call(append)
+    write_offsets(source, partition_for("h", THEIRS), batch)
     with held(source, CONSUMER_OFFSETS):
         assert producer.end() == 0
         assert is_here(shadow, source)
@@ -603,7 +608,7 @@ def test_a_batch_that_claims_more_records_than_memory_has_room_for_is_not_read(
     """Few bytes that are compressed may be millions of records, though of one key."""
     override(monkeypatch, "horolog.broker", MOST_BYTES=100 * 300)
     batch = build_batch([Record(0, b"k", None)] * 200, codec=Codec.GZIP)
-    source.call(partial(source.broker.offsets_topic.append, 0, batch))
+    write_offsets(source, 0, batch)
     shadow = start("b", source)
     assert eventually(lambda: "__consumer_offsets-0 of the source is not read" in caplog.text)
     assert comes(shadow, 5), "groups are asked"
