@@ -229,8 +229,9 @@ class SegmentScan:
     def _limit(self) -> int | None:
         """The base offset of the next segment, unless a start leaves that out; None without one."""
         for base_offset, size in self._situation.later:
-            # A start leaves out an empty segment that the one before it reaches beyond.
-            if size or self._reader.walked_end().next_offset <= base_offset:
+            # A start, on a disk, leaves out an empty segment that the one before reaches beyond.
+            is_local = self._files.is_local
+            if size or (is_local and self._reader.walked_end().next_offset <= base_offset):
                 return base_offset
         return None
 
