@@ -28,7 +28,7 @@ from bench.sides import SETTINGS, SIDES, Side, create_topic, delete_topic
 from horolog.client import Client, ResourceType
 from horolog.clock import SystemClock
 from horolog.record.batch import HEADER_SIZE, parse_header, with_records
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec, compress
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_offsets
@@ -102,7 +102,7 @@ def batches(load: Load, seed: int) -> Iterator[bytes]:
     values = [chance.randbytes(VALUE_BYTES // 2).hex().encode() for _ in range(load.a_batch)]
     placeholder = b"?" * len(KEY.format(0))
     now_ms = SystemClock().now_ms()
-    template = build_batch([Record(now_ms, placeholder, value) for value in values])
+    template = build_batch([LogRecord(now_ms, placeholder, value) for value in values])
     header = parse_header(template)
     body = np.frombuffer(template, np.uint8)[HEADER_SIZE:].copy()
     text, positions, at = body.tobytes(), [], 0

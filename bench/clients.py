@@ -36,11 +36,11 @@ def payloads(size: int, count: int = 1000) -> list[bytes]:
 
 def batch_of(size: int, records: int, codec: str = "none") -> bytes:
     """A batch of `records` values of `size` bytes, a millisecond apart."""
-    from horolog.record.builder import Record, build_batch
+    from horolog.record.builder import LogRecord, build_batch
     from horolog.record.compression import Codec
 
     values = payloads(size)
-    rows = [Record(T0_MS + at, None, values[at % len(values)]) for at in range(records)]
+    rows = [LogRecord(T0_MS + at, None, values[at % len(values)]) for at in range(records)]
     return build_batch(rows, codec=Codec[codec.upper()])
 
 

@@ -23,7 +23,7 @@ from tools.peers.kafka import JVM_FLAGS, LAST_WITH_OLD_FORMATS, Kafka, NoPeer, j
 from horolog.client import Client
 from horolog.errors import HorologError
 from horolog.record.batch import iter_headers, parse_header
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 from horolog.record.kernels.loading import PLAIN_KERNELS
 from horolog.record.old_format.plain import list_all
@@ -44,7 +44,7 @@ def batch_of(codec: Codec) -> bytes:
     rows = []
     for at in range(PER_BATCH):
         value = b" ".join(rng.choices(words, k=SIZE // 8))[:SIZE].ljust(SIZE, b".")
-        rows.append(Record(now_ms + at, b"key-%04d" % at, value))
+        rows.append(LogRecord(now_ms + at, b"key-%04d" % at, value))
     return build_batch(rows, codec=codec)
 
 

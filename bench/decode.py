@@ -19,7 +19,7 @@ from collections.abc import Callable
 from aiokafka.record._crecords import MemoryRecords
 
 from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.column_writer import encode_batches
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
@@ -38,9 +38,9 @@ def make_log(records: int, value_bytes: int, batch_bytes: int, codec: Codec) -> 
     per_batch = max(1, batch_bytes // (value_bytes + 18))
     filler = b'{"page": "/checkout", "user": "u-1234", "ok": true}' * (value_bytes // 40 + 1)
 
-    def record(at_ms: int) -> Record:
+    def record(at_ms: int) -> LogRecord:
         value = rng.randbytes(value_bytes // 2) + filler[: value_bytes - value_bytes // 2]
-        return Record(at_ms - rng.randrange(50), b"key-%04d" % rng.randrange(10_000), value)
+        return LogRecord(at_ms - rng.randrange(50), b"key-%04d" % rng.randrange(10_000), value)
 
     # A few batches over and over: making millions of records is not what is measured.
     pool = [

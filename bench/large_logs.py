@@ -14,7 +14,7 @@ from bench.clients import T0_MS
 
 from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, parse_header, with_records
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.storage.index.builder import IndexBuilder
 
 SEGMENT_BYTES = 1 << 30
@@ -32,7 +32,7 @@ def _sample() -> bytes:
         times = [T0_MS + at for at in range(RECORDS)]
         values = [b"%0100d" % at for at in range(RECORDS - 1)] + [bytes(padding)]
         return build_batch(
-            [Record(time, None, value) for time, value in zip(times, values, strict=True)]
+            [LogRecord(time, None, value) for time, value in zip(times, values, strict=True)]
         )
 
     near = BATCH_BYTES - _BLOCK

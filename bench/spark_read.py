@@ -20,7 +20,7 @@ from bench.sides import HOROLOG, KAFKA, horolog
 from bench.spark_session import compare_rows, spark_with_kafka, timed
 
 from horolog.record.batch import HEADER_SIZE, parse_header, with_records
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.storage.index.builder import IndexBuilder
 
 PARTITIONS = 4
@@ -40,7 +40,7 @@ def write_log(log_dir: Path, topic: str, value_bytes: int, size: int) -> int:
     pool = [
         build_batch(
             [
-                Record(rng.randrange(-LATE_MS, 1), b"key-%05d" % rng.randrange(99_999), value)
+                LogRecord(rng.randrange(-LATE_MS, 1), b"key-%05d" % rng.randrange(99_999), value)
                 for value in (rng.randbytes(value_bytes) for _ in range(each))
             ]
         )

@@ -28,7 +28,7 @@ from bench.spark_session import compare_rows, spark_with_kafka
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 
 CLOCK = SystemClock()
 FOLLOWED = "followed"
@@ -72,7 +72,7 @@ def appending(bootstrap: str) -> Iterator[None]:
         turn = 0
         with Client(bootstrap) as client:
             while not stopped.wait(APPEND_EVERY_S):
-                records = [Record(CLOCK.now_ms(), b"key", b"v" * 100)]
+                records = [LogRecord(CLOCK.now_ms(), b"key", b"v" * 100)]
                 batch = build_batch(records * RECORDS_AN_APPEND)
                 client.produce(FOLLOWED, turn % FOLLOWED_PARTITIONS, batch)
                 turn += 1

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from horolog.client import Client, Fetched
 from horolog.client.fetching import PartitionFetch
 from horolog.record import scan
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.sources import planning
 from horolog.sources.options import ReadOptions
@@ -81,7 +81,7 @@ def fill(broker: Broker, times: Sequence[int]) -> list[tuple[int, int, int]]:
     with Client(broker.bootstrap_servers) as client:
         for start in range(0, len(times), PER_BATCH):
             some = times[start : start + PER_BATCH]
-            batch = build_batch([Record(t, None, rng.randbytes(VALUE_BYTES)) for t in some])
+            batch = build_batch([LogRecord(t, None, rng.randbytes(VALUE_BYTES)) for t in some])
             client.produce(TOPIC, 0, batch)
             if size and size + len(batch) > BLOCK_BYTES:
                 blocks.append((size, min(inside), max(inside)))

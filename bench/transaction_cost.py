@@ -16,7 +16,7 @@ from bench.request_cost import Client, print_cost, served
 
 from horolog.broker.service import Service
 from horolog.clock import SystemClock
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 
 TOPIC, PARTITIONS = "transactions", 4
 
@@ -31,7 +31,7 @@ class Producer:
         self._partition = number % PARTITIONS
         self._flow = flow
         values, now_ms = payloads(size), SystemClock().now_ms()
-        self._records = [Record(now_ms, None, values[at % len(values)]) for at in range(records)]
+        self._records = [LogRecord(now_ms, None, values[at % len(values)]) for at in range(records)]
 
     async def begin(self) -> None:
         """Have a producer id."""

@@ -71,7 +71,7 @@ async def _requests(runs: int) -> Times:
 
 
 def _write_keys(directory: Path, batches: int) -> None:
-    from horolog.record.builder import Record, build_batch
+    from horolog.record.builder import LogRecord, build_batch
 
     dice, offset = random.Random(1), 0
     directory.mkdir()
@@ -79,7 +79,7 @@ def _write_keys(directory: Path, batches: int) -> None:
         with (directory / f"{base:020}.log").open("wb") as log:
             while offset < base + batches * RECORDS // 4:
                 keys = [b"%010d" % dice.randrange(batches * RECORDS // 10) for _ in range(RECORDS)]
-                rows = [Record(1_000_000, key, bytes(82)) for key in keys]
+                rows = [LogRecord(1_000_000, key, bytes(82)) for key in keys]
                 log.write(build_batch(rows, base_offset=offset))
                 offset += RECORDS
 

@@ -128,7 +128,9 @@ def _names(trees: list[tuple[Path, ast.Module]]) -> dict[str, int]:
         "classes imported under another name": sum(
             isinstance(node, ast.ImportFrom)
             and (node.module or "").startswith("horolog")
-            and sum(bool(one.asname) and one.name[:1].isupper() for one in node.names)
+            and sum(
+                one.asname not in {None, one.name} and one.name[:1].isupper() for one in node.names
+            )
             for _, tree in trees
             for node in ast.walk(tree)
         ),

@@ -49,11 +49,15 @@ def views_of(kind: Literal["request", "response"], key: ApiKey) -> dict[str, Vie
     return views
 
 
+TAKEN = ("ProducerState",)
+"""Structures of Kafka's that share their name with a class of ours: they get their API's title."""
+
+
 class ClassNames:
     """Names of classes: that of the structure, with its API before it where another has it."""
 
     def __init__(self) -> None:
-        self._first: dict[str, ApiKey | None] = {}
+        self._first: dict[str, ApiKey | None] = dict.fromkeys(TAKEN)
 
     def of(self, views: dict[str, View], key: ApiKey | None) -> dict[str, str]:
         """The class of each structure; the fields that hold one name its class from here on."""

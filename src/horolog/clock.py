@@ -175,7 +175,7 @@ class ManualClock:
     def unwatch(self, on_moved: Callable[[], None]) -> None:
         """Call it no more."""
         with self._turning:
-            self._watchers = tuple(each for each in self._watchers if each != on_moved)
+            self._watchers = tuple(watcher for watcher in self._watchers if watcher != on_moved)
 
     @contextmanager
     def _moving(self) -> Iterator[None]:

@@ -138,9 +138,9 @@ def _members(kind: Any) -> tuple[dict[str, Any], set[str]]:
     hints = get_type_hints(kind, include_extras=True)
     if is_dataclass(kind):
         without = {
-            each.name
-            for each in fields(kind)
-            if each.default is MISSING and each.default_factory is MISSING
+            field.name
+            for field in fields(kind)
+            if field.default is MISSING and field.default_factory is MISSING
         }
         return hints, without
     return hints, hints.keys() - kind._field_defaults.keys()

@@ -11,7 +11,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from horolog.client import Client, RecordClock
 from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
-from horolog.record import AppendTimeStretch, Record, build_batch, iter_headers
+from horolog.record import AppendTimeStretch, LogRecord, build_batch, iter_headers
 from horolog.wire import FEATURES, SEEN_TIME, ApiKey
 
 TP = ("t", 0)
@@ -23,7 +23,7 @@ broker = a_broker("t")
 def fill(client: Client, clock: ManualClock, *times: int, step: int = 10) -> None:
     """A record for each create time, appended this many milliseconds apart."""
     for time in times:
-        client.produce("t", 0, build_batch([Record(time, None, b"v")]))
+        client.produce("t", 0, build_batch([LogRecord(time, None, b"v")]))
         clock.advance(step)
 
 

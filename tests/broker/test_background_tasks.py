@@ -19,7 +19,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import StorageFailed
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.record.scan import load_kernels
 from horolog.storage import Files, Log
 from horolog.wire import MAX_FIELDS, ApiKey, uvarint
@@ -28,7 +28,7 @@ broker = a_broker()
 
 
 def produce(connection: RawConnection, topic: str, *times: int, size: int = 10) -> Any:
-    records = build_batch([Record(time, None, bytes(size)) for time in times])
+    records = build_batch([LogRecord(time, None, bytes(size)) for time in times])
     answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: records}))
     return answer.responses[0].partition_responses[0]
 
@@ -149,7 +149,9 @@ def test_a_checkpoint_saves_the_next_start_from_work(broker: RunningBroker) -> N
 
 def test_producers_that_fell_silent_are_forgotten(broker: RunningBroker) -> None:
     broker.create_topic("t")
-    records = build_batch([Record(-1, None, b"")], producer_id=5, producer_epoch=0, base_sequence=0)
+    records = build_batch(
+        [LogRecord(-1, None, b"")], producer_id=5, producer_epoch=0, base_sequence=0
+    )
     broker.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: records}))
     broker.clock.advance(DAY_MS - 1)
     assert broker.run(broker.service.background_tasks.expire_producers()) == 0
@@ -284,7 +286,7 @@ def test_the_loop_goes_on_while_the_disk_holds_an_fsync(
             begun.clear()
             released.clear()
             with Heartbeat(broker) as heartbeat:
-                records = build_batch([Record(NOW_MS, None, b"v")])
+                records = build_batch([LogRecord(NOW_MS, None, b"v")])
                 slow.send(ApiKey.PRODUCE, 9, **produce_fields("slow", {0: records}))
                 assert begun.wait(PATIENCE_S)
                 for _ in range(20):
@@ -302,7 +304,7 @@ def test_the_loop_goes_on_during_retention_of_many_partitions(broker: RunningBro
     broker.create_topic("t", partitions=100)
     gaps: list[float] = []
     while len(gaps) < TRIES and min(gaps, default=1) >= LONGEST_GAP_S:
-        records = build_batch([Record(NOW_MS, None, b"v")])
+        records = build_batch([LogRecord(NOW_MS, None, b"v")])
         fields = produce_fields("t", dict.fromkeys(range(100), records))
         broker.ask(ApiKey.PRODUCE, 9, **fields)
         broker.clock.advance(8 * DAY_MS)

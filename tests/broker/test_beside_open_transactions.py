@@ -19,7 +19,7 @@ from storelogs import DAY, records_in
 from golden import GOLDEN
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, StorageFailed
-from horolog.record import Record, TimeRange, TransactionEnd, build_batch
+from horolog.record import LogRecord, TimeRange, TransactionEnd, build_batch
 from horolog.sources import ReadOptions, RecordLog
 from horolog.storage import Batch, Log
 from horolog.wire import ApiKey
@@ -45,7 +45,7 @@ class Writer:
 
     def send(self, key: bytes = b"k", value: bytes = bytes(100)) -> int:
         sent = build_batch(
-            [Record(self._broker.clock.now_ms(), key, value)],
+            [LogRecord(self._broker.clock.now_ms(), key, value)],
             producer_id=self._id,
             producer_epoch=self._epoch,
             base_sequence=self._sequence,
@@ -73,7 +73,7 @@ class Writer:
 
 
 def plain(broker: RunningBroker, key: bytes = b"k") -> int:
-    return broker.append("t", build_batch([Record(broker.clock.now_ms(), key, bytes(100))]))
+    return broker.append("t", build_batch([LogRecord(broker.clock.now_ms(), key, bytes(100))]))
 
 
 def bounds(broker: RunningBroker) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from storelogs import records_in
 
 from horolog.broker import RETRY_MS, Cleaner, ThreadPace
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record import Record, build_batch, iter_headers
+from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.wire import HEALTH, WITH_APPEND_TIMES
 
 COMPACT = {
@@ -29,7 +29,7 @@ broker = a_broker("t", partitions=3, of_topics=COMPACT, log_cleaner_backoff_ms="
 def fill(broker: RunningBroker, partition: int, count: int = 30, keys: int = 3) -> None:
     for at in range(count):
         key = b"%d" % (at % keys)
-        broker.append("t", build_batch([Record(NOW_MS, key, bytes(100))]), partition)
+        broker.append("t", build_batch([LogRecord(NOW_MS, key, bytes(100))]), partition)
 
 
 def cleaner_of(broker: RunningBroker) -> Cleaner:
@@ -57,7 +57,7 @@ def test_every_partition_that_is_due_is_cleaned_the_dirtiest_first(broker: Runni
 
 
 def test_records_without_a_key_are_refused_in_kafkas_words(broker: RunningBroker) -> None:
-    keyless = build_batch([Record(NOW_MS, b"k", b"v"), Record(NOW_MS, None, b"v")])
+    keyless = build_batch([LogRecord(NOW_MS, b"k", b"v"), LogRecord(NOW_MS, None, b"v")])
     with pytest.raises(RequestRefused) as refused:
         broker.client.produce("t", 0, keyless)
     assert refused.value.code is ErrorCode.invalid_record
@@ -177,7 +177,7 @@ def test_a_topic_that_is_deleted_and_made_again_meanwhile_is_another(
     assert broker.log("t", 0).cleaner_point is None
     checkpoint = directory.parent / "cleaner-offset-checkpoint"
     assert not checkpoint.exists() or checkpoint.read_text() == "0\n0\n"
-    assert broker.append("t", build_batch([Record(NOW_MS, b"k", b"v")]), 0) == 0
+    assert broker.append("t", build_batch([LogRecord(NOW_MS, b"k", b"v")]), 0) == 0
 
 
 def test_a_broker_that_stops_does_not_wait_for_a_run(broker: RunningBroker) -> None:
@@ -218,7 +218,7 @@ def test_consumers_are_not_answered_with_batches_that_compaction_has_emptied(
 ) -> None:
     for producer in range(40):  # the last batch of each stays
         more = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0}
-        broker.append("t", build_batch([Record(NOW_MS, b"0", bytes(100))], **more), 0)
+        broker.append("t", build_batch([LogRecord(NOW_MS, b"0", bytes(100))], **more), 0)
     clean(broker)
     log = broker.log("t", 0)
     emptied = [h for each in log.segments for _, h in each.headers(0, each.size)]
@@ -233,10 +233,10 @@ def test_consumers_are_not_answered_with_batches_that_compaction_has_emptied(
 
 def test_a_consumer_gets_to_the_end_of_a_log_of_emptied_batches(broker: RunningBroker) -> None:
     fill(broker, 0, 39, keys=1)
-    broker.append("t", build_batch([Record(NOW_MS, b"0", None)]), 0)
+    broker.append("t", build_batch([LogRecord(NOW_MS, b"0", None)]), 0)
     log = broker.log("t", 0)
     for _ in range(2):
-        broker.append("t", build_batch([Record(NOW_MS, b"1", bytes(900))]), 0)
+        broker.append("t", build_batch([LogRecord(NOW_MS, b"1", bytes(900))]), 0)
         clean(broker)
         broker.clock.advance("2d")
     assert read_by_small_fetches(broker, 42) == [40, 41]

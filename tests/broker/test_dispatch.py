@@ -13,7 +13,7 @@ from running_broker import RunningBroker
 
 from horolog.broker import AT_ONCE, SLICE_SECONDS, Apart, Dispatcher, dispatch, served, turns
 from horolog.network import Hangup, Peer
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 
@@ -104,7 +104,7 @@ def test_a_fetch_that_has_waited_for_records_is_not_taken_for_long_work(
         waiting.send(ApiKey.FETCH, 11, **fields)
         assert eventually(lambda: broker.service.requests_in_flight == 1)
         now[0] += 3 * SLICE_SECONDS
-        batch = build_batch([Record(-1, None, b"v")])
+        batch = build_batch([LogRecord(-1, None, b"v")])
         broker.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))
         assert waiting.receive()[1].responses[0].partitions[0].records
     assert not apart

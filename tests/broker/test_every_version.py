@@ -8,10 +8,10 @@ from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker, a_broker
 
 from horolog.broker import served
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import CLIENT_ONLY, SUPPORTED, ApiKey
 
-BATCH = build_batch([Record(1_700_000_000_000, b"k", b"v")])
+BATCH = build_batch([LogRecord(1_700_000_000_000, b"k", b"v")])
 broker = a_broker(now_ms=None, scope="module")
 
 

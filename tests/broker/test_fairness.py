@@ -26,10 +26,10 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 from horolog.broker import MOST_QUESTIONS, garbage, turns
 from horolog.errors import ErrorCode
 from horolog.metadata import topics
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import LOOKUP_WAY, ApiKey, AskLookup
 
-BATCH = build_batch([Record(-1, None, b"v")])
+BATCH = build_batch([LogRecord(-1, None, b"v")])
 LONGEST_S = 0.08
 
 

@@ -11,7 +11,7 @@ from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker, a_broker
 
 from horolog.broker import AT_ONCE
-from horolog.record import Record, build_batch, iter_headers
+from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.storage import Log, LogView, Slice
 from horolog.wire import ApiKey
 
@@ -20,7 +20,7 @@ LONG_MS = int(1000 * PATIENCE_S)
 
 
 def batch(size: int = 100) -> bytes:
-    return build_batch([Record(-1, None, bytes(size)), Record(-1, None, b"")])
+    return build_batch([LogRecord(-1, None, bytes(size)), LogRecord(-1, None, b"")])
 
 
 broker = a_broker(now_ms=None, on_disk=True)
@@ -131,7 +131,7 @@ def test_a_fetch_waits_no_longer_than_it_wants(filled: RunningBroker) -> None:
 
 
 def test_a_batch_written_in_a_thread_wakes_a_fetch_too(filled: RunningBroker) -> None:
-    large = build_batch([Record(-1, None, bytes(300_000))], codec=4)
+    large = build_batch([LogRecord(-1, None, bytes(300_000))], codec=4)
     with filled.connect() as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)
@@ -274,7 +274,7 @@ def test_lookups_end_where_the_isolation_level_does(
 ) -> None:
     now_ms = lagging.clock.now_ms()
     with lagging.connect() as connection:
-        stamped = [build_batch([Record(now_ms - 5, None, b"v")]) for _ in range(2)]
+        stamped = [build_batch([LogRecord(now_ms - 5, None, b"v")]) for _ in range(2)]
         for each in stamped:
             connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: each}))
 

@@ -8,7 +8,7 @@ from partition_files import flip
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.errors import ErrorCode
-from horolog.record import Record, build_batch, iter_headers
+from horolog.record import LogRecord, build_batch, iter_headers
 
 END = 24
 
@@ -40,7 +40,7 @@ def test_a_changed_base_offset_hides_no_record_from_a_consumer(
     broker = make_broker()
     broker.create_topic("t", 1, index_interval_bytes="200")
     for number in range(12):
-        broker.append("t", build_batch([Record(broker.clock.now_ms(), b"k", b"v")] * 2))
+        broker.append("t", build_batch([LogRecord(broker.clock.now_ms(), b"k", b"v")] * 2))
         if number in (5, 10):
             broker.roll("t")
     if is_restarted:

@@ -15,10 +15,10 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode
-from horolog.record import Record, build_batch, iter_headers
+from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.wire import ApiKey
 
-BATCH = build_batch([Record(NOW_MS, None, bytes(100))])
+BATCH = build_batch([LogRecord(NOW_MS, None, bytes(100))])
 LAST_EPOCH = (1 << 31) - 1
 
 broker = a_broker("t", partitions=4)

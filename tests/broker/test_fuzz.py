@@ -10,12 +10,12 @@ from raw_connection import RawConnection
 from running_broker import RunningBroker, a_broker
 from wild_messages import Wild
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import SUPPORTED, ApiKey
 
 BATCHES = [
-    build_batch([Record(-1, b"k", b"v")]),
-    build_batch([Record(1_700_000_000_000, None, b"x" * 100)] * 5, codec=2),
+    build_batch([LogRecord(-1, b"k", b"v")]),
+    build_batch([LogRecord(1_700_000_000_000, None, b"x" * 100)] * 5, codec=2),
     b"",
     b"\0" * 61,
 ]

@@ -16,7 +16,7 @@ from horolog.broker import Behind, Key, Paces, TimeSlice, partition_lag
 from horolog.client import CommittedOffset, ResourceType
 from horolog.clock import ManualClock
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import GROUP_LAG, AskGroupLag, GroupPartitionLag, LagClock
 
 broker = a_broker("t", of_topics={"segment.bytes": "1500"})
@@ -25,7 +25,7 @@ DAY = 86_400_000
 
 
 def send(broker: RunningBroker, *times: int) -> None:
-    broker.append("t", build_batch([Record(each, None, b"v" * 100) for each in times]))
+    broker.append("t", build_batch([LogRecord(each, None, b"v" * 100) for each in times]))
 
 
 def commit(broker: RunningBroker, offset: int, group: str = "g") -> None:

@@ -13,13 +13,13 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFaile
 from horolog.groups.rows import (
     GroupChange,
     OffsetRow,
-    TransactionalProducer,
+    TransactionProducer,
 )
 from horolog.groups.values import Committer, GroupLimits, Join, Protocol, Sync
 from horolog.record import TransactionEnd
 
 SIMPLE = Committer("", None, -1)
-PRODUCER = TransactionalProducer(7, 0)
+PRODUCER = TransactionProducer(7, 0)
 COMMIT = TransactionEnd(*PRODUCER, 0, is_commit=True)
 
 

@@ -14,7 +14,7 @@ from transactional import abort, end, init, write
 from horolog.broker import transactions
 from horolog.clock import ManualClock
 from horolog.errors import StorageFailed
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import HEALTH
 
 # Without verification a batch is appended that is in no transaction of the coordinator, as Kafka's
@@ -76,7 +76,7 @@ def test_one_that_no_transactional_id_has_hangs_until_a_tool_aborts_it(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
     producer = init(broker)
-    broker.append("t", build_batch([Record(NOW_MS, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(NOW_MS, None, b"v")]))
     assert write(broker, producer) == 0
     clock.advance("2h")
     found = scrape(broker)

@@ -13,7 +13,7 @@ from running_broker import EVER, NOW_MS, BrokerProcess, RunningBroker, a_broker
 from storelogs import new_log
 
 from horolog.broker import Asked, find
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.storage import ReadableLog, TimestampOffset
 from horolog.wire import BY_CREATE_TIME, ApiKey
 
@@ -24,7 +24,7 @@ def write(broker: RunningBroker, topic: str, batches: list[list[int]], rng: rand
     with broker.connect() as connection:
         for times in batches:
             records = build_batch(
-                [Record(time, None, b"v") for time in times], codec=rng.choice(list(Codec))
+                [LogRecord(time, None, b"v") for time in times], codec=rng.choice(list(Codec))
             )
             answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: records}))
             assert answer.responses[0].partition_responses[0].error_code == 0
@@ -119,7 +119,7 @@ def test_the_earliest_offset_of_an_empty_log_has_an_epoch_after_kills(
     with broker_process.connect() as connection:
         connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
         if is_emptied:
-            batch = build_batch([Record(NOW_MS, None, b"v")])
+            batch = build_batch([LogRecord(NOW_MS, None, b"v")])
             connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch}))
             topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": -1}]}]
             connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics)

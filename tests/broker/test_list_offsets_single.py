@@ -16,7 +16,7 @@ from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.network import Hangup, Peer
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.storage import WouldBlock
 from horolog.wire import BY_APPEND_TIME, BY_CREATE_TIME, SUPPORTED, ApiKey, request_prefix
 
@@ -111,7 +111,7 @@ def append(broker: RunningBroker, topic: str, times: list[int]) -> None:
         while times:
             now, times = times[:4], times[4:]
             codec = chance.choice([Codec.NONE, Codec.LZ4, Codec.ZSTD])
-            batch = build_batch([Record(time, None, b"value") for time in now], codec=codec)
+            batch = build_batch([LogRecord(time, None, b"value") for time in now], codec=codec)
             connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: batch}))
 
 

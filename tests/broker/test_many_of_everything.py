@@ -8,7 +8,7 @@ from running_broker import RunningBroker, a_broker
 
 from horolog.broker import turns
 from horolog.errors import ErrorCode
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 MANY = 300
@@ -89,7 +89,7 @@ def ask(broker: RunningBroker, kind: int, name: str, key: str) -> dict[str, obje
 def test_what_groups_have_not_read_is_found_some_groups_at_a_time(
     broker: RunningBroker, taken: CountedTurns
 ) -> None:
-    broker.append("t", build_batch([Record(-1, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(-1, None, b"v")]))
     for number in range(MANY):
         commit(broker, f"g{number}")
     before = taken.count

@@ -8,7 +8,7 @@ import pytest
 from running_broker import RunningBroker, a_broker
 
 from horolog.client import ResourceType
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 broker = a_broker("a", "b", "c")
@@ -104,7 +104,7 @@ def test_a_partition_asked_for_twice_has_no_offset(broker: RunningBroker) -> Non
 
 
 def test_of_two_offsets_to_delete_up_to_the_last_one_counts(broker: RunningBroker) -> None:
-    broker.append("a", build_batch([Record(0, None, b"v")] * 5))
+    broker.append("a", build_batch([LogRecord(0, None, b"v")] * 5))
     parts = [{"partition_index": 0, "offset": offset} for offset in (3, 1)]
     topics = [{"name": "a", "partitions": parts[:1]}, {"name": "a", "partitions": parts[1:]}]
     (found,) = broker.ask(ApiKey.DELETE_RECORDS, 2, topics=topics).topics

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from running_broker import MakeBroker, RunningBroker, a_broker
 
-from horolog.groups.replay import Replay, records_of
+from horolog.groups.replay import GroupReplay, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.groups.values import Committer
 from horolog.record import build_batch, parse_header
@@ -62,7 +62,7 @@ def test_what_was_committed_counts_after_a_restart(broker: RunningBroker, crash:
             commit(broker, group, offset)
     broker.restart(crash=crash)
     assert [committed(broker, group) for group in ("g", "h", "ï𝄞")] == [2, 2, 2]
-    replay = Replay()
+    replay = GroupReplay()
     for batch in batches(broker, "g"):
         replay.take(batch)
     _, offsets = replay.rows(lambda name: offsets_topic_id(broker))

@@ -15,7 +15,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.record import (
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     convert_all,
@@ -26,9 +26,9 @@ from horolog.record import (
 from horolog.wire import ApiKey
 
 ROWS = [
-    Record(NOW_MS - 3, b"k", b"one"),
-    Record(NOW_MS, None, b"two"),
-    Record(NOW_MS - 1, b"k", None),
+    LogRecord(NOW_MS - 3, b"k", b"one"),
+    LogRecord(NOW_MS, None, b"two"),
+    LogRecord(NOW_MS - 1, b"k", None),
 ]
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 NEWEST = 12
@@ -145,7 +145,7 @@ def test_a_compressed_message_in_a_compressed_message_is_refused(broker: Running
     inner = build_messages(ROWS, 1, codec=Codec.GZIP)
     packed = zlib.compressobj(wbits=31)
     payload = packed.compress(inner) + packed.flush()
-    outer = bytearray(build_messages([Record(NOW_MS, None, payload)], 1))
+    outer = bytearray(build_messages([LogRecord(NOW_MS, None, payload)], 1))
     outer[17] |= Codec.GZIP
     outer[12:16] = zlib.crc32(outer[16:]).to_bytes(4, "big")
     assert broker.produce("t", bytes(outer), version=2).error_code in (2, 87)
@@ -216,7 +216,7 @@ def test_a_large_log_is_read_to_its_end_in_limited_responses(
 ) -> None:
     override(monkeypatch, "horolog.broker", SOURCE_BYTES=4_000)
     for _ in range(40):
-        sent = [Record(NOW_MS, None, os.urandom(300)) for _ in range(5)]
+        sent = [LogRecord(NOW_MS, None, os.urandom(300)) for _ in range(5)]
         broker.produce("t", build_batch(sent, codec=Codec.GZIP))
     offset, rounds = 0, 0
     while offset < 200:
@@ -273,7 +273,7 @@ def test_offsets_of_version_0_go_by_the_files_and_not_by_the_records(broker: Run
     assert offsets_v0(broker, -1, 5).old_style_offsets == (0,)
     broker.create_topic("s", segment_bytes="400")
     for _ in range(3):
-        broker.produce("s", build_batch([Record(NOW_MS, None, bytes(100))] * 2))
+        broker.produce("s", build_batch([LogRecord(NOW_MS, None, bytes(100))] * 2))
     log = broker.log("s")
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
     for at, segment in enumerate(log.segments):

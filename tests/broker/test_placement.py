@@ -11,7 +11,7 @@ from raw_connection import produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stored import lose_metadata, opened_store, spoil_state
 
-from horolog.broker import SourcePartition, SourceTopic, SourceTopics
+from horolog.broker import SourcePartition, SourceTopics, TopicAtSource
 from horolog.client import Address
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata import FollowedRow, SourceRow, state
@@ -37,7 +37,7 @@ def follow(broker: RunningBroker, **settings: str) -> None:
 def see(broker: RunningBroker, *brokers: tuple[int, str, int]) -> None:
     """Let the source have partitions that are led by these brokers, in epoch 7."""
     partitions = tuple(SourcePartition(n, node, 7) for n, (node, _, _) in enumerate(brokers))
-    topics = {"t": SourceTopic("t", None, partitions, {})}
+    topics = {"t": TopicAtSource("t", None, partitions, {})}
     seen = SourceTopics(
         SOURCE.cluster_id, {node: Address(host, port) for node, host, port in brokers}, topics
     )

@@ -17,7 +17,7 @@ from horolog.broker import FairPool
 from horolog.broker import produce as produce_handler
 from horolog.clock import HOUR_MS
 from horolog.errors import ErrorCode
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.wire import ApiKey
 
 broker = a_broker("t")
@@ -175,7 +175,7 @@ def test_damage_is_refused_and_never_reaches_the_log(broker: RunningBroker) -> N
 
 
 def test_what_is_small_as_sent_and_large_inside_is_still_right(broker: RunningBroker) -> None:
-    bomb = build_batch([Record(NOW_MS, None, bytes(900_000))], codec=Codec.ZSTD)
+    bomb = build_batch([LogRecord(NOW_MS, None, bytes(900_000))], codec=Codec.ZSTD)
     assert len(bomb) < 1000
     assert broker.produce("t", bomb).base_offset == 0
     assert broker.produce("t", batch(NOW_MS)).base_offset == 1
@@ -184,7 +184,7 @@ def test_what_is_small_as_sent_and_large_inside_is_still_right(broker: RunningBr
 def test_what_decompresses_beyond_the_limit_is_refused(make_broker: MakeBroker) -> None:
     broker = make_broker(horolog_max_batch_uncompressed_bytes="100000")
     broker.create_topic("t")
-    bomb = build_batch([Record(-1, None, bytes(900_000))], codec=Codec.ZSTD)
+    bomb = build_batch([LogRecord(-1, None, bytes(900_000))], codec=Codec.ZSTD)
     assert broker.produce("t", bomb).error_code == 10
     assert broker.log("t").log_end_offset == 0
 

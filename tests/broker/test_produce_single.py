@@ -18,7 +18,7 @@ from horolog.broker import write_queue
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode
 from horolog.network import Hangup, Peer
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.record.scan import load_kernels
 from horolog.wire import ApiKey, request_prefix
 
@@ -59,7 +59,7 @@ def batches(draw: st.DrawFn) -> bytes:
         more = {"producer_id": draw(ids), "producer_epoch": 0}
         more["base_sequence"] = draw(st.sampled_from([0, 0, 1, 2, -1]))
     codec = draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4, Codec.GZIP]))
-    batch = build_batch([Record(time, key, b"value") for time in times], codec=codec, **more)
+    batch = build_batch([LogRecord(time, key, b"value") for time in times], codec=codec, **more)
     return batch * draw(st.sampled_from([1, 1, 1, 1, 2, 0]))
 
 
@@ -112,7 +112,7 @@ def code_of(answer: bytes | str | None) -> tuple[int, int]:
     return code, base_offset
 
 
-PLAIN = Asked("t", 9, 1, 0, build_batch([Record(NOW_MS, b"k", b"v")]), b"", None, 0)
+PLAIN = Asked("t", 9, 1, 0, build_batch([LogRecord(NOW_MS, b"k", b"v")]), b"", None, 0)
 
 
 broker = a_broker("t", partitions=2, scope="module", prepare=lambda _: load_kernels())
@@ -185,10 +185,10 @@ def test_a_tagged_field_that_looks_like_a_partition_is_not_appended(
     broker: RunningBroker, client: Client
 ) -> None:
     broker.create_topic("tagged")
-    real = build_batch([Record(NOW_MS, b"k", b"real")])
+    real = build_batch([LogRecord(NOW_MS, b"k", b"real")])
     body = encoded(ApiKey.PRODUCE, 9, produce_fields("tagged", {0: real}))
     for value in (b"real", b"fake"):
-        batch = build_batch([Record(NOW_MS, b"k", value)])
+        batch = build_batch([LogRecord(NOW_MS, b"k", value)])
         looks_like_it = struct.pack(">iB", 0, len(batch) + 1) + batch + b"\0\0\0"
         tagged = body[:-1] + b"\x01\x63" + bytes([len(looks_like_it)]) + looks_like_it
         prefix = request_prefix(ApiKey.PRODUCE, 9, 1, "me", len(tagged))

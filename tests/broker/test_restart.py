@@ -9,15 +9,15 @@ from raw_connection import RawConnection, delete_fields, produce_fields, topic_f
 from running_broker import NOW_MS, BrokerProcess, MakeBroker, RunningBroker
 from stored import lose_metadata, opened_store
 
-from horolog.broker import FIRST as FIRST_PRODUCER_ID
+from horolog.broker import FIRST_PRODUCER_ID
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import Misconfigured
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 
 def batch(n: int = 0, **more: Any) -> bytes:
-    return build_batch([Record(-1, None, b"%d" % n)], **more)
+    return build_batch([LogRecord(-1, None, b"%d" % n)], **more)
 
 
 # --- kill -9 --------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def foreign(make_broker: MakeBroker, tmp_path: Path) -> Path:
     broker = make_broker(clock=clock, log_dir=tmp_path / "foreign")
     broker.create_topic("t", partitions=2)
     for partition in (0, 1):
-        records = build_batch([Record(NOW_MS - 100 * DAY_MS, None, b"old")])
+        records = build_batch([LogRecord(NOW_MS - 100 * DAY_MS, None, b"old")])
         broker.append("t", records, partition)
     broker.stop()
     lose_metadata(broker.log_dir, and_identity=True)

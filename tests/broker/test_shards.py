@@ -9,7 +9,7 @@ from overrides import override
 from horolog.broker import Shards
 from horolog.buffers import Buffer
 from horolog.errors import RequestRefused
-from horolog.record import Record
+from horolog.record import LogRecord
 
 
 class Log:
@@ -35,7 +35,7 @@ class Log:
 
     async def ready(self) -> None: ...
 
-    def append_record(self, key: str, record: Record) -> None: ...
+    def append_record(self, key: str, record: LogRecord) -> None: ...
 
 
 class Taken:

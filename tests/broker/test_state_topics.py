@@ -6,12 +6,12 @@ from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker, a_broker
 from horolog.broker import StateTopic
 from horolog.client import ResourceType
 from horolog.errors import Misconfigured, RequestRefused
-from horolog.record import Record, build_batch, parse_header, read_records, stamped_batch
+from horolog.record import LogRecord, build_batch, parse_header, read_records, stamped_batch
 from horolog.schemas.offsets import partition_for
 from horolog.storage import CONSUMER_OFFSETS, TRANSACTION_STATE
 from horolog.wire import ApiKey
 
-BATCH = build_batch([Record(NOW_MS, b"k", b"v")])
+BATCH = build_batch([LogRecord(NOW_MS, b"k", b"v")])
 INVALID_TOPIC = 17
 
 
@@ -40,7 +40,9 @@ def append(broker: RunningBroker, *batches: bytes, name: str = TRANSACTION_STATE
     return broker.run(call())
 
 
-def append_records(broker: RunningBroker, *records: Record, name: str = TRANSACTION_STATE) -> int:
+def append_records(
+    broker: RunningBroker, *records: LogRecord, name: str = TRANSACTION_STATE
+) -> int:
     topic = topic_of(broker, name)
 
     async def call() -> int:
@@ -157,10 +159,10 @@ def test_an_altered_history_that_cannot_be_stored_changes_nothing(broker: Runnin
 def test_what_is_appended_is_loaded_in_order_after_a_restart(
     broker: RunningBroker, crash: bool
 ) -> None:
-    batches = [build_batch([Record(NOW_MS, b"k", bytes([n]))]) for n in range(5)]
+    batches = [build_batch([LogRecord(NOW_MS, b"k", bytes([n]))]) for n in range(5)]
     index = append(broker, *batches)
     broker.restart(crash=crash)
-    index = append(broker, build_batch([Record(NOW_MS, b"k", None)]))
+    index = append(broker, build_batch([LogRecord(NOW_MS, b"k", None)]))
     found = loaded(broker, index)
     assert values(found) == [*(bytes([n]) for n in range(5)), None]
     assert [parse_header(batch).base_offset for batch in found] == [*range(6)]
@@ -168,7 +170,9 @@ def test_what_is_appended_is_loaded_in_order_after_a_restart(
 
 def test_a_record_is_the_batch_of_it_alone(broker: RunningBroker) -> None:
     now_ms = broker.service.broker.clock.now_ms() + 60_000  # no append time that is given is later
-    records = [Record(now_ms, b"k", bytes([n])) for n in range(3)] + [Record(now_ms, b"k", None)]
+    records = [LogRecord(now_ms, b"k", bytes([n])) for n in range(3)] + [
+        LogRecord(now_ms, b"k", None)
+    ]
     index = append_records(broker, *records)
     append(broker, *(stamped_batch([each], now_ms).data for each in records))
     found = loaded(broker, index)
@@ -186,7 +190,7 @@ def test_nothing_is_loaded_of_a_topic_that_was_never_made(broker: RunningBroker)
 def test_batches_of_a_transaction_need_no_sequences(broker: RunningBroker) -> None:
     def within(epoch: int) -> bytes:
         return build_batch(
-            [Record(NOW_MS, b"k", b"v")],
+            [LogRecord(NOW_MS, b"k", b"v")],
             producer_id=7,
             producer_epoch=epoch,
             is_transactional=True,
@@ -201,20 +205,20 @@ def test_batches_of_a_transaction_need_no_sequences(broker: RunningBroker) -> No
 
 def test_a_batch_that_no_segment_holds_is_refused(make_broker: MakeBroker) -> None:
     broker = make_broker(offsets_topic_segment_bytes="1000")
-    big = build_batch([Record(NOW_MS, b"k", bytes(2000))])
+    big = build_batch([LogRecord(NOW_MS, b"k", bytes(2000))])
     with pytest.raises(Exception, match=r"segment\.bytes"):
         append(broker, big, name=CONSUMER_OFFSETS)
     with pytest.raises(RequestRefused, match=r"segment\.bytes"):
-        append_records(broker, Record(NOW_MS, b"k", bytes(2000)), name=CONSUMER_OFFSETS)
+        append_records(broker, LogRecord(NOW_MS, b"k", bytes(2000)), name=CONSUMER_OFFSETS)
     index = append(broker, *[BATCH] * 100, name=CONSUMER_OFFSETS)  # several segments
     assert len(loaded(broker, index, CONSUMER_OFFSETS)) == 100
-    append_records(broker, *[Record(NOW_MS, b"k", b"v")] * 100, name=CONSUMER_OFFSETS)
+    append_records(broker, *[LogRecord(NOW_MS, b"k", b"v")] * 100, name=CONSUMER_OFFSETS)
     assert len(loaded(broker, index, CONSUMER_OFFSETS)) == 200
 
 
 def test_damage_in_a_rolled_segment_costs_only_what_is_damaged(make_broker: MakeBroker) -> None:
     broker = make_broker(offsets_topic_segment_bytes="1000")
-    batches = [build_batch([Record(NOW_MS, b"k", b"%d" % n)]) for n in range(100)]
+    batches = [build_batch([LogRecord(NOW_MS, b"k", b"%d" % n)]) for n in range(100)]
     index = append(broker, *batches, name=CONSUMER_OFFSETS)
     (first, *_) = sorted((broker.log_dir / f"{CONSUMER_OFFSETS}-{index}").glob("*.log"))
     data = bytearray(first.read_bytes())

@@ -7,13 +7,13 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import ResourceType
 from horolog.clock import ManualClock
-from horolog.record import Codec, Record, build_batch, convert_all, iter_headers, read_records
+from horolog.record import Codec, LogRecord, build_batch, convert_all, iter_headers, read_records
 from horolog.wire import ApiKey
 
 ROWS = [
-    Record(NOW_MS - 3, b"k", b"one"),
-    Record(NOW_MS, None, b"two"),
-    Record(-1_000, b"k", None),
+    LogRecord(NOW_MS - 3, b"k", b"one"),
+    LogRecord(NOW_MS, None, b"two"),
+    LogRecord(-1_000, b"k", None),
 ]
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "0.11.0"}
@@ -39,7 +39,7 @@ def on_disk(broker: RunningBroker, topic: str) -> bytes:
     )
 
 
-def time_of(row: Record, produced: int, stored: int, read: int, stamped: bool) -> int:
+def time_of(row: LogRecord, produced: int, stored: int, read: int, stamped: bool) -> int:
     """KIP-32's table: what a consumer of a format sees, from what was sent and stored."""
     if stored == 0 or read == 0:
         return -1
@@ -115,7 +115,7 @@ def test_producers_of_what_the_format_cannot_hold_are_told_so(broker: RunningBro
     answer = broker.produce("t", idempotent)
     assert answer.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert "enable.idempotence=false" in answer.error_message
-    with_headers = build_batch([Record(NOW_MS, b"k", b"v", (("h", b"x"),))])
+    with_headers = build_batch([LogRecord(NOW_MS, b"k", b"v", (("h", b"x"),))])
     answer = broker.produce("t", with_headers)
     assert answer.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert "headers" in answer.error_message

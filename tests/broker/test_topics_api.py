@@ -8,11 +8,11 @@ from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.config import Settings
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.storage import INTERNAL_TOPICS
 from horolog.wire import ApiKey
 
-BATCH = build_batch([Record(-1, None, b"v")])
+BATCH = build_batch([LogRecord(-1, None, b"v")])
 
 
 def create(broker: RunningBroker, name: str, *, validate_only: bool = False, **more: Any) -> Any:

@@ -17,12 +17,12 @@ from horolog.broker import TransactionCoordinator, TransactionLimits
 from horolog.buffers import Buffer
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record import Record, TransactionEnd, stamped_batch
+from horolog.record import LogRecord, TransactionEnd, stamped_batch
 from horolog.schemas.offsets import partition_for
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import TransactionStatus
 from horolog.storage import TopicPartition
-from horolog.transactions.replay import Replay
-from horolog.transactions.values import LAST_EPOCH, Producer
+from horolog.transactions.replay import TransactionReplay
+from horolog.transactions.values import LAST_EPOCH, ProducerIdentity
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -53,7 +53,7 @@ class LogInMemory:
     def partition_of(self, key: str) -> int:
         return partition_for(key, self.count)
 
-    def append_record(self, key: str, record: Record) -> asyncio.Future[None] | None:
+    def append_record(self, key: str, record: LogRecord) -> asyncio.Future[None] | None:
         batches, batch = self.batches[self.partition_of(key)], stamped_batch([record], record[0])
         if self.is_prompt and not self.fails:
             batches.append(batch.data)
@@ -82,7 +82,7 @@ class MarkersInMemory:
     """The logs of partitions: who has ended what there, and how."""
 
     topics: dict[str, UUID] = field(default_factory=lambda: {"t": uuid4(), "u": uuid4()})
-    written: list[tuple[TopicPartition, Producer, bool, bool]] = field(default_factory=list)
+    written: list[tuple[TopicPartition, ProducerIdentity, bool, bool]] = field(default_factory=list)
     fails: int = 0
     hold: asyncio.Event | None = None
     is_prompt: bool = False
@@ -113,7 +113,7 @@ class MarkersInMemory:
         if self.fails:
             self.fails -= 1
             raise StorageFailed("full")
-        producer = Producer(ended.producer_id, ended.producer_epoch)
+        producer = ProducerIdentity(ended.producer_id, ended.producer_epoch)
         self.written.append((partition, producer, ended.is_commit, ended.is_strict))
 
 
@@ -140,16 +140,16 @@ class Lab:
         self.last_id += 1
         return self.last_id
 
-    async def begin(self, version: int = 2, name: str = "a") -> Producer:
+    async def begin(self, version: int = 2, name: str = "a") -> ProducerIdentity:
         producer = await self.coordinator.initialise(name, 60_000)
         await self.coordinator.add_partitions(name, producer, [T0], version)
         return producer
 
-    def status(self, name: str = "a") -> Status:
+    def status(self, name: str = "a") -> TransactionStatus:
         return self.coordinator.describe(name).status
 
-    def stored(self, name: str = "a") -> Status | None:
-        replay = Replay()
+    def stored(self, name: str = "a") -> TransactionStatus | None:
+        replay = TransactionReplay()
         for batch in self.log.batches[self.log.partition_of(name)]:
             replay.take(batch)
         state = replay.states.get(name)
@@ -185,12 +185,12 @@ async def test_commit_writes_prepare_markers_and_complete(lab: Lab) -> None:
     producer = await lab.begin()
     lab.markers.hold = asyncio.Event()
     after = await lab.coordinator.end("a", producer, 2, commit=True)
-    assert after == Producer(producer.id, 1)
-    assert lab.stored() is Status.PREPARE_COMMIT
+    assert after == ProducerIdentity(producer.id, 1)
+    assert lab.stored() is TransactionStatus.PREPARE_COMMIT
     lab.markers.hold.set()
     await lab.coordinator.settle()
     assert lab.markers.written == [(T0, after, True, True)]
-    assert lab.stored() is Status.COMPLETE_COMMIT
+    assert lab.stored() is TransactionStatus.COMPLETE_COMMIT
 
 
 @in_loop
@@ -217,12 +217,12 @@ async def test_next_request_of_the_id_finds_the_former_transaction_completed(lab
         lambda after: lab.coordinator.admit("a", *after, [T0], 12),
     ):
         producer = at_once(lab.coordinator.end("a", producer, 2, commit=True))
-        assert (lab.stored(), lab.markers.written) == (Status.PREPARE_COMMIT, [])
+        assert (lab.stored(), lab.markers.written) == (TransactionStatus.PREPARE_COMMIT, [])
         at_once(calls(producer))
-        assert lab.stored() is Status.ONGOING
+        assert lab.stored() is TransactionStatus.ONGOING
         assert lab.markers.written.pop() == (T0, producer, True, True)
     at_once(lab.coordinator.end("a", producer, 2, commit=True))
-    assert at_once(lab.coordinator.initialise("a", 60_000)) == Producer(producer.id, 4)
+    assert at_once(lab.coordinator.initialise("a", 60_000)) == ProducerIdentity(producer.id, 4)
     assert len(lab.markers.written) == 1
 
 
@@ -233,11 +233,11 @@ async def test_ends_that_have_arrived_come_before_a_transaction_begins(lab: Lab)
     for is_first in (True, False):
         beginning = asyncio.ensure_future(lab.coordinator.add_partitions("b", other, [T0], 2))
         await asyncio.sleep(0)
-        before = Status.EMPTY if is_first else Status.PREPARE_COMMIT
+        before = TransactionStatus.EMPTY if is_first else TransactionStatus.PREPARE_COMMIT
         assert lab.status("b") is before
         one = at_once(lab.coordinator.end("a", one, 2, commit=True))
         await beginning
-        assert lab.status("b") is Status.ONGOING
+        assert lab.status("b") is TransactionStatus.ONGOING
         at_once(lab.coordinator.add_partitions("b", other, [T1], 2))  # which begins nothing
         await lab.coordinator.add_partitions("a", one, [T0], 2)
         other = at_once(lab.coordinator.end("b", other, 2, commit=True))
@@ -248,7 +248,7 @@ async def test_markers_come_after_requests_that_have_arrived_but_are_not_starved
     producer = await lab.begin()
     lab.log.is_prompt = lab.markers.is_prompt = True
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
-    statuses: list[Status] = []
+    statuses: list[TransactionStatus] = []
 
     def busy() -> None:  # a request, at whose end there is another
         statuses.append(lab.status())
@@ -263,8 +263,8 @@ async def test_markers_come_after_requests_that_have_arrived_but_are_not_starved
         loop.add_reader(mine, lambda: (loop.remove_reader(mine), busy()))
         at_once(lab.coordinator.end("a", producer, 2, commit=True))
         await readable.wait()
-    assert statuses[0] is Status.PREPARE_COMMIT
-    assert statuses[3] is Status.COMPLETE_COMMIT
+    assert statuses[0] is TransactionStatus.PREPARE_COMMIT
+    assert statuses[3] is TransactionStatus.COMPLETE_COMMIT
 
 
 @in_loop
@@ -277,7 +277,9 @@ async def test_requests_come_between_two_completions(lab: Lab) -> None:
     completed = [0]
     while completed[-1] < len(names):
         await asyncio.sleep(0)
-        completed.append(sum(lab.status(name) is Status.COMPLETE_COMMIT for name in names))
+        completed.append(
+            sum(lab.status(name) is TransactionStatus.COMPLETE_COMMIT for name in names)
+        )
     steps = [after - before for before, after in pairwise(completed) if after > before]
     assert max(steps) <= 3  # of 40: a share, less where the machine has stopped for a while
     assert steps[-14:] == [1] * 14  # or 15: one may be complete before the last is asked for
@@ -298,13 +300,13 @@ async def test_requests_come_between_two_that_begin(lab: Lab) -> None:
     begun = [0]
     while begun[-1] < 3:
         await asyncio.sleep(0)
-        begun.append(sum(lab.status(name) is Status.ONGOING for name in names))
-        if begun[-1] == 1 and lab.status("a") is Status.ONGOING:
+        begun.append(sum(lab.status(name) is TransactionStatus.ONGOING for name in names))
+        if begun[-1] == 1 and lab.status("a") is TransactionStatus.ONGOING:
             at_once(lab.coordinator.end("a", one, 2, commit=True))
     assert {after - before for before, after in pairwise(begun)} == {0, 1}
-    assert lab.status("c") is Status.EMPTY
+    assert lab.status("c") is TransactionStatus.EMPTY
     await lab.coordinator.settle()
-    assert lab.status("a") is Status.COMPLETE_COMMIT
+    assert lab.status("a") is TransactionStatus.COMPLETE_COMMIT
 
 
 @in_loop
@@ -315,7 +317,7 @@ async def test_what_waits_for_its_turn_begins_before_all_is_forgotten(lab: Lab) 
     await asyncio.sleep(0)
     await lab.coordinator.begin_anew()
     await beginning
-    assert lab.stored("b") is Status.ONGOING
+    assert lab.stored("b") is TransactionStatus.ONGOING
 
 
 @pytest.mark.parametrize("prompt", [True, False])
@@ -333,7 +335,7 @@ def test_request_that_waited_while_the_end_was_written_is_not_refused(prompt: bo
         hold, lab.log.hold = lab.log.hold, None
         hold.set_result(None)
         await asyncio.gather(ended, added)
-        assert lab.stored() is Status.ONGOING
+        assert lab.stored() is TransactionStatus.ONGOING
         assert lab.markers.written == [(T0, producer, True, False)]
 
     run()
@@ -348,10 +350,10 @@ async def test_what_cannot_be_completed_at_once_does_not_hold_up_others(lab: Lab
     lab.markers.is_prompt = lab.log.is_prompt = True
     after = await lab.coordinator.end("b", other, 2, commit=True)
     await lab.coordinator.add_partitions("b", after, [T0], 2)
-    assert lab.status("a") is Status.PREPARE_COMMIT
+    assert lab.status("a") is TransactionStatus.PREPARE_COMMIT
     lab.markers.hold.set()
     await lab.coordinator.settle()
-    assert lab.status("a") is Status.COMPLETE_COMMIT
+    assert lab.status("a") is TransactionStatus.COMPLETE_COMMIT
 
 
 @in_loop
@@ -369,9 +371,9 @@ async def test_kill_between_prepare_and_complete_is_completed_by_the_next_start(
     lab.markers.hold.set()
     await lab.coordinator.settle()
     assert lab.markers.written == [(T0, after, True, True)]
-    assert lab.status() is Status.COMPLETE_COMMIT
+    assert lab.status() is TransactionStatus.COMPLETE_COMMIT
     assert (await lab.coordinator.end("a", producer, 2, commit=True)) == after  # its retry
-    assert await lab.coordinator.initialise("a", 60_000) == Producer(producer.id, 2)
+    assert await lab.coordinator.initialise("a", 60_000) == ProducerIdentity(producer.id, 2)
 
 
 @in_loop
@@ -424,7 +426,7 @@ async def test_failed_write_changes_nothing(lab: Lab) -> None:
     lab.log.fails = 1
     code = await refused(lab.coordinator.end("a", producer, 2, commit=True))
     assert code is ErrorCode.coordinator_not_available
-    assert lab.status() is Status.ONGOING
+    assert lab.status() is TransactionStatus.ONGOING
     lab.log.fails = 1
     code = await refused(lab.coordinator.initialise("b", 60_000))
     assert code is ErrorCode.coordinator_not_available
@@ -443,8 +445,8 @@ async def test_fence_whose_write_failed_bumps_the_epoch_once(lab: Lab) -> None:
     code = await refused(lab.coordinator.initialise("a", 60_000))
     assert code is ErrorCode.concurrent_transactions
     await lab.coordinator.settle()
-    assert lab.markers.written == [(T0, Producer(producer.id, 1), False, True)]
-    assert await lab.coordinator.initialise("a", 60_000) == Producer(producer.id, 2)
+    assert lab.markers.written == [(T0, ProducerIdentity(producer.id, 1), False, True)]
+    assert await lab.coordinator.initialise("a", 60_000) == ProducerIdentity(producer.id, 2)
     assert await refused(lab.coordinator.end("a", producer, 2, commit=True)) is (
         ErrorCode.producer_fenced
     )
@@ -458,7 +460,7 @@ async def test_markers_and_complete_are_tried_until_the_disk_takes_them(lab: Lab
     lab.log.fails = 1
     await lab.coordinator.settle()
     assert len(lab.markers.written) == 1
-    assert lab.stored() is Status.COMPLETE_COMMIT
+    assert lab.stored() is TransactionStatus.COMPLETE_COMMIT
 
 
 @in_loop
@@ -472,7 +474,7 @@ async def test_topic_that_was_deleted_or_made_again_is_left_out(lab: Lab) -> Non
     after = await lab.coordinator.end("a", producer, 2, commit=True)
     await lab.coordinator.settle()
     assert lab.markers.written == []
-    assert lab.status() is Status.COMPLETE_COMMIT
+    assert lab.status() is TransactionStatus.COMPLETE_COMMIT
     u0 = TopicPartition("u", 0)
     assert await lab.coordinator.admit("a", *after, [u0], 12) == {u0: ErrorCode.none}
     await lab.coordinator.end("a", after, 2, commit=True)
@@ -554,7 +556,7 @@ async def test_ids_of_a_log_that_is_being_loaded_are_retried(lab: Lab) -> None:
     }
     lab.log.loads_after.set()
     await lab.coordinator.settle()
-    assert lab.status() is Status.ONGOING
+    assert lab.status() is TransactionStatus.ONGOING
 
 
 @in_loop
@@ -567,7 +569,7 @@ async def test_open_transaction_times_out_by_time_that_passes_and_not_by_a_step(
     lab.clock.advance("1ms")
     assert await lab.coordinator.abort_timed_out() == 1
     await lab.coordinator.settle()
-    assert lab.markers.written == [(T0, Producer(producer.id, 1), False, True)]
+    assert lab.markers.written == [(T0, ProducerIdentity(producer.id, 1), False, True)]
     assert await refused(lab.coordinator.end("a", producer, 2, commit=True)) in (
         ErrorCode.producer_fenced,
         ErrorCode.invalid_txn_state,
@@ -594,7 +596,7 @@ async def test_idle_id_expires_and_an_open_one_does_not(lab: Lab) -> None:
     assert await lab.coordinator.remove_expired() == 0
     lab.clock.advance("1s")
     assert await lab.coordinator.remove_expired() == 1
-    assert (lab.stored("idle"), lab.stored("open")) == (None, Status.ONGOING)
+    assert (lab.stored("idle"), lab.stored("open")) == (None, TransactionStatus.ONGOING)
     with pytest.raises(RequestRefused):
         lab.coordinator.describe("idle")
 
@@ -606,7 +608,7 @@ async def test_bad_requests_are_refused_as_in_kafka(lab: Lab) -> None:
     for timeout_ms in (0, -1, 900_001):
         code = await refused(coordinator.initialise("a", timeout_ms))
         assert code is ErrorCode.invalid_transaction_timeout
-    nobody = Producer(1, 0)
+    nobody = ProducerIdentity(1, 0)
     unmapped = ErrorCode.invalid_producer_id_mapping
     assert await refused(coordinator.add_partitions("x", nobody, [T0])) is unmapped
     assert await refused(coordinator.end("x", nobody, 1, commit=True)) is unmapped
@@ -620,17 +622,17 @@ async def test_exhausted_epochs_go_on_with_another_producer_id(lab: Lab) -> None
     entry = lab.coordinator.describe("a")
     await lab.restart()
     await lab.coordinator.settle()
-    worn = entry._replace(producer=Producer(producer.id, LAST_EPOCH - 1))
+    worn = entry._replace(producer=ProducerIdentity(producer.id, LAST_EPOCH - 1))
     state = lab.coordinator._states.get("a")
     assert state is not None
     await lab.coordinator._states.write(state, worn)
     lab.markers.hold = asyncio.Event()
     after = await lab.coordinator.end("a", worn.producer, 2, commit=True)
-    assert after == Producer(producer.id + 1, 0)
+    assert after == ProducerIdentity(producer.id + 1, 0)
     await lab.restart()
     lab.markers.hold.set()
     await lab.coordinator.settle()
-    assert lab.markers.written == [(T0, Producer(producer.id, LAST_EPOCH), True, True)]
+    assert lab.markers.written == [(T0, ProducerIdentity(producer.id, LAST_EPOCH), True, True)]
     assert lab.coordinator.describe("a").producer == after
     assert await lab.coordinator.end("a", worn.producer, 2, commit=True) == after
     assert await lab.coordinator.admit("a", *after, [T0], 12) == {T0: ErrorCode.none}
@@ -648,6 +650,6 @@ async def test_requests_of_many_producers_at_once_each_have_one_outcome(lab: Lab
     await lab.coordinator.settle()
     assert len(lab.markers.written) == 50
     assert {state.status for _, state, _ in lab.coordinator.all()} == {
-        Status.COMPLETE_COMMIT,
-        Status.COMPLETE_ABORT,
+        TransactionStatus.COMPLETE_COMMIT,
+        TransactionStatus.COMPLETE_ABORT,
     }

@@ -11,7 +11,7 @@ from raw_connection import RawConnection
 from running_broker import NOW_MS, RunningBroker
 
 from horolog.broker import LocalMarkers, NewTopic
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 EMPTY, ONGOING = "Empty", "Ongoing"
@@ -55,7 +55,7 @@ def write_to(
 ) -> list[int]:
     """The code for the first partition of each topic, in one request."""
     batch = build_batch(
-        [Record(NOW_MS, None, b"v")],
+        [LogRecord(NOW_MS, None, b"v")],
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
         base_sequence=sequence,

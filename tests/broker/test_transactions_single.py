@@ -15,7 +15,7 @@ from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.network import Hangup, Peer
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.record.scan import load_kernels
 from horolog.wire import ApiKey, request_prefix
 
@@ -113,7 +113,7 @@ class Producer(DispatchedClient):
             sequence = max(0, self.sequences[step.partition] + step.sequence)
             self.sequences[step.partition] += 1
             batch = build_batch(
-                [Record(NOW_MS, None, b"v")],
+                [LogRecord(NOW_MS, None, b"v")],
                 producer_id=producer[0],
                 producer_epoch=producer[1],
                 base_sequence=sequence,

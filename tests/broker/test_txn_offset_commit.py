@@ -8,7 +8,7 @@ from running_broker import RunningBroker, a_broker
 
 from horolog.errors import ErrorCode
 from horolog.record import TransactionEnd
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import TransactionStatus
 from horolog.storage import CONSUMER_OFFSETS, TopicPartition
 from horolog.wire import ApiKey
 
@@ -243,4 +243,4 @@ def test_a_transaction_completes_whose_offsets_a_tool_has_ended_with_a_later_epo
         assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
         assert connection.ask(ApiKey.END_TXN, 3, **who, committed=True).error_code == 0
         broker.run(broker.broker.transactions.settle(), timeout_s=60)
-    assert broker.broker.transactions.describe("tx").status is Status.COMPLETE_COMMIT
+    assert broker.broker.transactions.describe("tx").status is TransactionStatus.COMPLETE_COMMIT

@@ -111,7 +111,7 @@ def test_a_bug_keeps_its_traceback(offline: Run, monkeypatch: pytest.MonkeyPatch
     def buggy(*args: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("horolog.cli.connecting.Brokers.connect", buggy)
+    monkeypatch.setattr("horolog.cli.connecting.KafkaBrokers.connect", buggy)
     with pytest.raises(ZeroDivisionError):
         offline("topics", "list")
 
@@ -122,7 +122,7 @@ def test_an_interruption_ends_with_its_own_code(
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("horolog.cli.connecting.Brokers.connect", interrupted)
+    monkeypatch.setattr("horolog.cli.connecting.KafkaBrokers.connect", interrupted)
     assert offline("topics", "list").code == 130
 
 

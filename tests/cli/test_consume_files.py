@@ -15,7 +15,7 @@ from storelogs import NOW, append, new_log, partition_dir
 
 from horolog.clock import ManualClock
 from horolog.config import TopicConfig
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.sources import ReadPlan, RecordLog
 
 MINUTE = 60_000
@@ -30,9 +30,9 @@ def fill(broker: RunningBroker) -> None:
         times = (now, now - 5 * MINUTE, -1, now - 3, -5_000)
         for partition in (0, 1):
             codec = (Codec.NONE, Codec.ZSTD)[number % 2]
-            records = [Record(time, b"k", b"%d" % number) for time in times[partition:]]
+            records = [LogRecord(time, b"k", b"%d" % number) for time in times[partition:]]
             broker.client.produce("clicks", partition, build_batch(records, codec=codec))
-        broker.client.produce("stamped", 0, build_batch([Record(now - MINUTE, None, b"s")]))
+        broker.client.produce("stamped", 0, build_batch([LogRecord(now - MINUTE, None, b"s")]))
         if number % 5 == 4:
             broker.roll("clicks")
         broker.clock.advance("1m")

@@ -8,7 +8,7 @@ from command_runner import run_command as run
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 broker = a_broker("t")
 
@@ -26,7 +26,7 @@ def test_a_healthy_broker_gives_0(broker: RunningBroker) -> None:
 
 
 def test_something_wrong_gives_1_and_is_named(broker: RunningBroker, clock: ManualClock) -> None:
-    broker.append("t", build_batch([Record(NOW_MS, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(NOW_MS, None, b"v")]))
     clock.step("-2h")
     ran = run("health", "-b", broker.address)
     assert ran.code == 1

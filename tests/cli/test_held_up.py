@@ -13,7 +13,7 @@ from transactional import abort, end, init, write
 
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 broker = a_broker(
     "t",
@@ -25,7 +25,7 @@ broker = a_broker(
     },
     transaction_partition_verification_enable="false",
 )
-PLAIN = build_batch([Record(NOW_MS, None, b"v")] * 3)
+PLAIN = build_batch([LogRecord(NOW_MS, None, b"v")] * 3)
 
 
 def run(broker: RunningBroker, *args: str) -> Ran:
@@ -149,11 +149,11 @@ def test_a_marker_that_keeps_a_segment_of_old_records_is_named(
 ) -> None:
     old = NOW_MS - 10 * DAY_MS
     producer = init(broker)
-    broker.append("t", build_batch([Record(old - 5, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(old - 5, None, b"v")]))
     assert write(broker, producer, version=12, time_ms=old) == 0
     assert end(broker, producer, commit=commit) == 0
     broker.roll("t")
-    broker.append("t", build_batch([Record(old + 1, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(old + 1, None, b"v")]))
     for one in explained(broker):
         first, last = one["segments"]
         assert first["marker"] == {

@@ -17,11 +17,11 @@ from transactional import abort, end, init, write
 from horolog.client import Client, CommittedOffset, HeldUp, UnstableStretch, group_lags, held_up
 from horolog.clock import MINUTE_MS, ManualClock
 from horolog.errors import ErrorCode
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import GROUP_LAG, ApiKey, Versions
 
 broker = a_broker("t", partitions=2, transaction_partition_verification_enable="false")
-PLAIN = build_batch([Record(NOW_MS, None, b"v")] * 3)
+PLAIN = build_batch([LogRecord(NOW_MS, None, b"v")] * 3)
 LATER_MS = NOW_MS + 16 * MINUTE_MS
 """When no transaction of `NOW_MS` can be open at a coordinator."""
 

@@ -11,7 +11,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import StorageFailed
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import GROUP_LAG
 
 SETTINGS = {"segment_bytes": "1500", "retention_ms": str(7 * DAY_MS)}
@@ -19,7 +19,7 @@ broker = a_broker("t", partitions=2, of_topics=SETTINGS)
 
 
 def send(broker: RunningBroker, *times: int, partition: int = 0) -> None:
-    records = [Record(each, None, b"v" * 100) for each in times]
+    records = [LogRecord(each, None, b"v" * 100) for each in times]
     broker.append("t", build_batch(records), partition)
 
 
@@ -126,7 +126,7 @@ def test_of_a_broker_that_does_not_say_it_offsets_are_known(
     assert (found["unread_deleted"], found["first_deleted_ms"]) == (None, None)
     assert "-: not known. Apache Kafka's brokers keep offsets" in run(broker, "lag", "g").out
     broker.create_topic("stamped", 1, message_timestamp_type="LogAppendTime")
-    broker.append("stamped", build_batch([Record(5, None, b"v")]))
+    broker.append("stamped", build_batch([LogRecord(5, None, b"v")]))
     broker.client.offset_commit("g", {("stamped", 0): CommittedOffset(0)})
     stamped, _ = lags(broker, "g")
     assert stamped["topic"] == "stamped"

@@ -4,29 +4,29 @@ import json
 import pytest
 
 from horolog.cli.lines import BadLineError, LineFormat, read_chunks
-from horolog.record import Record, murmur2, partition_of_key
+from horolog.record import LogRecord, murmur2, partition_of_key
 
 NOW_MS = 1_795_165_200_000
 
 
-def read(line: str, **options: object) -> Record:
+def read(line: str, **options: object) -> LogRecord:
     return LineFormat(**options).read(7, line.encode(), NOW_MS).record
 
 
 def test_a_line_is_a_value_of_now() -> None:
-    assert read("hello: world") == Record(NOW_MS, None, b"hello: world")
+    assert read("hello: world") == LogRecord(NOW_MS, None, b"hello: world")
 
 
 def test_a_separator_ends_the_key_once() -> None:
-    assert read("k:v:w", key_separator=b":") == Record(NOW_MS, b"k", b"v:w")
-    assert read(":v", key_separator=b":") == Record(NOW_MS, b"", b"v")
+    assert read("k:v:w", key_separator=b":") == LogRecord(NOW_MS, b"k", b"v:w")
+    assert read(":v", key_separator=b":") == LogRecord(NOW_MS, b"", b"v")
     with pytest.raises(BadLineError, match=r"line 7: no ':' between key and value"):
         read("kv", key_separator=b":")
 
 
 def test_a_time_for_all_headers_for_all_and_a_word_for_nothing() -> None:
     record = read("NULL", timestamp_ms=5, headers=(("h", b"1"),), null=b"NULL")
-    assert record == Record(5, None, None, (("h", b"1"),))
+    assert record == LogRecord(5, None, None, (("h", b"1"),))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_json_lines_are_whole_records() -> None:
     }
     line = LineFormat(shape="json").read(1, json.dumps(fields).encode(), NOW_MS)
     assert line.partition == 3
-    assert line.record == Record(1795165200000000, b"\xff", None, (("a", b"1"), ("b", None)))
+    assert line.record == LogRecord(1795165200000000, b"\xff", None, (("a", b"1"), ("b", None)))
 
 
 def test_json_lines_can_have_formatted_times() -> None:

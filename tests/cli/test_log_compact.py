@@ -6,7 +6,7 @@ import pytest
 from command_runner import Run
 from running_broker import MakeBroker
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def log_dir(make_broker: MakeBroker) -> Path:
     broker = make_broker()
     broker.create_topic("events", segment_bytes="500")
     for at in range(20):
-        broker.append("events", build_batch([Record(at, b"%d" % (at % 2), bytes(100))]), 0)
+        broker.append("events", build_batch([LogRecord(at, b"%d" % (at % 2), bytes(100))]), 0)
     broker.stop()
     return broker.log_dir
 

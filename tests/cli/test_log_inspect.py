@@ -13,7 +13,7 @@ from storelogs import ANY_TIME, NOW, append, new_log
 
 from golden import Batch, GoldenPartition, partitions
 from horolog.config import TopicConfig
-from horolog.record import Record, build_batch, parse_header, with_records
+from horolog.record import LogRecord, build_batch, parse_header, with_records
 
 CLEAN = [each for each in partitions("clean") if not each.name.startswith("__")]
 
@@ -115,7 +115,7 @@ def segment(tmp_path: Path) -> Path:
     path = directory / f"{1000:020d}.log"
     with path.open("wb") as file:
         for batch in range(3):
-            records = [Record(1_795_165_200_000 + batch, b"k", b"v" * 50) for _ in range(10)]
+            records = [LogRecord(1_795_165_200_000 + batch, b"k", b"v" * 50) for _ in range(10)]
             file.write(build_batch(records, base_offset=1000 + 10 * batch))
     return path
 
@@ -168,7 +168,9 @@ def test_a_flipped_bit_is_found_when_the_records_are_read(offline: Run, segment:
 
 
 def test_offsets_that_go_back_are_damage(offline: Run, segment: Path) -> None:
-    segment.write_bytes(segment.read_bytes() + build_batch([Record(1, None, b"x")], base_offset=5))
+    segment.write_bytes(
+        segment.read_bytes() + build_batch([LogRecord(1, None, b"x")], base_offset=5)
+    )
     seen = offline("log", "inspect", segment)
     assert seen.code == 1
     assert "begins at offset 5, before 1030" in seen.out
@@ -279,7 +281,7 @@ def test_a_batch_that_compaction_emptied_has_no_time_of_a_record(
 ) -> None:
     made = PartitionFiles(tmp_path, base_offset=0)
     made.add([NOW])
-    emptied = parse_header(build_batch([Record(NOW + 9, b"k", b"v")], base_offset=1))
+    emptied = parse_header(build_batch([LogRecord(NOW + 9, b"k", b"v")], base_offset=1))
     made.write(with_records(emptied._replace(records_count=0), b""))  # as Kafka leaves it
     (looked,) = offline("log", "inspect", made.directory, "--json").json
     assert looked["segments"][0]["max_timestamp"] == NOW

@@ -10,7 +10,7 @@ from running_broker import RunningBroker
 from scripted_broker import ScriptedBroker
 
 from horolog.client import CommittedOffset
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 AT_ONCE_S = 10.0
@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
         broker.create_topic("gone")
         now_ms = broker.clock.now_ms()
         for number in (0, 1):
-            broker.append("t", build_batch([Record(now_ms, None, b"v%d" % number)]), number)
+            broker.append("t", build_batch([LogRecord(now_ms, None, b"v%d" % number)]), number)
             broker.client.offset_commit("g", {("t", number): CommittedOffset(1)})
         take_offline(broker, "t-0", "gone-0")
         yield broker

@@ -32,7 +32,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFail
 from horolog.jobs.replaying.merging import create_time, merged
 from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, Pace, ReplayTarget, Sending
 from horolog.jobs.state import JobState
-from horolog.record import Codec, Record, build_batch, partition_of_key
+from horolog.record import Codec, LogRecord, build_batch, partition_of_key
 from horolog.sources import ReadRecord
 from horolog.storage import TopicPartition
 from horolog.wire import ApiKey
@@ -48,7 +48,7 @@ def streams_of(rows: Rows, batch: int = 3) -> dict[TopicPartition, Iterator[list
                 partition.partition,
                 place,
                 "CreateTime",
-                Record(
+                LogRecord(
                     -1 if ms is None else ms,
                     None,
                     b"%d-%d" % (partition.partition, place),
@@ -473,13 +473,13 @@ def test_a_replay_is_refused_where_a_topic_was_created_again(
     asked: dict[str, Any] = {name: broker.address for name, broker in brokers.items()}
     asked |= {"topics": "t", "speed": "max", "state": tmp_path / "s"}
     brokers["source"].produce(
-        "t", build_batch([Record(T0, None, b"%d" % each) for each in range(4)])
+        "t", build_batch([LogRecord(T0, None, b"%d" % each) for each in range(4)])
     )
     assert jobs.replay(**asked).progress.records == 4
     assert not jobs.replay(**asked, dry_run=True).spans
     brokers[side].client.delete_topics(["t"])
     brokers[side].create_topic("t", retention_ms="-1")
-    brokers["source"].produce("t", build_batch([Record(T0, None, b"new")] * records))
+    brokers["source"].produce("t", build_batch([LogRecord(T0, None, b"new")] * records))
     for dry_run in (True, False):
         with pytest.raises(Misconfigured, match=f"t of the {side} was deleted and created again"):
             jobs.replay(**asked, dry_run=dry_run)

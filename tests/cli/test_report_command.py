@@ -11,7 +11,7 @@ from running_broker import ANY_TIME, NOW_MS, RunningBroker, a_broker
 
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 GROUP = "</script><script>alert(1)</script>&\u2028"
 broker = a_broker(
@@ -31,7 +31,7 @@ def filled(broker: RunningBroker, clock: ManualClock) -> RunningBroker:
     for number in range(30):
         now_ms = clock.now_ms()
         times = [now_ms, now_ms - 5_000, now_ms + DAY_MS if number == 20 else now_ms - 50]
-        broker.append("t", build_batch([Record(each, None, bytes(50)) for each in times]))
+        broker.append("t", build_batch([LogRecord(each, None, bytes(50)) for each in times]))
         clock.advance("1m")
     offsets = {("t", 0): CommittedOffset(30)}
     broker.client.offset_commit(GROUP, offsets)
@@ -61,7 +61,7 @@ def test_a_topic_has_its_picture_segments_groups_and_latencies(
 
 def test_what_was_refused_is_on_the_page(filled: RunningBroker, tmp_path: Path) -> None:
     filled.alter("t", message_timestamp_after_max_ms="1000")
-    refused = filled.produce("t", build_batch([Record(NOW_MS * 1000, None, b"v")]))
+    refused = filled.produce("t", build_batch([LogRecord(NOW_MS * 1000, None, b"v")]))
     assert refused.error_code == 32
     page = tmp_path / "report.html"
     run_command("report", "-o", page, HOROLOG_BOOTSTRAP=filled.address)

@@ -4,7 +4,7 @@ from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
 from horolog.clock import ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 broker = a_broker("clicks", partitions=3, of_topics={"message_timestamp_type": "LogAppendTime"})
 
@@ -14,7 +14,7 @@ def reset(broker: RunningBroker, clock: ManualClock) -> Run:
     """Runs the command against a broker whose clock was 100 days ahead for a record."""
     clock.step("100d")
     for partition in range(2):
-        broker.client.produce("clicks", partition, build_batch([Record(-1, None, b"v")]))
+        broker.client.produce("clicks", partition, build_batch([LogRecord(-1, None, b"v")]))
     clock.step("-100d")
 
     def run(*args: object) -> Ran:

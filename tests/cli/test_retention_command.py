@@ -13,7 +13,7 @@ from stored import lose_metadata
 from horolog.client import ResourceType
 from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import RETENTION
 
 DAY = 86_400_000
@@ -27,7 +27,7 @@ def fill(broker: RunningBroker) -> None:
     for day, times in enumerate([(0, 1), (0, FAR, 0), (0,)]):
         if day:
             broker.roll("clicks")
-        records = [Record(time or broker.clock.now_ms(), None, b"v") for time in times]
+        records = [LogRecord(time or broker.clock.now_ms(), None, b"v") for time in times]
         broker.client.produce("clicks", 0, build_batch(records))
         broker.clock.advance("1d")
 
@@ -115,7 +115,7 @@ def test_broker_settings_of_the_start_are_given_for_files_by_their_names(
 ) -> None:
     broker = make_broker()
     broker.create_topic("clicks")
-    broker.client.produce("clicks", 0, build_batch([Record(1_000, None, b"v")]))
+    broker.client.produce("clicks", 0, build_batch([LogRecord(1_000, None, b"v")]))
     found = run_command("retention", "explain", broker.log_dir, "--json").json
     assert found[0]["segments"][0]["goes_now"]
     unlimited = ("--set", "log.retention.hours=-1")
@@ -239,7 +239,7 @@ def test_a_question_of_another_form_is_refused(broker: RunningBroker, question: 
 def test_a_time_in_another_unit_is_named(make_broker: MakeBroker, factor: int, unit: str) -> None:
     broker = make_broker(clock=ManualClock(NOW_MS), log_message_timestamp_after_max_ms=EVER)
     broker.create_topic("t")
-    broker.append("t", build_batch([Record(NOW_MS * factor, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(NOW_MS * factor, None, b"v")]))
     shown = run_command("retention", "explain", "t", HOROLOG_BOOTSTRAP=broker.address).out
     assert f"stamped {NOW_MS * factor} ms (looks like {unit})" in shown
 
@@ -249,7 +249,7 @@ def test_a_log_of_several_answers_is_explained_as_its_files_are(
 ) -> None:
     """A string of the protocol holds some hundred segments."""
 
-    at, data = clock.now_ms(), build_batch([Record(FAR, b"k", b"v")])
+    at, data = clock.now_ms(), build_batch([LogRecord(FAR, b"k", b"v")])
     for _ in range(400):
         broker.client.produce("clicks", 1, data)
         broker.call(lambda: broker.log("clicks", 1).roll(at))

@@ -10,7 +10,7 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.client import ResourceType
 from horolog.clock import SystemClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 DAY = 86_400_000
 KEPT = {"retention_ms": str(2 * DAY), "segment_bytes": "110"}
@@ -21,7 +21,7 @@ def fill(broker: RunningBroker, topic: str, ages_days: list[int], **settings: st
     broker.create_topic(topic, 1, **{**KEPT, **settings})
     now_ms = SystemClock().now_ms()
     for age in ages_days:
-        batch = build_batch([Record(now_ms - age * DAY, None, b"v" * 40)])
+        batch = build_batch([LogRecord(now_ms - age * DAY, None, b"v" * 40)])
         broker.client.produce(topic, 0, batch)
 
 

@@ -8,7 +8,7 @@ from command_runner import Ran, Run, run_command
 from running_broker import ANY_TIME, NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, HOUR_MS, ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 UNTIL = ("--until", f"{NOW_MS + 3 * DAY_MS}ms")
 broker = a_broker("t", partitions=2, of_topics={**ANY_TIME, "segment_bytes": "1000"})
@@ -20,7 +20,7 @@ def filled(broker: RunningBroker, clock: ManualClock) -> RunningBroker:
     for _ in range(16):
         now_ms = clock.now_ms()
         times = (now_ms, now_ms - 2 * DAY_MS)
-        broker.append("t", build_batch([Record(each, None, bytes(200)) for each in times]))
+        broker.append("t", build_batch([LogRecord(each, None, bytes(200)) for each in times]))
         clock.advance("30m")
     return broker
 

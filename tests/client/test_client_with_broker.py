@@ -21,7 +21,7 @@ from horolog.client import (
 )
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
-from horolog.record import Codec, Record, build_batch, iter_headers, read_records, renamed
+from horolog.record import Codec, LogRecord, build_batch, iter_headers, read_records, renamed
 from horolog.wire import SUPPORTED, ApiKey
 
 SECOND_MS = 1_000
@@ -53,8 +53,8 @@ def topic(client: Client) -> str:
     """A topic of two partitions whose second has five records, a second apart, before now."""
     name = f"clicks-{uuid.uuid4()}"
     client.create_topics({name: 2})
-    first = [Record(NOW_MS - (9 - i) * SECOND_MS, b"k%d" % i, b"v") for i in range(3)]
-    late = [Record(NOW_MS - (7 - i) * SECOND_MS, None, b"late") for i in range(2)]
+    first = [LogRecord(NOW_MS - (9 - i) * SECOND_MS, b"k%d" % i, b"v") for i in range(3)]
+    late = [LogRecord(NOW_MS - (7 - i) * SECOND_MS, None, b"late") for i in range(2)]
     assert client.produce(name, 1, build_batch(first, codec=Codec.LZ4)).base_offset == 0
     assert client.produce(name, 1, build_batch(late), acks=-1).base_offset == 3
     return name
@@ -111,7 +111,7 @@ def test_special_offsets_of_several_partitions(client: Client, topic: str) -> No
 
 
 def test_a_record_from_the_future_is_rejected_with_its_place(client: Client, topic: str) -> None:
-    batch = build_batch([Record(NOW_MS, None, b"v"), Record(NOW_MS * 1000, None, b"v")])
+    batch = build_batch([LogRecord(NOW_MS, None, b"v"), LogRecord(NOW_MS * 1000, None, b"v")])
     with pytest.raises(RequestRefused, match=f"produce to {topic}-1") as rejected:
         client.produce(topic, 1, batch)
     assert rejected.value.code is ErrorCode.invalid_timestamp
@@ -122,7 +122,7 @@ def test_a_record_from_the_future_is_rejected_with_its_place(client: Client, top
 
 def test_append_time_is_returned_where_the_topic_keeps_it(client: Client, topic: str) -> None:
     about = (ResourceType.TOPIC, topic)
-    batch = build_batch([Record(NOW_MS - 1, None, b"v")])
+    batch = build_batch([LogRecord(NOW_MS - 1, None, b"v")])
     assert client.produce(topic, 0, batch).log_append_time_ms is None
     client.alter_configs({about: {"message.timestamp.type": "LogAppendTime"}})
     assert client.produce(topic, 0, batch).log_append_time_ms == NOW_MS
@@ -164,7 +164,7 @@ def test_reading_an_unknown_topic_does_not_create_it_and_writing_does(client: Cl
     with pytest.raises(RequestRefused, match=f"topic {name}: UNKNOWN_TOPIC_OR_PARTITION"):
         client.fetch(name, 0, 0)
     assert name not in client.metadata().topics
-    batch = build_batch([Record(NOW_MS, None, b"v")])
+    batch = build_batch([LogRecord(NOW_MS, None, b"v")])
     assert client.produce(name, 0, batch).base_offset == 0
     assert name in client.metadata().topics
 
@@ -188,7 +188,7 @@ def test_a_broker_that_restarts_is_found_again(tmp_path: Path) -> None:
     broker = RunningBroker(tmp_path, clock=ManualClock(NOW_MS))
     with broker as running, Client(running.address) as client:
         client.create_topics({"clicks": 1})
-        batch = build_batch([Record(NOW_MS, None, b"v")])
+        batch = build_batch([LogRecord(NOW_MS, None, b"v")])
         client.produce("clicks", 0, batch)
         running.restart()
         assert client.list_offsets({("clicks", 0): NOW_MS}) == {

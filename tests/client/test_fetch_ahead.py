@@ -8,14 +8,14 @@ from scripted_broker import HangUp, ScriptedBroker
 
 from horolog.client import LATEST, Client, FetchAhead, NoAnswer, PartitionFetch
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record import Record, build_batch, read_records
+from horolog.record import LogRecord, build_batch, read_records
 from horolog.wire import LARGE_BYTES, ApiKey
 
 VALUE = 2 * LARGE_BYTES  # records of an answer that are a view of it, not a copy
 
 
 def batch(number: int) -> bytes:
-    return build_batch([Record(number, None, bytes([number]) * VALUE)])
+    return build_batch([LogRecord(number, None, bytes([number]) * VALUE)])
 
 
 def fill(broker: RunningBroker) -> None:

@@ -13,10 +13,10 @@ from horolog.client import (
     Address,
     Brokers,
     ClientConfig,
+    ClientFetchSession,
     Deadline,
     FetchLimits,
     FetchPosition,
-    FetchSession,
     Link,
     NoAnswer,
     cluster_of,
@@ -24,7 +24,7 @@ from horolog.client import (
     log_bounds,
 )
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record import Record, build_batch, iter_headers, next_offset_of
+from horolog.record import LogRecord, build_batch, iter_headers, next_offset_of
 from horolog.wire import ApiKey, Versions
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -101,20 +101,20 @@ def link(scripted: Scripted, brokers: Brokers) -> Link:
 
 
 @pytest.fixture
-def session() -> FetchSession:
-    session = FetchSession(LIMITS)
+def session() -> ClientFetchSession:
+    session = ClientFetchSession(LIMITS)
     session.want(("t", 0), at(5))
     session.want(("t", 1), at(6))
     return session
 
 
 @pytest.fixture
-def fetch(session: FetchSession, link: Link) -> Fetch:
+def fetch(session: ClientFetchSession, link: Link) -> Fetch:
     return lambda: session.fetch(link, 0, soon())
 
 
 def test_a_session_names_only_what_has_changed(
-    scripted: Scripted, session: FetchSession, fetch: Fetch
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch
 ) -> None:
     fetch()
     assert scripted.of_last() == (0, 0, {(ONE, 0): 5, (ONE, 1): 6}, [])
@@ -132,7 +132,7 @@ def test_a_session_names_only_what_has_changed(
 
 
 def test_epochs_and_limits_are_in_every_request(
-    scripted: Scripted, session: FetchSession, fetch: Fetch
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch
 ) -> None:
     fetch()
     (topic,) = scripted.asked[-1].topics
@@ -146,7 +146,7 @@ def test_epochs_and_limits_are_in_every_request(
 
 
 def test_what_is_forgotten_and_asked_for_again_is_not_forgotten(
-    scripted: Scripted, session: FetchSession, fetch: Fetch
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch
 ) -> None:
     """A broker forgets after it has added: it would fetch the partition no more."""
     fetch()
@@ -157,7 +157,7 @@ def test_what_is_forgotten_and_asked_for_again_is_not_forgotten(
 
 
 def test_a_topic_that_was_made_again_is_forgotten_under_its_former_id(
-    scripted: Scripted, session: FetchSession, fetch: Fetch
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch
 ) -> None:
     fetch()
     session.want(("t", 0), at(0, OTHER))
@@ -166,7 +166,7 @@ def test_a_topic_that_was_made_again_is_forgotten_under_its_former_id(
 
 
 def test_what_the_broker_never_knew_is_not_forgotten(
-    scripted: Scripted, session: FetchSession, fetch: Fetch
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch
 ) -> None:
     session.forget(("t", 0))
     fetch()
@@ -203,7 +203,7 @@ def test_a_broker_that_ends_every_session_is_an_error(scripted: Scripted, fetch:
 
 
 def test_a_broker_without_sessions_is_asked_for_all_each_time(
-    scripted: Scripted, session: FetchSession, fetch: Fetch
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch
 ) -> None:
     scripted.session_id = 0
     for _ in range(2):
@@ -218,7 +218,7 @@ def test_a_broker_without_sessions_is_asked_for_all_each_time(
 
 
 def test_after_a_lost_answer_everything_is_named_again(
-    scripted: Scripted, session: FetchSession, fetch: Fetch, brokers: Brokers
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch, brokers: Brokers
 ) -> None:
     fetch()
     session.want(("t", 0), at(8))
@@ -232,7 +232,7 @@ def test_after_a_lost_answer_everything_is_named_again(
 
 @pytest.mark.parametrize(("highest", "by_id"), [(13, True), (12, False), (10, False), (9, False)])
 def test_old_brokers_are_asked_by_name(
-    scripted: Scripted, session: FetchSession, brokers: Brokers, highest: int, by_id: bool
+    scripted: Scripted, session: ClientFetchSession, brokers: Brokers, highest: int, by_id: bool
 ) -> None:
     scripted.broker.versions = {ApiKey.FETCH: Versions(0, highest)}
     topic = {"topic": "t", "topic_id": ONE}
@@ -245,7 +245,7 @@ def test_old_brokers_are_asked_by_name(
 
 
 def test_one_topic_without_id_has_all_asked_by_name(
-    scripted: Scripted, session: FetchSession, fetch: Fetch
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch
 ) -> None:
     fetch()
     session.want(("u", 0), at(0, None))
@@ -257,7 +257,7 @@ def test_one_topic_without_id_has_all_asked_by_name(
 
 
 def test_partitions_that_were_not_asked_for_are_named_and_left_out(
-    scripted: Scripted, session: FetchSession, fetch: Fetch
+    scripted: Scripted, session: ClientFetchSession, fetch: Fetch
 ) -> None:
     scripted.topics = [
         {"topic_id": ONE, "partitions": [answered(0), answered(0), answered(7)]},
@@ -291,13 +291,13 @@ broker = a_broker("t", partitions=3)
 @pytest.fixture
 def ours(broker: RunningBroker, brokers: Brokers) -> Link:
     for number in range(6):
-        broker.append("t", build_batch([Record(number, None, bytes(100))] * 10))
+        broker.append("t", build_batch([LogRecord(number, None, bytes(100))] * 10))
     host, _, port = broker.address.rpartition(":")
     return brokers.at(Address(host, int(port)), soon())
 
 
 def test_a_broker_gives_records_with_their_append_times(broker: RunningBroker, ours: Link) -> None:
-    session = FetchSession(FetchLimits(1 << 20, 2_000))
+    session = ClientFetchSession(FetchLimits(1 << 20, 2_000))
     topic_id = broker.broker.topics.named("t").topic_id
     read, asked = 0, 0
     while read < 60:
@@ -317,7 +317,7 @@ def test_a_leader_converts_down_for_a_follower_of_an_older_protocol(
     broker: RunningBroker, ours: Link, highest: int, magic: int
 ) -> None:
     """KIP-32, phase 2: before v4 a fetch has no place for append times either."""
-    session = FetchSession(FetchLimits(1 << 20, 2_000), highest=highest)
+    session = ClientFetchSession(FetchLimits(1 << 20, 2_000), highest=highest)
     topic_id = broker.broker.topics.named("t").topic_id
     read = 0
     while read < 60:
@@ -337,7 +337,7 @@ def test_memory_of_small_answers_is_used_again_and_of_large_ones_given_back(
 ) -> None:
     topic_id = broker.broker.topics.named("t").topic_id
     for kept, is_reused in ((1 << 20, True), (1 << 10, False)):
-        session = FetchSession(FetchLimits(1 << 20, 1 << 20, kept_bytes=kept))
+        session = ClientFetchSession(FetchLimits(1 << 20, 1 << 20, kept_bytes=kept))
         session.want(("t", 0), FetchPosition(0, topic_id, 0, 0))
         first = session.fetch(ours, 0, soon())["t", 0].fetched.records
         before = bytes(first)
@@ -365,7 +365,7 @@ def test_the_cluster_of_a_link(broker: RunningBroker, ours: Link) -> None:
 def test_a_wait_for_an_answer_can_be_interrupted(
     broker: RunningBroker, ours: Link, brokers: Brokers
 ) -> None:
-    session = FetchSession(LIMITS)
+    session = ClientFetchSession(LIMITS)
     session.want(("t", 1), FetchPosition(0, broker.broker.topics.named("t").topic_id, 0, -1))
     timer = threading.Timer(0.2, brokers.interrupt)
     timer.start()

@@ -9,7 +9,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.client import Client, partition_facts, served_partitions
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record import Record, TimeRange, build_batch
+from horolog.record import LogRecord, TimeRange, build_batch
 from horolog.wire import TIME_RANGES
 
 NEW, OLD = ("new", 0), ("old", 0)
@@ -19,7 +19,7 @@ NOT_ANNOUNCED = replace(TIME_RANGES, name="not.announced")
 def fill(broker: RunningBroker) -> None:
     """Topic `new`, and `old`, which stores v0 since it has four records."""
     for topic in ("new", "old"):
-        broker.append(topic, build_batch([Record(NOW_MS + ms, None, b"") for ms in range(4)]))
+        broker.append(topic, build_batch([LogRecord(NOW_MS + ms, None, b"") for ms in range(4)]))
     broker.alter("old", message_format_version="0.9.0")
 
 

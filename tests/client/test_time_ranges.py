@@ -17,7 +17,7 @@ from scripted_broker import HangUp, Reply, ScriptedBroker
 
 from horolog.client import Client, Link, OffsetRange, PartitionFetch, ResourceType
 from horolog.errors import RequestRefused
-from horolog.record import Record, TimeRange, build_batch
+from horolog.record import LogRecord, TimeRange, build_batch
 from horolog.storage import TimeRanges
 from horolog.wire import LOOKUP_WAY, SUPPORTED, TIME_RANGES, ApiKey, AskLookup, RangeClock
 
@@ -42,7 +42,7 @@ def fill(broker: RunningBroker) -> None:
         times = [minute + second * 1000 for second in range(10)]
         if number == 20:
             times[5] = NINE_MS - 5_000_000
-        records = [Record(time, None, bytes(SIZE // 10)) for time in times]
+        records = [LogRecord(time, None, bytes(SIZE // 10)) for time in times]
         broker.client.produce("orders", 0, build_batch(records))
 
 
@@ -91,8 +91,8 @@ def test_a_broker_names_the_blocks_that_may_hold_a_time(client: Client) -> None:
 
 
 def test_times_before_1970_and_records_without_a_time_are_asked_for_by_name(client: Client) -> None:
-    client.produce("orders", 0, build_batch([Record(-1, None, b"")]))
-    client.produce("orders", 0, build_batch([Record(-7, None, b"")]))
+    client.produce("orders", 0, build_batch([LogRecord(-1, None, b"")]))
+    client.produce("orders", 0, build_batch([LogRecord(-7, None, b"")]))
     end = END + 2
     for clock, first, last in ((RangeClock.RECORD, -7, -7), (RangeClock.RECORD_OR_NONE, -1, -1)):
         found = ranges_of(client, "orders", 0, first, last, clock=clock, end=end)
@@ -194,7 +194,7 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
 
 
 def test_a_lookup_reports_the_segment_and_entry_it_used(client: Client) -> None:
-    client.produce("orders", 0, build_batch([Record(NINE_MS + 90_000_000, None, b"")]))
+    client.produce("orders", 0, build_batch([LogRecord(NINE_MS + 90_000_000, None, b"")]))
     way = client.ask(LOOKUP_WAY, "orders", AskLookup(0, NINE_MS + 60_000 * 30))
     assert way is not None
     assert (way.segments, way.passed, way.base_offset) == (1, 0, 0)
@@ -215,7 +215,7 @@ def test_many_partitions_are_asked_about_in_one_request(
 ) -> None:
     broker.create_topic("more", 5)
     for number in range(5):
-        client.produce("more", number, build_batch([Record(NINE_MS + number, None, b"")] * 3))
+        client.produce("more", number, build_batch([LogRecord(NINE_MS + number, None, b"")] * 3))
     where = {("more", number): (0, 3) for number in range(5)} | {("orders", 0): (0, END)}
     sent: list[int] = []
     plain = Link.send

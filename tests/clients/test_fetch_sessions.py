@@ -10,7 +10,7 @@ import pytest
 from kafka_clients import kafka
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 PARTITIONS, ROUNDS, MANY = 3, 8, 50
 
@@ -18,7 +18,7 @@ broker = a_broker("t", partitions=PARTITIONS, of_topics={"retention_ms": "-1"})
 
 
 def append_some(broker: RunningBroker, number: int) -> None:
-    records = [Record(NOW_MS, None, b"%d" % number) for _ in range(MANY)]
+    records = [LogRecord(NOW_MS, None, b"%d" % number) for _ in range(MANY)]
     broker.append("t", build_batch(records), number % PARTITIONS)
 
 

@@ -13,7 +13,7 @@ from running_broker import MakeBroker, RunningBroker
 from golden import HIDDEN_FROM_KAFKA, GoldenPartition, copy_directory, partitions, text
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.wire import ApiKey
 
 FAR_MS = 2_000_000_000_000
@@ -114,7 +114,7 @@ def test_a_transaction_without_a_producer_counts_as_aborted(broker: RunningBroke
     assert {offset for offset, *_ in committed} >= set(golden.answers["committed_offsets"])
 
 
-def produce(broker: RunningBroker, topic: str, *records: Record) -> Any:
+def produce(broker: RunningBroker, topic: str, *records: LogRecord) -> Any:
     fields = produce_fields(topic, {0: build_batch(records)}, acks=-1)
     return broker.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
 
@@ -123,18 +123,20 @@ def test_nothing_without_a_key_is_taken_for_a_log_that_kafka_compacts(
     broker: RunningBroker,
 ) -> None:
     """Kafka's cleaner would throw it away, when the directory is Kafka's again."""
-    refused = produce(broker, "compacted", Record(FAR_MS, b"k", b"v"), Record(FAR_MS, None, b"v"))
+    refused = produce(
+        broker, "compacted", LogRecord(FAR_MS, b"k", b"v"), LogRecord(FAR_MS, None, b"v")
+    )
     assert refused.error_code == 87
     assert [error.batch_index for error in refused.record_errors] == [1]
     assert "without key" in refused.record_errors[0].batch_index_error_message
-    assert produce(broker, "compacted", Record(FAR_MS, b"k", b"v")).error_code == 0
-    assert produce(broker, "client-none", Record(FAR_MS, None, b"v")).error_code == 0
+    assert produce(broker, "compacted", LogRecord(FAR_MS, b"k", b"v")).error_code == 0
+    assert produce(broker, "client-none", LogRecord(FAR_MS, None, b"v")).error_code == 0
 
 
 def test_what_is_appended_obeys_the_settings_that_kafka_had(broker: RunningBroker) -> None:
-    assert produce(broker, "append-time", Record(7, None, b"v")).log_append_time_ms == FAR_MS
-    assert produce(broker, "client-none", Record(7, None, b"v")).log_append_time_ms == -1
-    assert produce(broker, "broker-zstd", Record(7, None, b"v")).error_code == 0
+    assert produce(broker, "append-time", LogRecord(7, None, b"v")).log_append_time_ms == FAR_MS
+    assert produce(broker, "client-none", LogRecord(7, None, b"v")).log_append_time_ms == -1
+    assert produce(broker, "broker-zstd", LogRecord(7, None, b"v")).error_code == 0
     assert broker.headers("broker-zstd")[-1].codec is Codec.ZSTD
 
 
@@ -152,7 +154,7 @@ def test_a_compacted_topic_that_is_given_a_setting_is_compacted_on(broker: Runni
     assert broker.log("compacted").config.cleanup_policy == {"compact"}
     assert set_of(broker, "compacted", "cleanup.policy", "") == 0
     assert not broker.broker.topics.named("compacted").adopted
-    assert produce(broker, "compacted", Record(FAR_MS, None, b"v")).error_code == 0
+    assert produce(broker, "compacted", LogRecord(FAR_MS, None, b"v")).error_code == 0
     assert broker.run(broker.service.background_tasks.run_retention()) == []
 
 
@@ -160,7 +162,7 @@ def test_a_setting_is_added_to_those_that_kafka_had(broker: RunningBroker) -> No
     assert set_of(broker, "append-time", "retention.ms", "-1") == 0
     broker.restart()
     assert not broker.broker.topics.named("append-time").adopted
-    assert produce(broker, "append-time", Record(7, None, b"v")).log_append_time_ms == FAR_MS
+    assert produce(broker, "append-time", LogRecord(7, None, b"v")).log_append_time_ms == FAR_MS
 
 
 def test_adopted_with_defaults_a_compacted_log_still_keeps_everything(
@@ -198,7 +200,7 @@ def test_what_is_not_carried_over_from_kafka_is_said_by_group_and_setting(
             b"\x01\x04\x00\x04\x01\x16ssl.keystore.password\x05hush\x00",
             b"\x01\x04\x00\x02\x0cclient-none\x14min.insync.replicas\x022\x00",
         )
-        records = [Record(5, None, value) for value in settings]
+        records = [LogRecord(5, None, value) for value in settings]
         metadata.write(build_batch(records, base_offset=10_000))
     broker = make_broker(log_dir=directory, clock=ManualClock(FAR_MS))
     assert "group 'golden-group': the offsets that it committed with Kafka" in said(caplog)
@@ -257,7 +259,7 @@ def test_more_than_fits_one_answer_is_asked_for_page_by_page(
     groups = [f"group-{at:05}" for at in range(5_000)]
     with (directory / "__consumer_offsets-0" / f"{0:020}.log").open("ab") as log:
         records = [
-            Record(5, b"\0\1\0\x0b%b\0\x0bclient-none\0\0\0\0" % group.encode(), bytes(20))
+            LogRecord(5, b"\0\1\0\x0b%b\0\x0bclient-none\0\0\0\0" % group.encode(), bytes(20))
             for group in groups
         ]
         log.write(build_batch(records, base_offset=10_000))

@@ -16,7 +16,7 @@ from running_broker import RunningBroker
 
 from horolog.client import RecordClock
 from horolog.clock import SystemClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 
@@ -29,7 +29,7 @@ UNSUPPORTED_VERSION = 35
 def topic(broker: RunningBroker) -> str:
     """Records from both sides of 1970, and one without a time."""
     broker.create_topic("moon", retention_ms="-1")
-    rows = [Record(ms, b"k", b"v") for ms in TIMES]
+    rows = [LogRecord(ms, b"k", b"v") for ms in TIMES]
     broker.client.produce("moon", 0, build_batch(rows[:4]))
     broker.client.produce("moon", 0, build_batch(rows[4:]))
     return "moon"

@@ -24,7 +24,7 @@ from broker_nursery import BornBroker, Nursery
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 
-from horolog.record import Record, build_batch, iter_headers, read_records
+from horolog.record import LogRecord, build_batch, iter_headers, read_records
 from horolog.wire import ApiKey
 
 STORAGE_ERROR = 56
@@ -64,7 +64,7 @@ class Served:
 
     def put(self, topic: str, value: bytes = b"v", partition: int = 0) -> int:
         """Produce one record; its error code."""
-        sent = build_batch([Record(-1, None, value)])
+        sent = build_batch([LogRecord(-1, None, value)])
         with self.connect() as connection:
             fields = produce_fields(topic, {partition: sent})
             answer = connection.ask(ApiKey.PRODUCE, 9, **fields)
@@ -342,7 +342,7 @@ def test_few_open_files_serve_many_partitions_and_excess_connections_are_closed(
                 hung_up += 1
         assert 120 - 52 <= hung_up < 120
         for partition in range(partitions):
-            sent = build_batch([Record(-1, None, b"%d" % partition + bytes(large))])
+            sent = build_batch([LogRecord(-1, None, b"%d" % partition + bytes(large))])
             answer = first.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {partition: sent}))
             assert answer.responses[0].partition_responses[0].error_code == 0
         left, answers = set(range(partitions)), 0
@@ -378,7 +378,7 @@ def test_clients_wait_while_no_file_may_be_opened_and_the_others_are_served(
         assert broker.create("t") == 0
         pid = broker.process.pid
         present = [stack.enter_context(broker.connect()) for _ in range(5)]
-        sent = build_batch([Record(-1, None, b"v")])
+        sent = build_batch([LogRecord(-1, None, b"v")])
         for one in present:
             one.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: sent}))
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)

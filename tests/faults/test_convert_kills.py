@@ -14,7 +14,7 @@ from old_messages import build_messages
 from patience import PATIENCE_S
 from storelogs import NOW
 
-from horolog.record import Codec, Record, build_batch, decode, iter_headers
+from horolog.record import Codec, LogRecord, build_batch, decode, iter_headers
 from horolog.storage import Finding, Severity, Verification
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -29,7 +29,9 @@ def written(directory: Path, rng: random.Random) -> None:
         data, base = bytearray(), offset
         for at in range(BATCHES):
             rows = [
-                Record(NOW + offset + place - rng.randrange(99), b"k%d" % place, rng.randbytes(60))
+                LogRecord(
+                    NOW + offset + place - rng.randrange(99), b"k%d" % place, rng.randbytes(60)
+                )
                 for place in range(RECORDS)
             ]
             magic, codec = at % 3, rng.choice(CODECS)

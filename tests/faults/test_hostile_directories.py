@@ -19,8 +19,8 @@ from stored import append_records, metadata_dir, opened_store
 
 from horolog.errors import StorageFailed
 from horolog.metadata import BROKER, TOPIC, TopicRow
-from horolog.record import Record, build_batch
-from horolog.schemas.metadata import Config, Partition, Topic
+from horolog.record import LogRecord, build_batch
+from horolog.schemas.metadata import Config, PartitionRecord, TopicRecord
 from horolog.storage import (
     CLUSTER_METADATA,
     INTERNAL_TOPICS,
@@ -273,7 +273,7 @@ def make_template(path: Path, *, is_clean: bool) -> None:
     with broker.connect() as connection:
         for n in range(7):
             more: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * n}
-            batch = build_batch([Record(-1, None, b"v" * 20)] * 2, **more)
+            batch = build_batch([LogRecord(-1, None, b"v" * 20)] * 2, **more)
             for topic in ("t", "other"):
                 connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: batch}))
         deleted = {"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}
@@ -292,7 +292,7 @@ def make_template(path: Path, *, is_clean: bool) -> None:
         file = path / name
         file.parent.mkdir(exist_ok=True)
         if name.startswith("__"):
-            file.write_bytes(build_batch([Record(5, b"k", b"\1\2\0x")]))
+            file.write_bytes(build_batch([LogRecord(5, b"k", b"\1\2\0x")]))
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +334,7 @@ def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture, cluster_id: s
 def ask_everything(connection: RawConnection) -> None:
     """Requests about every partition, sound or not: each is answered."""
     everything = range(SOUND + 1)
-    batch = build_batch([Record(-1, None, b"v")])
+    batch = build_batch([LogRecord(-1, None, b"v")])
     for index in everything:
         connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {index: batch}))
     for offset in (0, 1, 9, 10, 13, 15):
@@ -459,7 +459,7 @@ def test_what_a_damaged_store_said_is_not_guessed(
     """
     broker = make_broker()
     broker.create_topic("kept", retention_ms="-1", message_timestamp_before_max_ms=str(1 << 60))
-    batch = build_batch([Record(5, None, b"v")])
+    batch = build_batch([LogRecord(5, None, b"v")])
     broker.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
     broker.stop()
     (path,) = metadata_dir(broker.log_dir).glob("*.log")
@@ -509,7 +509,7 @@ def test_a_stored_setting_that_makes_no_sense_stops_no_start_and_expires_nothing
 ) -> None:
     broker = make_broker()
     broker.create_topic("kept", message_timestamp_before_max_ms=str(1 << 60))
-    batch = build_batch([Record(5, None, b"v")])
+    batch = build_batch([LogRecord(5, None, b"v")])
     broker.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
     broker.stop()
     kind = TOPIC if scope == "topic" else BROKER
@@ -531,8 +531,8 @@ def test_a_store_that_names_a_directory_outside_makes_none(
     """Checksums are no secret: names are checked all the same."""
     for name in ("../../evil", "/tmp/evil", "", ".", "a/b", "a\0b"):
         topic_id = uuid4()
-        partition = Partition(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (uuid4(),))
-        append_records(stopped, Topic(name, topic_id), partition)
+        partition = PartitionRecord(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (uuid4(),))
+        append_records(stopped, TopicRecord(name, topic_id), partition)
     around = [*stopped.parent.iterdir()]
     broker = make_broker(log_dir=stopped)
     assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}

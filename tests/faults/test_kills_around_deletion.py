@@ -22,7 +22,7 @@ from running_broker import BrokerProcess
 from storelogs import NOW, append, open_dir, records_in
 
 from horolog.config import TopicConfig
-from horolog.record import Record, build_batch, iter_headers, read_records
+from horolog.record import LogRecord, build_batch, iter_headers, read_records
 from horolog.storage import Files, LogDir, TopicPartition
 from horolog.wire import ApiKey
 
@@ -51,7 +51,7 @@ def delete_records(connection: RawConnection, offset: int) -> int:
 
 def produce(connection: RawConnection, incarnation: int, first: int, count: int) -> None:
     values = [b"%d:%d" % (incarnation, first + n) for n in range(count)]
-    batch = build_batch([Record(-1, None, value) for value in values])
+    batch = build_batch([LogRecord(-1, None, value) for value in values])
     answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch}))
     outcome = answer.responses[0].partition_responses[0]
     assert (outcome.error_code, outcome.base_offset) == (0, first), outcome

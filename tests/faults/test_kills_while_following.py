@@ -19,7 +19,7 @@ from running_broker import QUICK
 
 from horolog.client import LATEST, Client
 from horolog.errors import HorologError
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.storage import Finding, Severity, Verification
 
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
@@ -95,7 +95,9 @@ class Load(threading.Thread):
     def run(self) -> None:
         while not self._over.is_set():
             count, size = self._rng.randrange(1, 9), self._rng.randrange(300)
-            batch = build_batch([Record(NOW_MS + each, None, bytes(size)) for each in range(count)])
+            batch = build_batch(
+                [LogRecord(NOW_MS + each, None, bytes(size)) for each in range(count)]
+            )
             try:
                 self._client.produce("t", self._rng.randrange(PARTITIONS), batch)
                 self.sent += 1

@@ -22,7 +22,7 @@ from running_broker import RunningBroker
 
 from horolog.errors import HorologError
 from horolog.jobs import archive
-from horolog.record import Codec, Record, build_batch, convert_all
+from horolog.record import Codec, LogRecord, build_batch, convert_all
 from horolog.sources import scan
 
 TOPIC = "t"
@@ -65,7 +65,9 @@ class Directory:
             return self._marker(producer, is_commit=rng.random() < 0.5)
         base, count = self.next_offset, rng.randrange(1, 8)
         records = [
-            Record(AROUND_MS + rng.randrange(10_000), b"k%d" % (base + n), b"x" * rng.randrange(90))
+            LogRecord(
+                AROUND_MS + rng.randrange(10_000), b"k%d" % (base + n), b"x" * rng.randrange(90)
+            )
             for n in range(count)
         ]
         more = {}
@@ -84,7 +86,7 @@ class Directory:
         return data if magic == 2 else b"".join(bytes(p.data) for p in convert_all(data, magic))
 
     def _marker(self, producer: int, *, is_commit: bool) -> bytes:
-        record = Record(AROUND_MS, struct.pack(">hh", 0, is_commit), struct.pack(">hi", 0, 0))
+        record = LogRecord(AROUND_MS, struct.pack(">hh", 0, is_commit), struct.pack(">hi", 0, 0))
         data = build_batch(
             [record],
             base_offset=self.next_offset,

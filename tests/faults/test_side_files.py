@@ -20,7 +20,7 @@ from transactional import end, init, write
 from horolog.client import CommittedOffset
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.record import AppendTimeStretch, Record, build_batch, iter_headers, read_records
+from horolog.record import AppendTimeStretch, LogRecord, build_batch, iter_headers, read_records
 from horolog.wire import ApiKey
 
 NOW = 1_796_000_000_000
@@ -37,7 +37,7 @@ SETTINGS = {
 
 def numbered(sequence: int) -> bytes:
     """A batch of an idempotent producer."""
-    records = [Record(NOW + sequence + at, b"p", b"%d" % (sequence + at)) for at in range(2)]
+    records = [LogRecord(NOW + sequence + at, b"p", b"%d" % (sequence + at)) for at in range(2)]
     return build_batch(records, producer_id=77, producer_epoch=0, base_sequence=sequence)
 
 
@@ -63,7 +63,7 @@ def fill(broker: RunningBroker, clock: ManualClock, before_end: Callable[[], obj
             clock.advance(7)
             for topic in ("cut", "emptied"):
                 broker.append(topic, batch(*(NOW + number * 3 + at for at in range(4))))
-            pair = [Record(NOW + number, key % (number % 3 + 3 * turn), b"x") for key in KEYS]
+            pair = [LogRecord(NOW + number, key % (number % 3 + 3 * turn), b"x") for key in KEYS]
             broker.append("compacted", build_batch(pair))
             broker.append("stamped", batch(5, 5))
         broker.delete_records("cut", 6 + 8 * turn)  # within a batch

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from horolog.groups.commit_records import CommitRecords, commit_records
 from horolog.groups.replay import records_of
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, TransactionalProducer
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, TransactionProducer
 from horolog.record import stamped_records
 
 NOW_MS = 1_700_000_000_000
@@ -59,7 +59,7 @@ def test_numbers_of_two_bytes_are_as_in_its_records(count: int, of_topic: int) -
         GroupChange(offsets=[ROW], groups=[GroupRow("group", "", None)]),
         GroupChange(offsets=[ROW], dropped_offsets=[("group", "topic", 1)]),
         GroupChange(offsets=[ROW], dropped_groups=["group"]),
-        GroupChange(offsets=[ROW], producer=TransactionalProducer(1, 0)),
+        GroupChange(offsets=[ROW], producer=TransactionProducer(1, 0)),
     ],
 )
 def test_a_change_of_another_form_is_left_to_its_records(change: GroupChange) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
-from horolog.groups.replay import Replay, records_of
+from horolog.groups.replay import GroupReplay, records_of
 from horolog.groups.rows import GroupChange, GroupRow
 from horolog.groups.values import (
     Completed,
@@ -861,7 +861,7 @@ MOMENTS = st.lists(
 
 def check_restored(story: Story) -> None:
     """The log has the group as it is in memory."""
-    replay = Replay()
+    replay = GroupReplay()
     replay.take(build_batch(records_of(GroupChange([story.rows[-1]]), 5)))
     ((row,), _) = replay.rows(lambda _: None)
     assert row == story.rows[-1]

@@ -11,13 +11,13 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.pending import SLICE
-from horolog.groups.replay import Replay, records_of, transaction_batch
+from horolog.groups.replay import GroupReplay, records_of, transaction_batch
 from horolog.groups.rows import (
     GroupChange,
     OffsetRow,
     OffsetsEnd,
     PendingRow,
-    TransactionalProducer,
+    TransactionProducer,
 )
 from horolog.record import TransactionEnd, build_batch, parse_header
 
@@ -41,7 +41,7 @@ class Lab:
             self.offsets.put(each)
 
     def pend(self, producer_id: int, *rows: OffsetRow) -> None:
-        self._append(GroupChange(offsets=rows, producer=TransactionalProducer(producer_id, 0)))
+        self._append(GroupChange(offsets=rows, producer=TransactionProducer(producer_id, 0)))
         for each in rows:
             self.offsets.pending.put(PendingRow(producer_id, each))
 
@@ -69,7 +69,7 @@ class Lab:
         return None if found is None else found.committed
 
     def restarted(self) -> CommittedOffsets:
-        replay = Replay()
+        replay = GroupReplay()
         for batch in self.log:
             replay.take(batch)
         _, offsets = replay.rows(lambda _: TOPIC_ID)
@@ -175,7 +175,7 @@ def test_a_replay_looks_at_no_other_records_for_a_tombstone_or_a_marker() -> Non
         lab.drop("g", 5)
         lab.pend(7, row(2, partition=6))
         lab.end(7, commit=True)
-        replay = Replay()
+        replay = GroupReplay()
         for batch in lab.log[:-4]:
             replay.take(batch)
         lines = 0

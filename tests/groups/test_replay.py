@@ -7,9 +7,9 @@ import pytest
 from batches import marker
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.groups.replay import Replay, records_of
+from horolog.groups.replay import GroupReplay, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.schemas.offsets import (
     GroupKey,
     GroupValue,
@@ -26,7 +26,7 @@ def row(offset: int, group: str = "g", partition: int = 0, topic: str = "t") -> 
     return OffsetRow(group, topic, partition, offset, 3, "note", 1000, topic_id=TOPIC_ID)
 
 
-def records(change: GroupChange) -> list[Record]:
+def records(change: GroupChange) -> list[LogRecord]:
     return records_of(change, 2000)
 
 
@@ -39,14 +39,14 @@ def commit(offset: int, base_offset: int, producer_id: int = -1) -> bytes:
     )
 
 
-def replayed(*batches: bytes) -> Replay:
-    replay = Replay()
+def replayed(*batches: bytes) -> GroupReplay:
+    replay = GroupReplay()
     for batch in batches:
         replay.take(batch)
     return replay
 
 
-def offsets(replay: Replay, topic_id: UUID | None = TOPIC_ID) -> list[OffsetRow]:
+def offsets(replay: GroupReplay, topic_id: UUID | None = TOPIC_ID) -> list[OffsetRow]:
     return replay.rows(lambda _: topic_id)[1]
 
 
@@ -63,7 +63,7 @@ def test_a_dropped_group_takes_its_offsets_and_no_others() -> None:
     put = GroupChange([GroupRow("g", "", 5)], [row(1), row(2, partition=1), row(3, "h")])
     held = [("g", "t", 0), ("g", "t", 1)]
     drop = records(GroupChange(dropped_groups=["g"], dropped_offsets=held))
-    assert drop[-1] == Record(2000, key_bytes(GroupKey("g")), None)
+    assert drop[-1] == LogRecord(2000, key_bytes(GroupKey("g")), None)
     replay = replayed(build_batch(records(put)), build_batch(drop, base_offset=10))
     assert replay.rows(lambda _: TOPIC_ID) == ([], [row(3, "h")])
 
@@ -96,7 +96,7 @@ def test_of_commits_in_a_transaction_and_outside_the_later_counts() -> None:
 def test_the_members_of_a_group_come_back_and_leave_it_not_empty() -> None:
     member = MemberValue("m", None, "client", "/host", 1, 2, b"s", b"a")
     value = group_bytes(GroupValue("consumer", 4, "range", "m", 77, (member,)))
-    replay = replayed(build_batch([Record(1, key_bytes(GroupKey("g")), value)]))
+    replay = replayed(build_batch([LogRecord(1, key_bytes(GroupKey("g")), value)]))
     row = GroupRow("g", "consumer", None, 4, "range", "m", (member,))
     assert replay.rows(lambda _: None)[0] == [row]
     (written,) = records(GroupChange([row]))
@@ -105,17 +105,17 @@ def test_the_members_of_a_group_come_back_and_leave_it_not_empty() -> None:
 
 def test_a_group_of_an_earlier_release_has_no_members_and_no_generation() -> None:
     value = group_bytes(GroupValue("consumer", 0))
-    replay = replayed(build_batch([Record(1, key_bytes(GroupKey("g")), value)]))
+    replay = replayed(build_batch([LogRecord(1, key_bytes(GroupKey("g")), value)]))
     assert replay.rows(lambda _: None)[0] == [GroupRow("g", "consumer", None)]
 
 
 def test_one_bad_record_leaves_the_others_and_unknown_types_are_kept() -> None:
-    unknown = Record(1, pack(">h", 9) + b"whatever", b"of a later version")
+    unknown = LogRecord(1, pack(">h", 9) + b"whatever", b"of a later version")
     bad = [
-        Record(1, None, b"no key"),
-        Record(1, pack(">h", 1) + b"\x7f\xff", b"x"),
-        Record(1, b"", b"x"),
-        Record(1, key_bytes(GroupKey("newer")), pack(">h", 99)),
+        LogRecord(1, None, b"no key"),
+        LogRecord(1, pack(">h", 1) + b"\x7f\xff", b"x"),
+        LogRecord(1, b"", b"x"),
+        LogRecord(1, key_bytes(GroupKey("newer")), pack(">h", 99)),
     ]
     good = records(GroupChange(offsets=[row(1)]))
     replay = replayed(build_batch([*bad, unknown, *good]))

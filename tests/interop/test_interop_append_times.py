@@ -15,7 +15,7 @@ from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import Client, RecordClock
 from horolog.errors import RequestRefused
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 T0_MS = 1_577_836_800_000  # 2020-01-01
 DAY_MS = 86_400_000
@@ -27,7 +27,7 @@ def configs(address: str, kind: str, name: str, *arguments: str) -> str:
 
 
 def test_kafkas_tool_resets_append_times_and_sees_no_other_setting(address: str) -> None:
-    batch = build_batch([Record(-1, None, b"v")])
+    batch = build_batch([LogRecord(-1, None, b"v")])
     with Client(address) as client:
         client.create_topics({"t": 2}, configs={"message.timestamp.type": "LogAppendTime"})
         configs(address, "brokers", "1", "--alter", "--add-config", "horolog.clock.advance=100d")
@@ -57,7 +57,7 @@ SCENARIO = Scenario(TOPIC, "of both clocks", scenarios.nothing)
 
 def send(client: Client, count: int) -> None:
     for _ in range(count):
-        client.produce(TOPIC, 0, build_batch([Record(T0_MS, None, b"v")]))
+        client.produce(TOPIC, 0, build_batch([LogRecord(T0_MS, None, b"v")]))
 
 
 def append_times(client: Client) -> dict[int, int | None]:

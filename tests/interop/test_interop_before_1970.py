@@ -13,7 +13,7 @@ from tests.interop.conftest import CLIENTS, PEERS, TIMEOUT_S
 from tools.peers.kafka import NEWEST, SHORT_LIVED, jars
 
 from horolog.client import Client
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import scan
 from horolog.wire import ApiKey
 
@@ -27,7 +27,7 @@ def moon(broker: Any, topic: Callable[[str], str]) -> str:
     """Records from both sides of 1970, and one without a time."""
     name = topic("moon")
     created(broker, name)
-    rows = [Record(ms, b"k", b"v") for ms in TIMES]
+    rows = [LogRecord(ms, b"k", b"v") for ms in TIMES]
     with RawConnection(broker.bootstrap) as connection:
         fields = produce_fields(name, {0: build_batch(rows)})
         answer = connection.ask(ApiKey.PRODUCE, 9, **fields)

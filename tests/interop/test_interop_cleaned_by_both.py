@@ -23,7 +23,7 @@ from horolog.config import LONG_MAX, BrokerConfig, TopicConfig
 from horolog.record import (
     MAGIC,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     cleaning,
@@ -72,7 +72,7 @@ class History:
                 self._end(log, producer)
         if log.segments[-1].size:
             log.roll(self.now_ms)
-        self._append(log, [Record(self.now_ms, b"last", b"v")])
+        self._append(log, [LogRecord(self.now_ms, b"last", b"v")])
 
     def _step(self, log: Log) -> None:
         chance = self.chance
@@ -104,12 +104,12 @@ class History:
             self.sequences[producer] += len(records)
         self._append(log, records, **more)
 
-    def _record(self) -> Record:
+    def _record(self) -> LogRecord:
         chance = self.chance
         value = chance.choice([None, b"", b"v" * chance.randrange(1, 80), b"x" * 400])
         headers = [("h", b"1")] if chance.random() < 0.1 else ()
         time_ms = self.now_ms + chance.choice([0, 0, 1, -5000, -HOUR_MS])
-        return Record(time_ms, b"k%d" % chance.randrange(12), value, headers)
+        return LogRecord(time_ms, b"k%d" % chance.randrange(12), value, headers)
 
     def _end(self, log: Log, producer: int) -> None:
         more: dict[str, Any] = {"epoch": self.epochs[producer], "leader_epoch": 0}
@@ -120,7 +120,7 @@ class History:
             self.epochs[producer] += 1
             self.sequences[producer] = 0
 
-    def _append(self, log: Log, records: list[Record], **more: Any) -> None:
+    def _append(self, log: Log, records: list[LogRecord], **more: Any) -> None:
         sent = build_batch(records, base_offset=self.offset, leader_epoch=0, **more)
         self._pull(log, sent, len(records))
 

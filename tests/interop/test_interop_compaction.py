@@ -21,7 +21,7 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record import AppendTimeStretch, Codec, Record, build_batch, cleaning
+from horolog.record import AppendTimeStretch, Codec, LogRecord, build_batch, cleaning
 
 COMPACT = {
     "cleanup.policy": "compact",
@@ -42,7 +42,7 @@ def batches(codec: Codec) -> list[bytes]:
     found = []
     for first in range(0, BATCHES * RECORDS, RECORDS):
         records = [
-            Record(now_ms + n, b"key %d" % (n % 1000), None if n % 7 == 3 else b"%d " % n * 20)
+            LogRecord(now_ms + n, b"key %d" % (n % 1000), None if n % 7 == 3 else b"%d " % n * 20)
             for n in range(first, first + RECORDS)
         ]
         found.append(build_batch(records, codec=codec))
@@ -79,7 +79,7 @@ def test_kafka_opens_what_we_compacted_and_compacts_on_and_we_open_the_result(
             for batch in batches(codec):
                 broker.append(scenario.topic, batch)
             broker.roll(scenario.topic)
-            broker.append(scenario.topic, build_batch([Record(1, b"last", b"v")]))
+            broker.append(scenario.topic, build_batch([LogRecord(1, b"last", b"v")]))
         broker.run(broker.broker.cleaner.clean_all())
         before = {one.topic: consumed(broker.address, one.topic) for one in TOPICS}
     assert all(len(found) < 3000 for found in before.values())
@@ -129,7 +129,7 @@ def test_kafkas_dump_tool_has_nothing_to_say_of_cleaned_transactions_of_one_reco
             now_ms = NOW + 600 * run
             for _ in range(400):
                 key = b"k%d" % chance.randrange(60)
-                record = Record(now_ms, key, chance.choice([None, b"v", b"v" * 60]))
+                record = LogRecord(now_ms, key, chance.choice([None, b"v", b"v" * 60]))
                 producer = chance.randrange(6)
                 more: dict[str, Any] = {"producer_id": producer, "producer_epoch": 0}
                 more["base_sequence"] = sequences[producer]
@@ -143,7 +143,7 @@ def test_kafkas_dump_tool_has_nothing_to_say_of_cleaned_transactions_of_one_reco
                 pull(log, *sent, append_times=appended)
                 offset += len(sent)
             log.roll(now_ms)
-            last = build_batch([Record(now_ms, b"z", b"v")], base_offset=offset, leader_epoch=0)
+            last = build_batch([LogRecord(now_ms, b"z", b"v")], base_offset=offset, leader_epoch=0)
             pull(log, last, append_times=[AppendTimeStretch(offset, now_ms)])
             offset += 1
             clean(log, now_ms + 1)

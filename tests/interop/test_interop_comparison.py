@@ -18,7 +18,7 @@ from horolog.client import Client, ResourceType
 from horolog.clock import DAY_MS, SystemClock
 from horolog.errors import ErrorCode
 from horolog.patterns import name_pattern
-from horolog.record import Record, TimestampType, build_batch, parse_header, read_records
+from horolog.record import LogRecord, TimestampType, build_batch, parse_header, read_records
 from horolog.storage import kafka_uuid
 from horolog.wire import ApiKey
 
@@ -72,7 +72,7 @@ def make(kafka: Kafka, topic: str, settings: Mapping[str, str]) -> None:
 
 
 def batch(*times_ms: int, **more: Any) -> bytes:
-    return build_batch([Record(ms, b"k", b"v" * 100) for ms in times_ms], **more)
+    return build_batch([LogRecord(ms, b"k", b"v" * 100) for ms in times_ms], **more)
 
 
 def answer(kafka: Kafka, topic: str, records: bytes) -> Any:

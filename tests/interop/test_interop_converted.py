@@ -11,7 +11,7 @@ from tools.golden import scenarios
 from tools.golden.scenarios import Scenario
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
-from horolog.record import Record, build_batch, iter_headers
+from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.wire import ApiKey
 
 NAMES = {
@@ -70,7 +70,7 @@ def test_kafka_serves_and_appends_to_what_was_converted_there_and_back(peer, tmp
                     assert len(served[name]["records"]) == len(records) + appended
                     continue
                 assert in_v1(served[name]) == in_v1(answer), name
-            batch = build_batch([Record(scenarios.T0_MS, b"k", b"appended")])
+            batch = build_batch([LogRecord(scenarios.T0_MS, b"k", b"appended")])
             with RawConnection(kafka.bootstrap, timeout_s=600) as connection:
                 fields = produce_fields("client-lz4", {0: batch}, acks=-1)
                 answer = connection.ask(ApiKey.PRODUCE, 9, **fields)

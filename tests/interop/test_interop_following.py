@@ -17,7 +17,7 @@ from tools.peers.kafka import LAST_OF_2, LAST_WITH_OLD_FORMATS, NEWEST, Kafka, z
 from horolog.client import LATEST, Client
 from horolog.clock import SystemClock
 from horolog.errors import HorologError
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 
 
 class Source(NamedTuple):
@@ -46,7 +46,9 @@ def client_of(address: str) -> Client:
 
 def batch(number: int, size: int = 100, count: int = 5) -> bytes:
     now_ms = SystemClock().now_ms()
-    records = [Record(now_ms + each, b"%d" % (each % 3), os.urandom(size)) for each in range(count)]
+    records = [
+        LogRecord(now_ms + each, b"%d" % (each % 3), os.urandom(size)) for each in range(count)
+    ]
     return build_batch(records, codec=tuple(Codec)[number % 5])
 
 

@@ -17,9 +17,9 @@ from tools.golden.scenarios import QUIET
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset
-from horolog.groups.replay import Replay, records_of
+from horolog.groups.replay import GroupReplay, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.record import Record, build_batch, read_records
+from horolog.record import LogRecord, build_batch, read_records
 from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
@@ -77,7 +77,7 @@ def test_what_kafkas_coordinator_writes_is_read(peer: str, tmp_path: Path) -> No
         assert found.commit_ms > 0
         # Where the client's version of the request has topic ids; 3.9 writes none.
         assert found.topic_id in (None, topic_id)
-    replay = Replay()
+    replay = GroupReplay()
     for log in sorted(kafka.log_dir.glob("__consumer_offsets-*/*.log")):
         for batch in RecordFile(Files(read_only=True), str(log)).read():
             replay.take(batch)
@@ -111,7 +111,7 @@ def test_kafkas_dump_tool_reads_what_is_written_here(tmp_path: Path) -> None:
     ]
     log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
     log.parent.mkdir()
-    log.write_bytes(build_batch([Record(1_000, key, value) for key, value in values]))
+    log.write_bytes(build_batch([LogRecord(1_000, key, value) for key, value in values]))
     done = run_tool("dump", "--offsets-decoder", "--files", str(log))
     rows = [line for line in done.stdout.decode().splitlines() if line.startswith("| offset")]
     said = [

@@ -10,13 +10,13 @@ from patience import eventually
 from tools.peers.kafka import Kafka
 
 from horolog.client import Client
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 
 def test_groups_of_both_types_are_listed_and_described(tmp_path: Path) -> None:
     with Kafka(tmp_path / "kafka") as kafka, Client(kafka.bootstrap) as client:
         client.create_topics({"t": 1})
-        client.produce("t", 0, build_batch([Record(-1, None, b"v")] * 3))
+        client.produce("t", 0, build_batch([LogRecord(-1, None, b"v")] * 3))
         consumers = []
         try:
             for protocol in ("classic", "consumer"):

@@ -13,7 +13,7 @@ from tools.peers.kafka import Kafka
 
 from horolog.client import Client
 from horolog.jobs import archive, archived, check_archive, restore
-from horolog.record import Codec, Record, build_batch, iter_headers
+from horolog.record import Codec, LogRecord, build_batch, iter_headers
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -50,7 +50,7 @@ def headers_of(address: str, name: str, partition: int = 0) -> list[Any]:
 
 def batch(count: int, start_ms: int, **how: Any) -> bytes:
     headers = (("trace", b"1"), ("none", None))
-    records = [Record(start_ms + 7 * n, b"k%d" % n, b"v" * n, headers) for n in range(count)]
+    records = [LogRecord(start_ms + 7 * n, b"k%d" % n, b"v" * n, headers) for n in range(count)]
     return build_batch(records, **how)
 
 

@@ -16,7 +16,7 @@ from tools.peers.kafka import Kafka
 
 from horolog import jobs
 from horolog.client import EARLIEST, LATEST, Client
-from horolog.record import Record, build_batch, iter_headers, read_records
+from horolog.record import LogRecord, build_batch, iter_headers, read_records
 from horolog.wire import ApiKey
 
 NAMES = {"client-none", "client-gzip", "client-zstd", "append-time", "out-of-order", "several"}
@@ -24,8 +24,8 @@ CHOSEN = [one for one in scenarios.CLEAN if one.topic in NAMES]
 T0 = 1_600_000_000_000
 
 
-def records_of(bootstrap: str, topic: str, partitions: int) -> list[Record]:
-    found: list[Record] = []
+def records_of(bootstrap: str, topic: str, partitions: int) -> list[LogRecord]:
+    found: list[LogRecord] = []
     with Client(bootstrap) as client:
         for number in range(partitions):
             which = {(topic, number): EARLIEST}, {(topic, number): LATEST}
@@ -78,7 +78,7 @@ def test_kafka_serves_and_appends_to_what_the_jobs_indexed_and_converted(
         for name, answer in before.items():
             records = [row[:4] for row in without_epochs(answer)["records"]]
             assert [row[:4] for row in served[name]["records"]] == records, name
-        batch = build_batch([Record(scenarios.T0_MS, b"k", b"appended")])
+        batch = build_batch([LogRecord(scenarios.T0_MS, b"k", b"appended")])
         with RawConnection(kafka.bootstrap, timeout_s=600) as connection:
             answer = connection.ask(
                 ApiKey.PRODUCE, 9, **produce_fields("client-none", {0: batch}, acks=-1)
@@ -175,7 +175,7 @@ def test_kafka_is_replayed_to_kafka_in_time_order(
         client.create_topics({source: 2, target: 1}, configs={"retention.ms": "-1"})
         for number in range(2):
             for place in range(20):
-                batch = build_batch([Record(T0 + 100 * place + 50 * number, None, b"x")])
+                batch = build_batch([LogRecord(T0 + 100 * place + 50 * number, None, b"x")])
                 client.appends.append({(source, number): batch}, {})
     command = [
         *("replay", "--source", kafka.bootstrap, "--target", kafka.bootstrap, "--topics", source),

@@ -26,7 +26,7 @@ from tools.peers.kafka import Kafka, dump
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
 from horolog.jobs.comparing import compare
-from horolog.record import Codec, Record
+from horolog.record import Codec, LogRecord
 
 EXPIRED_AFTER_S = 2.0
 """After which this Kafka has forgotten producers of old records."""
@@ -54,7 +54,7 @@ def ours(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 
-def rows_at(address: str, topic: str, partition: int = 0) -> list[Record]:
+def rows_at(address: str, topic: str, partition: int = 0) -> list[LogRecord]:
     """The committed records of a partition; markers at the target shift their offsets."""
     return without_offsets(rows_of(address, topic, partition))
 
@@ -118,7 +118,7 @@ def test_times_that_kafka_refuses_stop_the_partition_with_its_sentence(
 ) -> None:
     name = topic("early")
     ours.create_topic(name, 2, retention_ms="-1")
-    produce(ours.address, name, 0, [Record(-5_000, b"k", b"before 1970")])
+    produce(ours.address, name, 0, [LogRecord(-5_000, b"k", b"before 1970")])
     for partition in range(2):
         produce(ours.address, name, partition, records(0, 3))
     with Client(kafka.bootstrap) as client:

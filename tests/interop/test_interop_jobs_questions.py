@@ -16,7 +16,7 @@ from tools.peers.kafka import Kafka
 
 from horolog import jobs
 from horolog.client import Client, CommittedOffset
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.sources import scan
 
 pytestmark = pytest.mark.spark
@@ -38,7 +38,7 @@ def ours(make_broker: MakeBroker) -> "RunningBroker":
 def produce(bootstrap: str, topic: str, times: list[int], codec: Codec = Codec.NONE) -> None:
     with Client(bootstrap) as client:
         for start in range(0, len(times), 10):
-            some = [Record(each, b"k", b"%d" % each) for each in times[start : start + 10]]
+            some = [LogRecord(each, b"k", b"%d" % each) for each in times[start : start + 10]]
             client.produce(topic, 0, build_batch(some, codec=codec))
 
 

@@ -13,7 +13,7 @@ from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset, Transaction
 from horolog.clock import DAY_MS, MINUTE_MS, SystemClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_offsets_are_known_and_times_where_they_are_timestamps(kafka: str) -> No
     with Client(kafka) as client:
         client.create_topics({"created": 1})
         client.create_topics({"stamped": 1}, configs={"message.timestamp.type": "LogAppendTime"})
-        batch = build_batch([Record(-1, None, b"v") for _ in range(5)])
+        batch = build_batch([LogRecord(-1, None, b"v") for _ in range(5)])
         for topic in ("created", "stamped"):
             client.produce(topic, 0, batch)
             client.offset_commit("g", {(topic, 0): CommittedOffset(2)})
@@ -49,7 +49,7 @@ def test_offsets_are_known_and_times_where_they_are_timestamps(kafka: str) -> No
 
 def append(client: Client, transaction: Transaction, time_ms: int) -> None:
     batch = build_batch(
-        [Record(time_ms, None, b"v")] * 2,
+        [LogRecord(time_ms, None, b"v")] * 2,
         producer_id=transaction.producer.id,
         producer_epoch=transaction.producer.epoch,
         base_sequence=0,
@@ -69,7 +69,7 @@ def test_the_transaction_that_holds_readers_up_is_named(kafka: str) -> None:
     with Client(kafka) as client:
         client.create_topics({"held": 1})
         client.offset_commit("h", {("held", 0): CommittedOffset(0)})
-        client.produce("held", 0, build_batch([Record(-1, None, b"v")]))
+        client.produce("held", 0, build_batch([LogRecord(-1, None, b"v")]))
         assert held_up() is None
         opened = client.init_transactions("named", transaction_timeout_ms=600_000)
         client.transactions.add(opened, [("held", 0)])

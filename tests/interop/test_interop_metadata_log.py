@@ -25,8 +25,7 @@ from tools.peers.kafka import CLUSTER_ID, LAST_WITH_OLD_FORMATS, NEWEST, Kafka, 
 
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.metadata import BROKER, TOPIC, MetadataLog
-from horolog.record import Record as LogRecord
-from horolog.record import build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL
 from horolog.storage import (
@@ -65,7 +64,7 @@ def write_directory(path: Path, level: int = NEWEST_LEVEL, *, snapshot: bool) ->
     log.append(
         [
             m.RegisterBroker(
-                1, False, INCARNATION, epoch, (m.Endpoint("PLAINTEXT", "localhost", 9092),),
+                1, False, INCARNATION, epoch, (m.BrokerEndpoint("PLAINTEXT", "localhost", 9092),),
                 (m.Supported(METADATA_VERSION, 7, level),), log_dirs=(DIRECTORY,),
             ),
             m.BrokerChange(1, epoch, fenced=-1),
@@ -74,8 +73,8 @@ def write_directory(path: Path, level: int = NEWEST_LEVEL, *, snapshot: bool) ->
     )  # fmt: skip
     for name, topic_id in TOPICS.items():
         records: list[m.Record] = [
-            m.Topic(name, topic_id),
-            m.Partition(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,)),
+            m.TopicRecord(name, topic_id),
+            m.PartitionRecord(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,)),
             m.Config(TOPIC, name, "retention.ms", "-1"),
         ]
         if name == "settings":
@@ -84,7 +83,7 @@ def write_directory(path: Path, level: int = NEWEST_LEVEL, *, snapshot: bool) ->
         if snapshot and name == "plain":
             log.snapshot(NOW)
     log.append([m.Config(BROKER, "", "horolog.state.home", "horolog")], NOW)
-    log.append([m.ProducerIds(1, epoch, 5000)], NOW)
+    log.append([m.ProducerIdsRecord(1, epoch, 5000)], NOW)
     image = list(log.image.records())
     log.close()
     return image

@@ -22,7 +22,7 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
 from horolog.metadata import KafkaForm
-from horolog.record import Record, build_batch, iter_headers
+from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.storage import Files
 from horolog.wire import ApiKey
 
@@ -60,7 +60,7 @@ class Work:
             self.times_ms.append(at_ms + 5)
             client.create_topics({topic: 2}, configs={**KEEPS, "max.message.bytes": "777777"})
             for name in ("kept", topic):
-                records = [Record(at_ms + 10 * each, b"k%d" % each, b"v") for each in range(3)]
+                records = [LogRecord(at_ms + 10 * each, b"k%d" % each, b"v") for each in range(3)]
                 client.produce(name, 0, build_batch(records))
             changes = {"retention.ms": str(30 * 24 * HOUR_MS + turn), "segment.ms": None}
             if turn == 0:
@@ -88,7 +88,7 @@ class Work:
             assert produce(bootstrap, "kept", batch) == (0, offset)
         now_ms = SystemClock().now_ms()
         batch = build_batch(
-            [Record(now_ms, b"i", b"%d" % each) for each in range(2)],
+            [LogRecord(now_ms, b"i", b"%d" % each) for each in range(2)],
             producer_id=self.producer_ids[0],
             producer_epoch=0,
             base_sequence=2 * len(self.sent),
@@ -390,7 +390,7 @@ def test_each_broker_writes_in_leader_epochs_of_its_own(killed: bool, tmp_path: 
 
     def append(bootstrap: str, values: list[bytes]) -> None:
         with Client(bootstrap) as client:
-            records = [Record(SystemClock().now_ms(), b"k", value) for value in values]
+            records = [LogRecord(SystemClock().now_ms(), b"k", value) for value in values]
             client.produce("kept", 0, build_batch(records))
 
     with theirs(kafka, killed=killed) as bootstrap:

@@ -16,7 +16,7 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 pytestmark = pytest.mark.timeout(1800)
@@ -86,7 +86,7 @@ class Producer:
         }
 
     def _write(self, broker: RawConnection, value: str) -> None:
-        record = Record(SystemClock().now_ms(), None, f"{self.name}: {value}".encode())
+        record = LogRecord(SystemClock().now_ms(), None, f"{self.name}: {value}".encode())
         if self._flow == 1:
             topics = [{"name": self.name, "partitions": [0]}]
             fields = self._named("v3_and_below_") | {"v3_and_below_topics": topics}

@@ -22,7 +22,7 @@ from running_broker import RunningBroker, a_broker
 
 from horolog.client import CommittedOffset
 from horolog.errors import ErrorCode
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,7 +143,7 @@ def test_every_panel_and_every_variable_of_the_dashboard_has_something_to_show(
         """What shows nothing, after some more of everything that there is a panel for."""
         now_ms = broker.clock.now_ms()
         appended(broker, "load", now_ms - 500, now_ms + 60_000, -1)
-        refused = broker.produce("load", build_batch([Record(1000 * now_ms, None, b"v")]))
+        refused = broker.produce("load", build_batch([LogRecord(1000 * now_ms, None, b"v")]))
         assert refused.error_code == ErrorCode.invalid_timestamp
         with broker.connect() as connection:
             connection.ask(ApiKey.FETCH, 2, **fetch_fields("load", {0: 1}))
@@ -159,7 +159,7 @@ def test_every_panel_and_every_variable_of_the_dashboard_has_something_to_show(
 
 
 def appended(broker: RunningBroker, topic: str, *times: int) -> None:
-    broker.append(topic, build_batch([Record(each, None, b"v") for each in times]))
+    broker.append(topic, build_batch([LogRecord(each, None, b"v") for each in times]))
 
 
 def filled(query: str, values: dict[str, str]) -> str:

@@ -24,7 +24,7 @@ from transaction_soak import Named, batches
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record import Record, build_batch, read_marker, read_records
+from horolog.record import LogRecord, build_batch, read_marker, read_records
 from horolog.storage import TRANSACTION_STATE
 from horolog.wire import ApiKey
 
@@ -165,7 +165,7 @@ class Writer(threading.Thread):
     def _write(self, sequence: int) -> None:
         id_, epoch = self._producer
         batch = build_batch(
-            [Record(SystemClock().now_ms(), None, self._transaction.encode())],
+            [LogRecord(SystemClock().now_ms(), None, self._transaction.encode())],
             producer_id=id_,
             producer_epoch=epoch,
             base_sequence=sequence,

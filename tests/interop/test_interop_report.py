@@ -19,7 +19,7 @@ from running_broker import ANY_TIME, RunningBroker, a_broker
 
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -107,7 +107,7 @@ def filled(broker: RunningBroker, clock: ManualClock) -> None:
         times = [now_ms - 1000 * (each % 7) for each in range(50)]
         if number == 150:
             times[7] = now_ms + 3650 * DAY_MS
-        broker.append("t", build_batch([Record(each, None, b"v") for each in times]))
+        broker.append("t", build_batch([LogRecord(each, None, b"v") for each in times]))
         clock.advance("1m")
     broker.client.offset_commit(NAME, {("t", 0): CommittedOffset(9)})
 
@@ -155,7 +155,7 @@ def test_a_million_records_do_not_freeze_it(
 ) -> None:
     now_ms = clock.now_ms()
     for number in range(100):
-        records = [Record(now_ms - (each * 7919) % DAY_MS, None, b"") for each in range(10_000)]
+        records = [LogRecord(now_ms - (each * 7919) % DAY_MS, None, b"") for each in range(10_000)]
         broker.append("t", build_batch(records), number % 2)
         now_ms = clock.advance("10m")
     page = tmp_path / "report.html"

@@ -24,7 +24,7 @@ from tools.golden.scenarios import QUIET, T0_MS, Scenario
 from tools.peers.kafka import NEWEST, Kafka
 
 from horolog.clock import SystemClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
@@ -71,7 +71,7 @@ class Running(NamedTuple):
 def numbered(sequence: int, count: int = 2) -> bytes:
     """A batch of the one producer: Kafka forgets a producer by the times of its records."""
     now_ms = SystemClock().now_ms()
-    records = [Record(now_ms, b"k", b"%d" % (sequence + at)) for at in range(count)]
+    records = [LogRecord(now_ms, b"k", b"%d" % (sequence + at)) for at in range(count)]
     return build_batch(records, producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=sequence)
 
 
@@ -283,7 +283,7 @@ def test_we_serve_kafkas_and_append_and_kafka_serves_the_result(theirs, java_cli
             topic: append(side.bootstrap, topic, idempotent=idempotent)
             for topic, idempotent in (("client-gzip", True), ("compacted", False))
         }
-        keyless = build_batch([Record(SystemClock().now_ms(), None, b"v")])
+        keyless = build_batch([LogRecord(SystemClock().now_ms(), None, b"v")])
         refused, _ = produce(side.bootstrap, "compacted", keyless)
     for name, answer in theirs.answered.items():
         ours = without_epochs(served[name])

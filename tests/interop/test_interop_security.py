@@ -16,7 +16,7 @@ from tools.peers.kafka import Kafka, run_tool
 from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer
 from horolog.errors import HorologError
 from horolog.jobs.comparing import compare
-from horolog.record import Record, build_batch, read_records
+from horolog.record import LogRecord, build_batch, read_records
 from horolog.sources import scan
 
 PACKAGE = "org.apache.kafka.common.security"
@@ -86,7 +86,7 @@ def trust(certificates: Certificates) -> dict[str, str]:
 
 def round_trip(client: Client, topic: str) -> None:
     client.create_topics({topic: 1})
-    batch = build_batch([Record(1_700_000_000_000, b"k", b"v" * 300_000)])
+    batch = build_batch([LogRecord(1_700_000_000_000, b"k", b"v" * 300_000)])
     assert client.produce(topic, 0, batch).base_offset == 0
     (record,) = read_records(client.fetch(topic, 0, 0).records)
     assert record.value == b"v" * 300_000

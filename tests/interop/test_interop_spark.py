@@ -12,7 +12,7 @@ import pytest
 
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.usefixtures("spark_connector")]
 
@@ -27,7 +27,7 @@ def appender(bootstrap: str, topic: str, partition: int = 0) -> Append:
     def append() -> None:
         now_ms = SystemClock().now_ms()  # an old record would expire while the JVM starts
         with Client(bootstrap) as client:
-            client.produce(topic, partition, build_batch([Record(now_ms, b"k", b"v")] * 10))
+            client.produce(topic, partition, build_batch([LogRecord(now_ms, b"k", b"v")] * 10))
 
     return append
 

@@ -13,7 +13,7 @@ from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client, NoAnswer
 from horolog.clock import SystemClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import scan
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.usefixtures("spark_connector")]
@@ -24,7 +24,7 @@ broker = a_broker_process()
 
 
 def append(address: str, numbers: range) -> None:
-    records = [Record(SystemClock().now_ms(), None, b"%d" % number) for number in numbers]
+    records = [LogRecord(SystemClock().now_ms(), None, b"%d" % number) for number in numbers]
     with Client(address) as client:
         client.produce("asked", numbers[0] % 2, build_batch(records))
 

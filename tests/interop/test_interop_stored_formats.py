@@ -20,7 +20,7 @@ from horolog.errors import HorologError
 from horolog.record import (
     BatchHeader,
     Codec,
-    Record,
+    LogRecord,
     build_batch,
     convert_all,
     iter_headers,
@@ -35,10 +35,10 @@ PRODUCE = {0: 1, 1: 2, 2: 9}
 FETCH = {0: 1, 1: 2, 2: 11}
 T0_MS = 1_479_000_000_000
 ROWS = [
-    Record(T0_MS, b"k", b"one" * 40),
-    Record(T0_MS + 2, None, b"two"),
-    Record(-1, b"", None),
-    Record(T0_MS + 1, b"k", b""),
+    LogRecord(T0_MS, b"k", b"one" * 40),
+    LogRecord(T0_MS + 2, None, b"two"),
+    LogRecord(-1, b"", None),
+    LogRecord(T0_MS + 1, b"k", b""),
 ]
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 CONFIGS = {
@@ -96,7 +96,7 @@ def create(side: Side, topic: str, stored: int, **more: str) -> None:
             time.sleep(0.5)
 
 
-def sent(rows: list[Record], magic: int, codec: Codec = Codec.NONE, **more: Any) -> bytes:
+def sent(rows: list[LogRecord], magic: int, codec: Codec = Codec.NONE, **more: Any) -> bytes:
     if magic == 2:
         return build_batch(rows, codec=codec, **more)
     return build_messages(rows, magic, codec=codec)
@@ -206,11 +206,11 @@ def test_what_old_formats_cannot_hold_is_refused_where_kafka_refuses_it(
             {"kafka": 43, "horolog": 43},
         ),
         "headers": (
-            sent([Record(T0_MS, b"k", b"v", (("h", b"x"),))], 2),
+            sent([LogRecord(T0_MS, b"k", b"v", (("h", b"x"),))], 2),
             {"kafka": -1, "horolog": 43},
         ),
         "zstd": (sent(ROWS, 2, Codec.ZSTD), {"kafka": -1, "horolog": 76}),
-        "before 1970": (sent([Record(-5, b"k", b"v")], 2), {"kafka": -1, "horolog": 0}),
+        "before 1970": (sent([LogRecord(-5, b"k", b"v")], 2), {"kafka": -1, "horolog": 0}),
     }
     for name, side in zip(("horolog", "kafka"), sides, strict=True):
         create(side, "cannot", 1)

@@ -5,7 +5,7 @@ from bench.sides import horolog
 from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset, ResourceType
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 EVERY_BROKER = ("--entity-type", "brokers", "--entity-default")
 
@@ -22,7 +22,7 @@ def test_both_ways_everything_is_said_that_the_next_broker_does_not_know(tmp_pat
     with kafka:
         with Client(kafka.bootstrap) as client:
             client.create_topics({"kept": 1, "dropped": 1, "grown": 1})
-            batch = build_batch([Record(1_700_000_000_000, b"k", b"v") for _ in range(5)])
+            batch = build_batch([LogRecord(1_700_000_000_000, b"k", b"v") for _ in range(5)])
             for topic in ("kept", "dropped", "grown"):
                 client.produce(topic, 0, batch)
             client.offset_commit("theirs", {("kept", 0): CommittedOffset(3)})

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from horolog.clock import SystemClock
-from horolog.record import HEADER_SIZE, Codec, Record, TimestampType, build_batch, parse_header
+from horolog.record import HEADER_SIZE, Codec, LogRecord, TimestampType, build_batch, parse_header
 from horolog.record import with_records as packed
 from horolog.wire import (
     ApiKey,
@@ -205,7 +205,9 @@ def now_ms() -> int:
 
 
 def batch(*timestamps: int, **settings: Any) -> bytes:
-    records = [Record(at, b"k", b"value %d" % n) for n, at in enumerate(timestamps or (now_ms(),))]
+    records = [
+        LogRecord(at, b"k", b"value %d" % n) for n, at in enumerate(timestamps or (now_ms(),))
+    ]
     return build_batch(records, **settings)
 
 

@@ -18,7 +18,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs import archive, archived, merge_archive
 from horolog.jobs.archives.planning import COMMITTED
 from horolog.jobs.archives.view import ArchivedSource
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import DataLost
 
 NINE_MS = 1_700_000_000_000
@@ -55,7 +55,7 @@ broker = a_broker(
 
 def fill(client: Client, count: int, start_ms: int, partition: int = 0) -> None:
     for start in range(0, count, 10):
-        records = [Record(start_ms + start + n, b"k", b"v" * 50) for n in range(10)]
+        records = [LogRecord(start_ms + start + n, b"k", b"v" * 50) for n in range(10)]
         client.produce("clicks", partition, build_batch(records))
 
 
@@ -192,7 +192,11 @@ def test_all_columns_are_those_of_a_read(
 ) -> None:
     broker.create_topic("stamped", message_timestamp_type="LogAppendTime")
     headers = (("a", b"1"), ("b", None))
-    records = [Record(NINE_MS, b"k", b"v", headers), Record(-1, None, None), Record(-5, b"", b"")]
+    records = [
+        LogRecord(NINE_MS, b"k", b"v", headers),
+        LogRecord(-1, None, None),
+        LogRecord(-5, b"", b""),
+    ]
     for topic in ("clicks", "stamped"):
         client.produce(topic, 0, build_batch(records))
     where = {"archive": tmp_path / "archive", "state": tmp_path / "state"}
@@ -217,7 +221,8 @@ def test_producers_are_those_of_a_read_from_files_of_many_hours_and_after_a_merg
         count = rng.randrange(1, 6)
         # The records of a batch fall into several hours, and those of an hour are far apart.
         records = [
-            Record(NINE_MS + rng.randrange(4) * HOUR_MS, b"k", b"%d" % number) for _ in range(count)
+            LogRecord(NINE_MS + rng.randrange(4) * HOUR_MS, b"k", b"%d" % number)
+            for _ in range(count)
         ]
         more = {"producer_id": producer, "producer_epoch": 3}
         if producer != -1:

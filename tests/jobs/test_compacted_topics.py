@@ -15,7 +15,7 @@ from storelogs import records_in
 from horolog import jobs
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import Compared, compare
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 COMPACT = {
     "cleanup_policy": "compact",
@@ -38,7 +38,7 @@ def put(broker: RunningBroker, numbers: range, *, keys: int = 3) -> None:
     for number in numbers:
         key = b"k%d" % (number % keys)
         value = None if number % 10 == 9 else b"%d" % number
-        broker.append("t", build_batch([Record(T0_MS + number, key, value)]))
+        broker.append("t", build_batch([LogRecord(T0_MS + number, key, value)]))
     broker.call(lambda: broker.log("t").roll(broker.clock.now_ms()))
 
 
@@ -159,17 +159,17 @@ def test_logs_that_were_compacted_at_other_times_have_the_same_latest_records(
         assert found.is_equal, found.differences
         assert found.records == 2, "the third key was deleted"
     # A key that the mirror has not yet, a changed value, and a key that was deleted meanwhile.
-    lab.source.append("t", build_batch([Record(T0_MS, b"new", b"v")]))
+    lab.source.append("t", build_batch([LogRecord(T0_MS, b"new", b"v")]))
     (difference,) = compared(lab, spark=spark, latest=True).differences
     assert (difference.offset, difference.target_offset, difference.field) == (60, None, "record")
     assert "b'new'" in difference.source
     found = compared(lab, spark=spark, latest=True, mirror_state=lab.state)
     assert found.is_equal, "what was mirrored, and not what came since"
     lab.run()
-    lab.target.append("t", build_batch([Record(T0_MS, b"new", b"other")]))
+    lab.target.append("t", build_batch([LogRecord(T0_MS, b"new", b"other")]))
     (difference,) = compared(lab, spark=spark, latest=True).differences
     assert difference.field == "value of key b'new'"
     assert (difference.source, difference.target) == ("b'v'", "b'other'")
     for broker in (lab.source, lab.target):
-        broker.append("t", build_batch([Record(T0_MS, b"new", None)]))
+        broker.append("t", build_batch([LogRecord(T0_MS, b"new", None)]))
     assert compared(lab, spark=spark, latest=True).is_equal

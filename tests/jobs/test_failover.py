@@ -16,7 +16,7 @@ from horolog import jobs
 from horolog.client import Client, CommittedOffset
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import scan
 from horolog.wire import ApiKey
 
@@ -36,7 +36,7 @@ class Cluster:
     def append(self, at_ms: int, created_ms: int, value: bytes, partition: int = 0) -> None:
         if at_ms > self.clock.now_ms():
             self.clock.advance(at_ms - self.clock.now_ms())
-        batch = build_batch([Record(created_ms, None, value)])
+        batch = build_batch([LogRecord(created_ms, None, value)])
         self.client.produce("t", partition, batch)
 
     def commit(self, group: str, offsets: dict[int, int]) -> None:

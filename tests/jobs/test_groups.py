@@ -5,19 +5,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.jobs.questions.groups import Groups, Pending
+from horolog.jobs.questions.groups import GroupTable, Pending
 
 ROW = st.tuples(st.integers(0, 3), st.integers(-2, 2), st.integers(0, 9), st.booleans())
 TABLES = st.lists(st.lists(ROW, max_size=12), max_size=12)
 
 
-def groups(rows: list[tuple[int, int, int, bool]]) -> Groups:
+def groups(rows: list[tuple[int, int, int, bool]]) -> GroupTable:
     hours, producers, values, flags = (
         [np.array(column, np.int64) for column in zip(*rows, strict=True)]
         if rows
         else [np.empty(0, np.int64)] * 4
     )
-    return Groups(
+    return GroupTable(
         {"hour": hours, "producer": producers},
         {"records": np.ones(len(rows), np.bool_), "flagged": flags.astype(np.bool_)},
         {"least": values},
@@ -25,7 +25,7 @@ def groups(rows: list[tuple[int, int, int, bool]]) -> Groups:
     )
 
 
-def as_rows(found: Groups) -> list[dict[str, Any]]:
+def as_rows(found: GroupTable) -> list[dict[str, Any]]:
     columns = {name: each.tolist() for name, each in found.columns.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

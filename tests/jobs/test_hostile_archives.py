@@ -20,7 +20,7 @@ from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs import archive, merge_archive, restore
 from horolog.jobs.archives import facts
 from horolog.jobs.archives.restoring import Restored
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 Change = Callable[[pa.Table], pa.Table]
 
@@ -182,7 +182,7 @@ def test_a_manifest_that_says_what_cannot_be_is_refused(base: Path, old: str, ne
 def append(base: Path) -> None:
     """A batch more to the log."""
     (log,) = (base / "log").rglob("*.log")
-    more = build_batch([Record(-5, b"k", b"v")], base_offset=1_009)
+    more = build_batch([LogRecord(-5, b"k", b"v")], base_offset=1_009)
     log.write_bytes(log.read_bytes() + more)
 
 

@@ -22,7 +22,7 @@ from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.option import Option, declared, pinned
 from horolog.jobs.parameters.shared import Once, Reads
-from horolog.jobs.parameters.table import JOBS as PAGE
+from horolog.jobs.parameters.table import JOB_TABLE
 from horolog.jobs.state import JobState
 from horolog.spark.errors import TaskFailed
 
@@ -220,7 +220,7 @@ def test_a_job_whose_jvm_has_died_says_so(monkeypatch: pytest.MonkeyPatch, is_de
 
 
 def test_a_job_shows_no_settings_which_may_hold_secrets() -> None:
-    for name, row in PAGE.items():
+    for name, row in JOB_TABLE.items():
         made = row.job
         required = {each.name: "h:1" for each in declared(made) if each.is_required}
         secret = {
@@ -260,7 +260,7 @@ def test_a_job_takes_two_files() -> None:
     source = Path(str(jobs.__file__)).parents[1]
     trees = {path: ast.parse(path.read_text()) for path in source.rglob("*.py")}
     for name in ("compare", "restore"):
-        row = PAGE[name]
+        row = JOB_TABLE[name]
         naming = {
             path.relative_to(source / "jobs").with_suffix("").as_posix()
             for path, tree in trees.items()

@@ -5,7 +5,8 @@ from pathlib import Path
 from horolog.cli.lazy import COMMANDS as ALL_COMMANDS
 from horolog.cli.lazy import load_command
 from horolog.cli.spark import JOBS as COMMANDS
-from horolog.jobs.parameters.page import JOBS, jobs_page
+from horolog.jobs.parameters.page import jobs_page
+from horolog.jobs.parameters.table import JOB_TABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
 
@@ -19,7 +20,7 @@ def test_the_page_of_jobs_is_fresh() -> None:
 def test_the_page_has_every_option_of_every_command() -> None:
     sections = dict(part.split("\n", 1) for part in jobs_page().split("\n## ")[1:] if "\n" in part)
     del sections["Shared options"]
-    assert [each.split()[0] for each in JOBS if each in COMMANDS] == [
+    assert [each.split()[0] for each in JOB_TABLE if each in COMMANDS] == [
         each for each in COMMANDS if each not in ("failover", "script")
     ]
     for name, section in sections.items():

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from horolog import jobs
 from horolog.cli.spark import app
 from horolog.client import Client
-from horolog.record.builder import Record
+from horolog.record.builder import LogRecord
 
 BATCHES, OF = 60, 50
 
@@ -96,7 +96,7 @@ def started(
     )
 
 
-def rows_at(address: str, partition: int) -> list[Record]:
+def rows_at(address: str, partition: int) -> list[LogRecord]:
     """The committed records of a partition; markers at the target shift their offsets."""
     return without_offsets(rows_of(address, "t", partition))
 

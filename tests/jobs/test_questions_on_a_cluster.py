@@ -15,7 +15,7 @@ from running_broker import BrokerProcess
 from spark_cluster import cluster
 
 from horolog.client import Client, CommittedOffset
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -26,7 +26,7 @@ CONF = ("spark.cores.max=2", "spark.executor.cores=1", "spark.executor.memory=51
 def produce(client: Client, times: list[int]) -> None:
     """Batches of 50 to three partitions in turn."""
     for place, start in enumerate(range(0, len(times), 50)):
-        records = [Record(each, None, b"v") for each in times[start : start + 50]]
+        records = [LogRecord(each, None, b"v") for each in times[start : start + 50]]
         client.produce("t", place % 3, build_batch(records))
 
 

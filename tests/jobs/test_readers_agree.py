@@ -17,7 +17,7 @@ from running_broker import MakeBroker, RunningBroker
 
 from horolog.errors import CorruptBatch
 from horolog.jobs import archive
-from horolog.record import Record, build_batch, iter_headers
+from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.sources import DataLost
 from horolog.storage import Files, LogView, Slice
 
@@ -233,7 +233,7 @@ def test_a_transaction_that_nobody_ended_is_decided_as_by_the_broker_that_adopts
             files.end_transaction(7, commit=False)
     state = files.log_dir / "__transaction_state-0"
     state.mkdir()
-    (state / f"{0:020d}.log").write_bytes(build_batch([Record(NOW, b"\0\0\0\1x", PREPARED)]))
+    (state / f"{0:020d}.log").write_bytes(build_batch([LogRecord(NOW, b"\0\0\0\1x", PREPARED)]))
     level = {"kafka.isolation.level": "read_committed"}
     assert Read(files.log_dir, **level).offsets() == [0, 1, 2], "a Kafka may append there"
     broker = make_broker(log_dir=files.log_dir)

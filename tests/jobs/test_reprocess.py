@@ -23,7 +23,7 @@ from horolog.client import LATEST, Client
 from horolog.errors import Misconfigured
 from horolog.jobs.reprocessing.sinks import table_refusals
 from horolog.jobs.reprocessing.windows import windowed
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import scan
 
 pytestmark = pytest.mark.spark
@@ -37,7 +37,7 @@ def produce(client: Client, times: Iterable[int], topic: str = "t", partitions: 
     """Records whose value says their time; a few in each batch."""
     times = list(times)
     for number, start in enumerate(range(0, len(times), 7)):
-        records = [Record(each, b"k", b"%d" % each) for each in times[start : start + 7]]
+        records = [LogRecord(each, b"k", b"%d" % each) for each in times[start : start + 7]]
         client.produce(topic, number % partitions, build_batch(records))
 
 

@@ -26,7 +26,7 @@ from horolog.record import (
     AppendTimeStretch,
     BatchHeader,
     Codec,
-    Record,
+    LogRecord,
     build_batch,
     iter_headers,
     read_with_create_times,
@@ -63,7 +63,7 @@ def facts_of(header: BatchHeader) -> BatchHeader:
     return header._replace(batch_length=0, crc=0)
 
 
-def batches_of(directory: Path) -> list[tuple[BatchHeader, list[tuple[Record, int]]]]:
+def batches_of(directory: Path) -> list[tuple[BatchHeader, list[tuple[LogRecord, int]]]]:
     """The headers of a log's batches, and their records with create times."""
     found = []
     for path in sorted(directory.glob("*.log")):
@@ -169,7 +169,7 @@ def test_when_a_follower_saw_records_is_kept_as_such(
         AppendTimeStretch(7, NINE_MS + 9),
     ]
     broker.create_topic("clicks", retention_ms="-1")
-    data = b"".join(build_batch([Record(NINE_MS, b"k", b"v")], base_offset=n) for n in range(8))
+    data = b"".join(build_batch([LogRecord(NINE_MS, b"k", b"v")], base_offset=n) for n in range(8))
     broker.restart_followed("clicks", data, times)
     client, source = broker.client, broker.address
     before = client.fetch("clicks", 0, 0, with_append_times=True, with_seen_times=True)
@@ -395,7 +395,7 @@ def compacted(files: PartitionFiles) -> None:
         header, *_ = [
             header
             for _, header in iter_headers(
-                build_batch([Record(NINE_MS + n, b"%d" % n, b"v") for n in range(5)])
+                build_batch([LogRecord(NINE_MS + n, b"%d" % n, b"v") for n in range(5)])
             )
         ]
         body = b"".join(record_bytes(n, n) for n in records)

@@ -17,7 +17,7 @@ from horolog.record import (
     NO_TIMESTAMP,
     BatchHeader,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     with_records,
@@ -44,12 +44,12 @@ class GeneratedBatch:
     base_offset: int
     codec: Codec
     timestamp_type: TimestampType
-    sent: tuple[Record, ...]
+    sent: tuple[LogRecord, ...]
     """The records with the timestamps that are in the bytes."""
     header_max_timestamp: int
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[LogRecord, ...]:
         """The records as a consumer must see them, with offsets."""
         stamp = self.timestamp_type is TimestampType.LOG_APPEND_TIME
         return tuple(
@@ -87,12 +87,12 @@ def batch(
     *timestamps: int, key: bytes | None = b"k", value: bytes = b"v" * 20, **more: Any
 ) -> bytes:
     """A batch as a producer sends it, with a record for each time."""
-    return build_batch([Record(timestamp, key, value) for timestamp in timestamps], **more)
+    return build_batch([LogRecord(timestamp, key, value) for timestamp in timestamps], **more)
 
 
 def numbered_batch(count: int, start_ms: int = AROUND_MS, **more: Any) -> bytes:
     """Records a millisecond apart, each with a value of its own."""
-    return build_batch([Record(start_ms + n, b"k", b"v%d" % n) for n in range(count)], **more)
+    return build_batch([LogRecord(start_ms + n, b"k", b"v%d" % n) for n in range(count)], **more)
 
 
 def fill(
@@ -125,7 +125,7 @@ def marker(
 ) -> bytes:
     """The control batch that ends a transaction: of kind 1 if it commits, 0 if it aborts."""
     return build_batch(
-        [Record(ms, kind.to_bytes(4, "big"), value)],
+        [LogRecord(ms, kind.to_bytes(4, "big"), value)],
         base_offset=base_offset,
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -136,7 +136,7 @@ def marker(
 
 
 def make_batch(
-    records: Sequence[Record],
+    records: Sequence[LogRecord],
     *,
     base_offset: int = BASE_OFFSET,
     codec: Codec = Codec.NONE,
@@ -154,10 +154,10 @@ def make_batch(
     return GeneratedBatch(data, base_offset, codec, type_, tuple(records), largest)
 
 
-def generated_record(rng: random.Random, around_ms: int = AROUND_MS) -> Record:
+def generated_record(rng: random.Random, around_ms: int = AROUND_MS) -> LogRecord:
     """A record with a time out of order within an hour, now and then an odd one."""
     odd = rng.random() < 0.05
-    return Record(
+    return LogRecord(
         timestamp=rng.choice(ODD_TIMES)
         if odd
         else around_ms + rng.randrange(-1_800_000, 1_800_000),
@@ -209,10 +209,10 @@ def timestamps_ms() -> st.SearchStrategy[int]:
     )
 
 
-def records() -> st.SearchStrategy[Record]:
+def records() -> st.SearchStrategy[LogRecord]:
     header = st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5))
     return st.builds(
-        Record,
+        LogRecord,
         timestamp=timestamps_ms(),
         key=st.none() | st.binary(max_size=70),
         value=st.none() | st.binary(max_size=200),

@@ -9,7 +9,7 @@ from typing import Any
 from storelogs import NOW, records_in
 
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.storage import (
     Appended,
     Cleaning,
@@ -41,7 +41,7 @@ def put(
     **more: Any,
 ) -> Appended:
     """Append a batch with a record for each key, a millisecond apart."""
-    records = [Record(at + place, key, value) for place, key in enumerate(keys)]
+    records = [LogRecord(at + place, key, value) for place, key in enumerate(keys)]
     sent = build_batch(records, codec=codec, **more)
     return log.append(prepare(sent, log.config, now, partition=str(log)), now)
 
@@ -73,13 +73,13 @@ def clean(
     return cleaning.run
 
 
-def latest(records: Sequence[Record], end: int) -> list[Record]:
+def latest(records: Sequence[LogRecord], end: int) -> list[LogRecord]:
     """What compaction leaves of records up to an offset, tombstones included, and what follows."""
     last = {record.key: record.offset for record in records if (record.offset or 0) < end}
     return [each for each in records if (each.offset or 0) >= end or last[each.key] == each.offset]
 
 
-def check_lookups(log: Log, records: Sequence[Record] | None = None) -> None:
+def check_lookups(log: Log, records: Sequence[LogRecord] | None = None) -> None:
     """Whether every lookup by both clocks finds what a walk over the records does."""
     found = records_in(log) if records is None else list(records)
     assert records_in(log) == found

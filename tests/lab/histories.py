@@ -27,7 +27,7 @@ from horolog.record import (
     INT64_MIN,
     NO_TIMESTAMP,
     Codec,
-    Record,
+    LogRecord,
     build_batch,
     iter_headers,
     read_records,
@@ -298,7 +298,7 @@ class History:
     def _place(self) -> tuple[str, int]:
         return self.rng.choice("ttc"), self.rng.randrange(EMPTY)
 
-    def _records(self) -> list[Record]:
+    def _records(self) -> list[LogRecord]:
         rng, now_ms = self.rng, self._now_ms()
 
         def created() -> int:
@@ -307,7 +307,7 @@ class History:
             return now_ms - rng.choice((0, 0, 1, 500, 3 * HOUR_MS)) + rng.randrange(3)
 
         return [
-            Record(
+            LogRecord(
                 created(),
                 b"key-%d" % rng.randrange(6),
                 None if rng.random() < 0.05 else rng.randbytes(rng.choice((0, 5, 40, 300))),
@@ -329,7 +329,7 @@ class History:
         self,
         at: tuple[str, int],
         answer: Any,
-        records: list[Record],
+        records: list[LogRecord],
         transaction: Transaction | None,
     ) -> None:
         append_ms, stamps = self._append_time(at), self._stamps[at[0]]

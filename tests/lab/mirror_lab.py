@@ -16,10 +16,10 @@ from horolog.jobs.counting import count
 from horolog.jobs.mirroring import Mirrored, mirror
 from horolog.jobs.mirroring.cluster import ClusterDestination
 from horolog.jobs.mirroring.directory import LogDirectory
-from horolog.jobs.spread import Outcome
+from horolog.jobs.spread import UnitOutcome
 from horolog.record import (
     AbortedTransactions,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     iter_headers,
@@ -60,15 +60,15 @@ class MirrorLab:
         assert self._make_broker is not None
         return self._make_broker()
 
-    def produce(self, topic: str, partition: int, rows: Sequence[Record], **how: Any) -> None:
+    def produce(self, topic: str, partition: int, rows: Sequence[LogRecord], **how: Any) -> None:
         """Append one batch to the source."""
         produce(self.source.address, topic, partition, rows, **how)
 
-    def source_rows(self, topic: str, partition: int = 0) -> list[Record]:
+    def source_rows(self, topic: str, partition: int = 0) -> list[LogRecord]:
         """All records of a partition of the source, without their offsets."""
         return without_offsets(rows_of(self.source.address, topic, partition))
 
-    def rows(self, topic: str, partition: int = 0) -> list[Record]:
+    def rows(self, topic: str, partition: int = 0) -> list[LogRecord]:
         """All committed records of a partition of the target, without their offsets."""
         return without_offsets(rows_of(self.target.address, topic, partition))
 
@@ -151,11 +151,11 @@ class MirrorLab:
 
         def spread_twice(
             spark: object, units: Sequence[Any], work: Callable[[Any], Any]
-        ) -> Iterator[list[Outcome[Any, Any]]]:
+        ) -> Iterator[list[UnitOutcome[Any, Any]]]:
             for unit in units:
                 with ThreadPoolExecutor(2) as pool:
                     attempts = [pool.submit(work, unit) for _ in range(2)]
-                    yield [Outcome(unit, attempts[1].result())]
+                    yield [UnitOutcome(unit, attempts[1].result())]
 
         with self._monkeypatch.context() as patched:
             override(patched, "horolog.jobs.mirroring", spread=spread_twice)
@@ -171,15 +171,17 @@ def _killed_after_a_wave(move: Callable[..., Any]) -> Callable[..., Any]:
     return killed
 
 
-def records(start: int, count: int, **given: Any) -> list[Record]:
+def records(start: int, count: int, **given: Any) -> list[LogRecord]:
     """Records with values that count."""
     return [
-        Record(T0_MS + number, b"k%d" % (number % 3), b"%d" % number)._replace(**given)
+        LogRecord(T0_MS + number, b"k%d" % (number % 3), b"%d" % number)._replace(**given)
         for number in range(start, start + count)
     ]
 
 
-def produce(address: str, topic: str, partition: int, rows: Sequence[Record], **how: Any) -> None:
+def produce(
+    address: str, topic: str, partition: int, rows: Sequence[LogRecord], **how: Any
+) -> None:
     """Append one batch."""
     with Client(address) as client:
         client.produce(topic, partition, build_batch(rows, **how))
@@ -187,9 +189,9 @@ def produce(address: str, topic: str, partition: int, rows: Sequence[Record], **
 
 def rows_of(
     address: str, topic: str, partition: int = 0, *, committed: bool = True
-) -> list[Record]:
+) -> list[LogRecord]:
     """All records of a partition."""
-    found: list[Record] = []
+    found: list[LogRecord] = []
     at = (topic, partition)
     with Client(address) as client:
         first, last = (client.list_offsets({at: which})[at] for which in (EARLIEST, LATEST))
@@ -211,7 +213,7 @@ def rows_of(
     return found
 
 
-def without_offsets(rows: Sequence[Record]) -> list[Record]:
+def without_offsets(rows: Sequence[LogRecord]) -> list[LogRecord]:
     return [row._replace(offset=None) for row in rows]
 
 
@@ -229,7 +231,7 @@ def write_log(directory: Path, batches: Sequence[bytes], base_offset: int = 0) -
     (directory / f"{base_offset:020d}.log").write_bytes(b"".join(batches))
 
 
-def stamped(rows: Sequence[Record], ms: int, base_offset: int = 0) -> bytes:
+def stamped(rows: Sequence[LogRecord], ms: int, base_offset: int = 0) -> bytes:
     return build_batch(
         rows,
         base_offset=base_offset,

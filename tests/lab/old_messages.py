@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from horolog.record import NO_TIMESTAMP, Codec, Record, TimestampType, compress, message_bytes
+from horolog.record import NO_TIMESTAMP, Codec, LogRecord, TimestampType, compress, message_bytes
 from horolog.record.codecs.lz4_frame import with_v0_checksum
 
 
 def build_messages(
-    records: Iterable[Record],
+    records: Iterable[LogRecord],
     magic: int,
     *,
     base_offset: int = 0,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from horolog.record import (
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     iter_headers,
@@ -33,12 +33,12 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def odd_records(ms: int) -> list[Record]:
+def odd_records(ms: int) -> list[LogRecord]:
     """Records without a key, a value, or anything; and headers of one name, and without a value."""
     return [
-        Record(ms, None, b"no key"),
-        Record(ms, b"tombstone", None),
-        Record(ms, b"", b"", (("h", b"1"), ("h", None), ("naïve", b""))),
+        LogRecord(ms, None, b"no key"),
+        LogRecord(ms, b"tombstone", None),
+        LogRecord(ms, b"", b"", (("h", b"1"), ("h", None), ("naïve", b""))),
     ]
 
 
@@ -86,14 +86,14 @@ class PartitionFiles:
         """One batch with these times, or all at `append_ms`; its base offset."""
         rng = random.Random(self.next_offset)
         records = [
-            Record(ms, f"key-{index % 7}".encode(), rng.randbytes(value_bytes), headers)
+            LogRecord(ms, f"key-{index % 7}".encode(), rng.randbytes(value_bytes), headers)
             for index, ms in enumerate(times_ms)
         ]
         return self.add_records(records, codec=codec, append_ms=append_ms, producer_id=producer_id)
 
     def add_records(
         self,
-        records: Sequence[Record],
+        records: Sequence[LogRecord],
         *,
         codec: Codec = Codec.NONE,
         append_ms: int | None = None,
@@ -138,7 +138,7 @@ class PartitionFiles:
             end = self.next_offset
             stable = min(self._open_from.values(), default=end + 1)
             self._aborted.append(AbortedTxn(producer_id, first, end, stable))
-        marker = Record(at_ms, b"\0\0\0" + bytes([commit]), bytes(6))
+        marker = LogRecord(at_ms, b"\0\0\0" + bytes([commit]), bytes(6))
         self.write(
             build_batch(
                 [marker],
@@ -178,7 +178,7 @@ class PartitionFiles:
         self.next_offset = header.next_offset
 
 
-def records_in_files(partition: Path) -> list[Record]:
+def records_in_files(partition: Path) -> list[LogRecord]:
     """The records of all segments of a partition directory."""
     return [
         record
@@ -189,7 +189,7 @@ def records_in_files(partition: Path) -> list[Record]:
     ]
 
 
-def records_by_partition(log_dir: Path) -> dict[str, list[Record]]:
+def records_by_partition(log_dir: Path) -> dict[str, list[LogRecord]]:
     """The same of all partitions in a log directory."""
     return {path.name: records_in_files(path) for path in sorted(log_dir.glob("*-*"))}
 

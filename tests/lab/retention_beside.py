@@ -6,7 +6,7 @@ from running_broker import ANY_TIME, RunningBroker
 
 from horolog.clock import ManualClock
 from horolog.config import Settings
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.storage import Arrival, Simulation, SimulationOutcome
 
 Deleted = tuple[int, int, int, str]
@@ -53,7 +53,7 @@ def deleted_by_both(
     append_ms = clock.now_ms()
     for append_ms, times, size in arrivals:
         due_ms = due_ms or append_ms + check_ms
-        batch = build_batch([Record(time, None, bytes(size)) for time in times])
+        batch = build_batch([LogRecord(time, None, bytes(size)) for time in times])
         run_to(append_ms)
         clock.advance(append_ms - clock.now_ms())
         broker.append(topic, batch)

@@ -17,7 +17,7 @@ from horolog.config import BrokerConfig, TopicConfig
 from horolog.record import (
     NO_TIMESTAMP,
     AppendTimeStretch,
-    Record,
+    LogRecord,
     TimestampType,
     iter_headers,
     parse_header,
@@ -208,9 +208,9 @@ def snapshot_of(path: Path, target: Path) -> Path:
     return target
 
 
-def records_in(log: Log, offset: int | None = None) -> list[Record]:
+def records_in(log: Log, offset: int | None = None) -> list[LogRecord]:
     """All records that can be read from an offset on, markers included."""
-    found: list[Record] = []
+    found: list[LogRecord] = []
     offset = log.log_start_offset if offset is None else offset
     while offset < log.high_watermark:
         data = bytes(log.read(offset, 1 << 20).read())

@@ -15,7 +15,7 @@ from running_broker import RunningBroker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import columns
 from horolog.spark.read.stream import LogStreamReader
 from horolog.spark.source.log_source import LogSource
@@ -46,7 +46,7 @@ def new_topic(broker: RunningBroker, partitions: int = 1, **settings: str) -> st
 
 def append(client: Client, topic: str, partition: int, number: int, at_ms: int = NINE_MS) -> None:
     """Append this many records of one time, to all replicas in sync: the leader may be killed."""
-    client.produce(topic, partition, build_batch([Record(at_ms, b"k", b"v")] * number), acks=-1)
+    client.produce(topic, partition, build_batch([LogRecord(at_ms, b"k", b"v")] * number), acks=-1)
 
 
 def rows(partition: int, offsets: range, topic: str = "orders") -> list[Row]:

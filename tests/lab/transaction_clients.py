@@ -30,7 +30,7 @@ import confluent_kafka
 from raw_connection import RawConnection, produce_fields
 
 from horolog.clock import SystemClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 INPUT, OUTPUT, COMPACTED, TRIMMED = "in", "out", "compacted", "trimmed"
@@ -330,7 +330,7 @@ class SecondFlow:
         sequence = self._sequences.get((topic, partition), 0)
         batch = build_batch(
             [
-                Record(self._clock.now_ms(), None if key is None else key.encode(), value)
+                LogRecord(self._clock.now_ms(), None if key is None else key.encode(), value)
                 for key, value in records
             ],
             producer_id=self._id,

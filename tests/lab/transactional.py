@@ -10,7 +10,7 @@ from running_broker import RunningBroker
 
 from horolog.clock import Clock
 from horolog.errors import ErrorCode
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 
@@ -38,7 +38,7 @@ def write(
     """
     now_ms = broker.clock.now_ms() if time_ms is None else time_ms
     batch = build_batch(
-        [Record(now_ms, None, b"v")] * count,
+        [LogRecord(now_ms, None, b"v")] * count,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
         base_sequence=sequence,
@@ -118,7 +118,7 @@ class Producer:
             if code:
                 return code
         sequence = self._sequences.get(topic, 0)
-        record = Record(self.broker.clock.now_ms(), None, b"v")
+        record = LogRecord(self.broker.clock.now_ms(), None, b"v")
         batch = build_batch(
             [record],
             producer_id=self.id,

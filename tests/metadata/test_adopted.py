@@ -7,7 +7,7 @@ import pytest
 
 from golden import GOLDEN, partitions
 from horolog.metadata import Overrides, SnapshotId, read_cluster_metadata, snapshot_batches
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import encode
 from horolog.storage import Files
@@ -17,7 +17,7 @@ FIRST, SECOND = UUID(int=1), UUID(int=2)
 
 
 def topic(name: str, topic_id: UUID) -> bytes:
-    return encode(m.Topic(name, topic_id))
+    return encode(m.TopicRecord(name, topic_id))
 
 
 def setting(name: str, key: str, value: str | None, resource_type: int = 2) -> bytes:
@@ -31,7 +31,7 @@ def removed(topic_id: UUID) -> bytes:
 def write(log_dir: Path, name: str, *values: bytes, base_offset: int = 0) -> Path:
     directory = log_dir / "__cluster_metadata-0"
     directory.mkdir(exist_ok=True)
-    records = [Record(5, None, value) for value in values]
+    records = [LogRecord(5, None, value) for value in values]
     path = directory / name
     with path.open("ab") as file:
         file.write(build_batch(records, base_offset=base_offset))

@@ -9,7 +9,7 @@ from batches import marker
 
 from golden import GOLDEN
 from horolog.metadata import KafkaOffsets, read_consumer_offsets
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.storage import Files
 
 FILES = Files(read_only=True)
@@ -23,9 +23,9 @@ def key(group: bytes, topic: bytes, partition: int, version: int = 1) -> bytes:
 
 def commit(
     group: bytes, topic: bytes, partition: int, offset: int | None, version: int = 1
-) -> Record:
+) -> LogRecord:
     value = None if offset is None else pack(">hqihq", 3, offset, -1, 0, 5)
-    return Record(5, key(group, topic, partition, version), value)
+    return LogRecord(5, key(group, topic, partition, version), value)
 
 
 def log(log_dir: Path, *batches: bytes, directory: str = "__consumer_offsets-0") -> Path:
@@ -95,7 +95,7 @@ def test_what_is_too_large_or_damaged_is_named_and_costs_nothing_else(tmp_path: 
 
 @pytest.mark.parametrize("bad", [b"", b"\0\1", b"\0\1\x7f\xffg", b"\0\1\0\1\xff\0\0\0\0\0\0"])
 def test_a_record_that_is_no_commit_costs_only_itself(tmp_path: Path, bad: bytes) -> None:
-    log(tmp_path, build_batch([Record(5, bad, b"\0"), commit(b"g", b"t", 0, 1)]))
+    log(tmp_path, build_batch([LogRecord(5, bad, b"\0"), commit(b"g", b"t", 0, 1)]))
     assert read(tmp_path).of_topics == {"t": {("g", 0): 1}}
 
 

@@ -32,7 +32,7 @@ def test_what_was_known_at_a_time_is_known_from_the_changes_before_it(tmp_path: 
     assert list(changes(Files(read_only=True), str(tmp_path))) == []
     log = MetadataLog.open(Files(), str(tmp_path), node_id=1)
     log.append([m.FeatureLevel(METADATA_VERSION, 30)], NOW)
-    log.append([m.Topic("a", UUID(int=4)), setting(0)], NOW + 1)
+    log.append([m.TopicRecord("a", UUID(int=4)), setting(0)], NOW + 1)
     for number in range(1, 5):
         log.append([setting(number)], NOW + number * DAY)
     log.append([m.RemoveTopic(UUID(int=4))], NOW + 9 * DAY)
@@ -50,7 +50,7 @@ def test_what_was_known_at_a_time_is_known_from_the_changes_before_it(tmp_path: 
 def test_what_is_older_than_a_year_is_what_a_snapshot_says(tmp_path: Path) -> None:
     log = MetadataLog.open(Files(), str(tmp_path), node_id=1)
     log.append([m.FeatureLevel(METADATA_VERSION, 30)], NOW)
-    log.append([m.Topic("a", UUID(int=4))], NOW)
+    log.append([m.TopicRecord("a", UUID(int=4))], NOW)
     for number in range(100):
         log.append([setting(number)], NOW + 10 * number * DAY)
         log.snapshot(NOW + 10 * number * DAY)

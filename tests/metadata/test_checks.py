@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 from horolog.metadata import MetadataLog, check_metadata
-from horolog.record import Record as LogRecord
-from horolog.record import build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION
 from horolog.storage import Files, Finding, RecordFile, Severity, Verification
@@ -23,9 +22,9 @@ def path(tmp_path: Path) -> Path:
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=some\n")
     log = MetadataLog.open(Files(), str(tmp_path), node_id=1)
     log.append([m.FeatureLevel(METADATA_VERSION, 30)], NOW)
-    log.append([m.Topic("a", UUID(int=4))], NOW)
+    log.append([m.TopicRecord("a", UUID(int=4))], NOW)
     log.snapshot(NOW)
-    log.append([m.Topic("b", UUID(int=5))], NOW)
+    log.append([m.TopicRecord("b", UUID(int=5))], NOW)
     log.close()
     return tmp_path / f"__cluster_metadata-0/{0:020}.log"
 
@@ -54,7 +53,7 @@ def test_damaged_batches_are_found_once(path: Path) -> None:
 
 def test_records_that_do_not_count_are_found(path: Path) -> None:
     records = [
-        m.encode(m.Topic("c", UUID(int=6))),
+        m.encode(m.TopicRecord("c", UUID(int=6))),
         b"\1\2",
         m.encode(m.RemoveTopic(UUID(int=77))),
     ]

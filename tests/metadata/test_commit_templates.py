@@ -15,7 +15,14 @@ from plain_kernels import without_numba
 
 from horolog.history import AskGroupHistory, GroupEvent
 from horolog.metadata import CommitTemplates, read_group_history
-from horolog.record import CLEANING_KERNELS, Codec, Record, TimestampType, build_batch, load_kernels
+from horolog.record import (
+    CLEANING_KERNELS,
+    Codec,
+    LogRecord,
+    TimestampType,
+    build_batch,
+    load_kernels,
+)
 from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
 
 NOW = 1_700_000_000_000
@@ -43,11 +50,11 @@ def value(dice: random.Random) -> bytes | None:
     return data
 
 
-def record(dice: random.Random) -> Record:
+def record(dice: random.Random) -> LogRecord:
     group, topic = dice.choice(["g", "g", "g", "gg", "h"]), dice.choice(["t", "t", "topic", "é"])
     key = key_bytes(OffsetKey(group, topic, dice.randrange(2)))
     headers = (("h", b"x"),) if dice.random() < 0.05 else ()
-    return Record(NOW + dice.randrange(100), key, value(dice), headers)
+    return LogRecord(NOW + dice.randrange(100), key, value(dice), headers)
 
 
 def batch(dice: random.Random) -> bytes:

@@ -14,7 +14,7 @@ from storelogs import NOW, open_dir
 
 from golden import GOLDEN
 from horolog.metadata import committed_in
-from horolog.record import Record, build_batch, iter_headers
+from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.storage import Files, TopicPartition
 
 FILES = Files(read_only=True)
@@ -98,7 +98,7 @@ def value(
     return data + bytes(16) + (b"\0" if compact else b"")
 
 
-def write(log_dir: Path, *records: Record, partition: int = 0, base_offset: int = 0) -> Path:
+def write(log_dir: Path, *records: LogRecord, partition: int = 0, base_offset: int = 0) -> Path:
     directory = log_dir / f"__transaction_state-{partition}"
     directory.mkdir(exist_ok=True)
     path = directory / f"{base_offset:020d}.log"
@@ -118,10 +118,12 @@ def test_there_need_be_no_coordinator(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_decision_is_for_the_partitions_that_it_names(tmp_path: Path, version: int) -> None:
     partitions = {"a": [0, 2], "b": [1]}
-    write(tmp_path, Record(NOW, key("x"), value(77, PREPARE_COMMIT, partitions, version=version)))
+    write(
+        tmp_path, LogRecord(NOW, key("x"), value(77, PREPARE_COMMIT, partitions, version=version))
+    )
     write(
         tmp_path,
-        Record(NOW, key("y"), value(78, PREPARE_COMMIT, {"a": [2]}, version=version)),
+        LogRecord(NOW, key("y"), value(78, PREPARE_COMMIT, {"a": [2]}, version=version)),
         partition=9,
     )
     assert read(tmp_path) == {
@@ -135,10 +137,10 @@ def test_a_decision_is_for_the_partitions_that_it_names(tmp_path: Path, version:
     "last", [value(77, state, {"a": [0]}) for state in (ONGOING, PREPARE_ABORT, 0, 6)] + [None]
 )
 def test_the_last_word_on_a_transactional_id_counts(tmp_path: Path, last: bytes | None) -> None:
-    prepared = Record(NOW, key("x"), value(77, PREPARE_COMMIT, {"a": [0]}))
+    prepared = LogRecord(NOW, key("x"), value(77, PREPARE_COMMIT, {"a": [0]}))
     write(tmp_path, prepared)
     assert read(tmp_path) == {TopicPartition("a", 0): {77}}
-    write(tmp_path, Record(NOW, key("x"), last), base_offset=1)
+    write(tmp_path, LogRecord(NOW, key("x"), last), base_offset=1)
     assert read(tmp_path) == {}
 
 
@@ -149,8 +151,8 @@ def test_a_state_that_ends_early_at_any_byte_decides_nothing(tmp_path: Path, ver
     for cut in range(end):
         write(
             tmp_path,
-            Record(NOW, key("x"), whole[:cut]),
-            Record(NOW, key("y"), value(78, PREPARE_COMMIT, {"a": [0]})),
+            LogRecord(NOW, key("x"), whole[:cut]),
+            LogRecord(NOW, key("y"), value(78, PREPARE_COMMIT, {"a": [0]})),
         )
         assert read(tmp_path) == {TopicPartition("a", 0): {78}}, cut
 
@@ -165,8 +167,8 @@ def test_a_state_that_ends_early_at_any_byte_decides_nothing(tmp_path: Path, ver
     ],
 )
 def test_a_state_that_is_not_understood_is_skipped(tmp_path: Path, strange: bytes) -> None:
-    decided = Record(NOW, key("x"), value(77, PREPARE_COMMIT, {"a": [0]}))
-    write(tmp_path, decided, Record(NOW, key("x"), strange), Record(NOW, None, b"no key"))
+    decided = LogRecord(NOW, key("x"), value(77, PREPARE_COMMIT, {"a": [0]}))
+    write(tmp_path, decided, LogRecord(NOW, key("x"), strange), LogRecord(NOW, None, b"no key"))
     assert read(tmp_path) == {}, "nor does the one before it count"
     write(tmp_path, decided, base_offset=3)
     assert read(tmp_path) == {TopicPartition("a", 0): {77}}
@@ -174,20 +176,20 @@ def test_a_state_that_is_not_understood_is_skipped(tmp_path: Path, strange: byte
 
 def test_a_partition_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
     prepared = value(77, PREPARE_COMMIT, {"a": [0]})
-    os.mkfifo(write(tmp_path, Record(NOW, key("x"), prepared)).with_name(f"{7:020}.log"))
+    os.mkfifo(write(tmp_path, LogRecord(NOW, key("x"), prepared)).with_name(f"{7:020}.log"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / FIRST_LOG).write_bytes(build_batch([Record(NOW, key("z"), prepared)]))
+    (elsewhere / FIRST_LOG).write_bytes(build_batch([LogRecord(NOW, key("z"), prepared)]))
     (tmp_path / "__transaction_state-1").symlink_to(elsewhere)
     assert read(tmp_path) == {}
-    write(tmp_path, Record(NOW, key("y"), value(78, PREPARE_COMMIT, {"a": [0]})), partition=2)
+    write(tmp_path, LogRecord(NOW, key("y"), value(78, PREPARE_COMMIT, {"a": [0]})), partition=2)
     assert read(tmp_path) == {TopicPartition("a", 0): {78}}
 
 
 def test_what_follows_damage_is_not_known(tmp_path: Path) -> None:
-    write(tmp_path, Record(NOW, key("x"), value(77, PREPARE_COMMIT, {"a": [0]})))
+    write(tmp_path, LogRecord(NOW, key("x"), value(77, PREPARE_COMMIT, {"a": [0]})))
     later = write(
-        tmp_path, Record(NOW, key("y"), value(78, COMPLETE_COMMIT, {"a": [0]})), base_offset=1
+        tmp_path, LogRecord(NOW, key("y"), value(78, COMPLETE_COMMIT, {"a": [0]})), base_offset=1
     )
     later.write_bytes(later.read_bytes()[:-3])
     assert read(tmp_path) == {TopicPartition("a", 0): {77}}

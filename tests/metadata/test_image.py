@@ -12,11 +12,11 @@ from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, Record, decode
 
 A, B, DIRECTORY = UUID(int=10), UUID(int=11), UUID(int=500)
-BROKER_1 = m.RegisterBroker(1, False, UUID(int=3), 5, (m.Endpoint("P", "host", 9092),), ())
+BROKER_1 = m.RegisterBroker(1, False, UUID(int=3), 5, (m.BrokerEndpoint("P", "host", 9092),), ())
 
 
-def partition(topic_id: UUID = A, number: int = 0) -> m.Partition:
-    return m.Partition(number, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,))
+def partition(topic_id: UUID = A, number: int = 0) -> m.PartitionRecord:
+    return m.PartitionRecord(number, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,))
 
 
 def image_of(*records: Record) -> Image:
@@ -31,7 +31,7 @@ def again(image: Image) -> Image:
 
 
 def test_a_change_of_a_partition_raises_the_epochs_that_it_does_not_say() -> None:
-    image = image_of(m.Topic("a", A), partition())
+    image = image_of(m.TopicRecord("a", A), partition())
     image.apply(m.PartitionChange(0, A, isr=()))
     assert image.topics["a"].partitions[0] == partition()._replace(isr=(), partition_epoch=1)
     image.apply(m.PartitionChange(0, A, leader=1, recovery_state=1))
@@ -50,7 +50,7 @@ def test_a_change_of_a_partition_raises_the_epochs_that_it_does_not_say() -> Non
 
 def test_a_removed_topic_takes_its_partitions_and_settings_with_it() -> None:
     image = image_of(
-        m.Topic("a", A),
+        m.TopicRecord("a", A),
         partition(),
         m.Config(TOPIC, "a", "retention.ms", "1"),
         m.Config(BROKER, "", "retention.ms", "2"),
@@ -59,7 +59,7 @@ def test_a_removed_topic_takes_its_partitions_and_settings_with_it() -> None:
     assert image.topics == {}
     assert image.by_id == {}
     assert image.configs == {(BROKER, ""): {"retention.ms": "2"}}
-    image.apply(m.Topic("a", B))
+    image.apply(m.TopicRecord("a", B))
     assert image.topics["a"].partitions == {}
     assert image.settings_of(TOPIC, "a") == {}
 
@@ -98,14 +98,14 @@ def test_a_broker_is_as_its_last_change_left_it() -> None:
         m.PartitionChange(0, B),
         m.PartitionChange(7, A),
         m.RemoveTopic(B),
-        m.Topic("a", B),
+        m.TopicRecord("a", B),
         m.ClearElr("b"),
         m.BrokerChange(2, 5),
         m.UnregisterBroker(2, 5),
     ],
 )
 def test_a_record_about_what_is_not_there_is_refused_and_changes_nothing(record: Record) -> None:
-    image = image_of(m.Topic("a", A), partition(), BROKER_1)
+    image = image_of(m.TopicRecord("a", A), partition(), BROKER_1)
     before = list(image.records())
     with pytest.raises(CorruptBatch):
         image.apply(record)
@@ -121,14 +121,14 @@ def test_a_snapshot_loses_nothing_and_begins_with_the_metadata_version() -> None
         m.FeatureLevel("share.version", 0),
         BROKER_1,
         m.RegisterController(1, UUID(int=3), False, (), (m.Supported("kraft.version", 0, 1),)),
-        m.Topic("b", B),
-        m.Topic("a", A),
+        m.TopicRecord("b", B),
+        m.TopicRecord("a", A),
         partition(A),
         partition(A, 1),
         partition(B),
         m.Config(TOPIC, "a", "retention.ms", "1"),
-        m.ProducerIds(1, 5, 1000),
-        m.ProducerIds(1, 5, 2000),
+        m.ProducerIdsRecord(1, 5, 1000),
+        m.ProducerIdsRecord(1, 5, 2000),
         m.AccessControlEntry(A, 2, "a", 3, "User:alice", "*", 3, 3),
         m.AccessControlEntry(B, 2, "b", 3, "User:alice", "*", 3, 3),
         m.RemoveAccessControlEntry(B),

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.metadata import TOPIC, MetadataLog, snapshots_in
-from horolog.record import Record as LogRecord
-from horolog.record import build_batch, parse_header
+from horolog.record import LogRecord, build_batch, parse_header
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
 from horolog.storage import Files, RecordFile
@@ -35,9 +34,9 @@ def opened(path: Path, files: Files | None = None) -> MetadataLog:
 def topic(number: int, partitions: int = 1) -> list[Record]:
     topic_id = UUID(int=1000 + number)
     return [
-        m.Topic(f"topic-{number}", topic_id),
+        m.TopicRecord(f"topic-{number}", topic_id),
         *(
-            m.Partition(each, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,))
+            m.PartitionRecord(each, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,))
             for each in range(partitions)
         ),
         m.Config(TOPIC, f"topic-{number}", "retention.ms", str(number)),
@@ -115,8 +114,8 @@ def test_records_that_cannot_be_encoded_change_nothing(tmp_path: Path) -> None:
     "records",
     [
         [m.RemoveTopic(UUID(int=1000)), m.RemoveTopic(UUID(int=1000))],
-        [*topic(1), *topic(1)[:1], m.Topic("topic-1", UUID(int=5))],
-        [m.Partition(0, UUID(int=5), (), (), (), (), 1)],
+        [*topic(1), *topic(1)[:1], m.TopicRecord("topic-1", UUID(int=5))],
+        [m.PartitionRecord(0, UUID(int=5), (), (), (), (), 1)],
         [m.BrokerChange(4, 4)],
     ],
 )
@@ -135,8 +134,8 @@ def test_a_topic_is_removed_and_made_again_in_one_batch(tmp_path: Path) -> None:
     log = begun(opened(tmp_path))
     log.append(topic(0, 3), NOW)
     topic_id = UUID(int=7)
-    partition = m.Partition(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,))
-    log.append([m.RemoveTopic(UUID(int=1000)), m.Topic("topic-0", topic_id), partition], NOW)
+    partition = m.PartitionRecord(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,))
+    log.append([m.RemoveTopic(UUID(int=1000)), m.TopicRecord("topic-0", topic_id), partition], NOW)
     assert log.image.topics["topic-0"].partitions == {0: partition}
     assert state(log) == state(opened(tmp_path))
 

@@ -37,8 +37,8 @@ def records_for(what: str, number: int, log: MetadataLog, made: int) -> list[Rec
     if what == "make" and known is None:
         topic_id = UUID(int=1000 + made)
         return [
-            m.Topic(name, topic_id),
-            m.Partition(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (UUID(int=9),)),
+            m.TopicRecord(name, topic_id),
+            m.PartitionRecord(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (UUID(int=9),)),
         ]
     if what == "remove" and known is not None:
         return [m.RemoveTopic(known.topic_id)]

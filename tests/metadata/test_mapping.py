@@ -15,9 +15,9 @@ from horolog.metadata import (
     BROKER_SCOPE,
     TOPIC,
     TOPIC_SCOPE,
+    DirectoryNode,
     FollowedRow,
     Image,
-    Node,
     SettingRow,
     SourceRow,
     TopicRow,
@@ -27,7 +27,7 @@ from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
 
 A, B, HERE = UUID(int=10), UUID(int=11), UUID(int=500)
-NODE = Node(1, HERE)
+NODE = DirectoryNode(1, HERE)
 SETTINGS = {"retention.ms": "5", "horolog.retention.by": "append-time", "segment.bytes": "1000"}
 
 
@@ -67,9 +67,9 @@ def rows_of(image: Image) -> dict[str, tuple[TopicRow, dict[str, str]]]:
 def test_a_topic_is_one_change_that_kafka_knows(image: Image) -> None:
     records = put(image, TopicRow("t", A, 2), {"retention.ms": "5"})
     assert records == [
-        m.Topic("t", A),
+        m.TopicRecord("t", A),
         *(
-            m.Partition(index, A, (1,), (1,), (), (), 1, 0, 0, 0, (HERE,), None, None)
+            m.PartitionRecord(index, A, (1,), (1,), (), (), 1, 0, 0, 0, (HERE,), None, None)
             for index in range(2)
         ),
         m.Config(TOPIC, "t", "retention.ms", "5"),
@@ -122,7 +122,7 @@ def test_more_partitions_are_added_and_fewer_make_it_another_topic_of_the_same_i
 ) -> None:
     put(image, TopicRow("t", A, 1), SETTINGS)
     grown = put(image, TopicRow("t", A, 2))
-    assert [type(each) for each in grown] == [m.Partition]
+    assert [type(each) for each in grown] == [m.PartitionRecord]
     put(image, TopicRow("t", A, 1))
     assert rows_of(image) == {"t": (TopicRow("t", A, 1), SETTINGS)}
 
@@ -174,8 +174,8 @@ def test_settings_of_brokers_do_not_show_what_is_kept_beside_them(image: Image) 
 
 def test_what_kafka_did_meanwhile_counts(image: Image) -> None:
     put(image, TopicRow("t", A, 1, adopted=True), SETTINGS)
-    applied(image, [m.RemoveTopic(A), m.Topic("t", B)])
-    applied(image, [m.Partition(0, B, (1,), (), (), (), -1, 0, 3, 1, (HERE,), (1,), (1,))])
+    applied(image, [m.RemoveTopic(A), m.TopicRecord("t", B)])
+    applied(image, [m.PartitionRecord(0, B, (1,), (), (), (), -1, 0, 3, 1, (HERE,), (1,), (1,))])
     assert rows_of(image) == {"t": (TopicRow("t", B, 1), {})}
     applied(image, mapping.tidied(image))
     assert {name for kind, name in image.configs if kind == BROKER} == set()
@@ -196,5 +196,5 @@ def test_a_promoted_topic_is_remembered_and_a_new_source_forgets_it(image: Image
 
 
 def test_a_name_that_is_no_topics_is_not_served(image: Image) -> None:
-    applied(image, [m.Topic("../t", A)])
+    applied(image, [m.TopicRecord("../t", A)])
     assert rows_of(image) == {}

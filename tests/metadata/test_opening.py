@@ -60,7 +60,7 @@ def opened(
 def started(path: Path, *, take_over: bool = False) -> MetadataStore:
     """A store as a broker has it once it has started."""
     store = opened(path, take_over=take_over)
-    ids = m.Endpoint("PLAINTEXT", "localhost", 9092)
+    ids = m.BrokerEndpoint("PLAINTEXT", "localhost", 9092)
     store.register(m.RegisterBroker(1, False, UUID(int=9), 5, (ids,), (), log_dirs=(HERE,)))
     return store
 

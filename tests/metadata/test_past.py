@@ -27,7 +27,7 @@ from horolog.history import (
     TopicAspect,
 )
 from horolog.metadata import TOPIC, MetadataLog, read_group_history, read_topic_history
-from horolog.record import Codec, Record, build_batch, parse_header
+from horolog.record import Codec, LogRecord, build_batch, parse_header
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION
 from horolog.schemas.offsets import (
@@ -51,7 +51,7 @@ def setting(value: int) -> m.Config:
 def metadata_log(path: Path, *, days: int) -> MetadataLog:
     """Topic a, whose retention.ms is each day's number."""
     log = MetadataLog.open(Files(), str(path), node_id=1)
-    log.append([m.FeatureLevel(METADATA_VERSION, 30), m.Topic("a", A)], NOW)
+    log.append([m.FeatureLevel(METADATA_VERSION, 30), m.TopicRecord("a", A)], NOW)
     for day in range(days):
         log.append([setting(day)], NOW + day * DAY)
     return log
@@ -170,9 +170,9 @@ def test_kafkas_commits_are_told_with_their_times() -> None:
     assert read_group_history(GOLDEN / "clean", "gold", AskGroupHistory()).events == ()
 
 
-def committed(number: int, time: int, partition: int = 0) -> Record:
+def committed(number: int, time: int, partition: int = 0) -> LogRecord:
     key = key_bytes(OffsetKey("g", "t", partition))
-    return Record(time, key, committed_bytes(CommittedValue(number, commit_ms=time)))
+    return LogRecord(time, key, committed_bytes(CommittedValue(number, commit_ms=time)))
 
 
 def partition_of(path: Path, *batches: bytes) -> None:
@@ -242,7 +242,7 @@ def test_generations_and_their_members_are_shown_as_they_were(tmp_path: Path) ->
 
 
 def test_a_commit_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    bad = Record(NOW, key_bytes(OffsetKey("g", "t", 0)), b"\0\x7fnonsense")
+    bad = LogRecord(NOW, key_bytes(OffsetKey("g", "t", 0)), b"\0\x7fnonsense")
     partition_of(tmp_path, build_batch([bad, committed(3, NOW + 1)]))
     found = read_group_history(tmp_path, "g", AskGroupHistory())
     assert offsets(found) == [(1, 0, 3)]
@@ -269,7 +269,7 @@ def in_segments(
         key = key_bytes(OffsetKey(rng.choice(["g", "h"]), topic, rng.randrange(3)))
         noted = key[2:-4].decode() if rng.random() < 0.1 else ""  # seems to be in a key
         value = committed_bytes(CommittedValue(number, metadata=noted, commit_ms=NOW))
-        record = Record(NOW + number + ahead(), key, value if rng.random() < 0.9 else None)
+        record = LogRecord(NOW + number + ahead(), key, value if rng.random() < 0.9 else None)
         open_now = [id_ for id_, _ in producers.unended()]
         if open_now and rng.random() < 0.3:
             made = marker(offset, rng.choice(open_now), kind=rng.randrange(2), ms=NOW + number)
@@ -362,7 +362,7 @@ def test_what_compaction_has_removed_before_segments_that_are_not_read_is_said(
     directory.mkdir()
     (directory / f"{0:020}.log").write_bytes(b"")
     key, value = key_bytes(OffsetKey("g", "t", 0)), CommittedValue(7, commit_ms=NOW)
-    later = Record(NOW + 100, key, committed_bytes(value))
+    later = LogRecord(NOW + 100, key, committed_bytes(value))
     (directory / f"{5:020}.log").write_bytes(build_batch([later], base_offset=5))
     found = read_group_history(tmp_path, "g", AskGroupHistory(NOW + 50))
     assert (found.events, found.logs[0].whole_from) == ((), NOW + 100)

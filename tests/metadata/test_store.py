@@ -19,7 +19,7 @@ from horolog.metadata import (
     TopicRow,
 )
 from horolog.metadata import TOPIC as TOPIC_RESOURCE
-from horolog.schemas.metadata import Endpoint, RegisterBroker
+from horolog.schemas.metadata import BrokerEndpoint, RegisterBroker
 from horolog.storage import Files
 
 NOW_MS = 1_700_000_000_000
@@ -27,7 +27,7 @@ SOURCE = SourceRow("source-id", "kafka:9092", ".*", "")
 TOPIC = TopicRow("t", UUID(int=7), 3)
 DIRECTORY = UUID(int=1 << 100)
 BROKER = RegisterBroker(
-    *(1, False, UUID(int=9), 5, (Endpoint("PLAINTEXT", "localhost", 9092),), ()),
+    *(1, False, UUID(int=9), 5, (BrokerEndpoint("PLAINTEXT", "localhost", 9092),), ()),
     log_dirs=(DIRECTORY,),
 )
 

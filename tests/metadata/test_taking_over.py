@@ -10,14 +10,14 @@ import pytest
 
 from horolog.errors import CorruptFile
 from horolog.metadata import TOPIC, UNASSIGNED, Image, static_voters, why_not
-from horolog.metadata.taking_over import Node
+from horolog.metadata.taking_over import FormerNode
 from horolog.schemas import metadata as m
 from horolog.schemas.control import Voter
 from horolog.schemas.metadata import Record
 from horolog.storage import Files
 
 A, HERE, ELSEWHERE = UUID(int=10), UUID(int=500), UUID(int=501)
-NODE = Node(1, 1, HERE)
+NODE = FormerNode(1, 1, HERE)
 LEVEL = m.FeatureLevel(m.METADATA_VERSION, 21)
 
 
@@ -29,15 +29,15 @@ def partition(
     replicas: tuple[int, ...] = (1,),
     directories: tuple[UUID, ...] = (HERE,),
     adding: tuple[int, ...] = (),
-) -> m.Partition:
-    return m.Partition(0, A, replicas, (), (), adding, -1, 0, 0, 0, directories)
+) -> m.PartitionRecord:
+    return m.PartitionRecord(0, A, replicas, (), (), adding, -1, 0, 0, 0, directories)
 
 
 def refusal(
     *records: Record,
     voters: tuple[Voter, ...] = (Voter(1),),
     damage: tuple[str, ...] = (),
-    node: Node = NODE,
+    node: FormerNode = NODE,
 ) -> str | None:
     image = Image()
     for record in records:
@@ -53,14 +53,16 @@ def test_a_node_that_was_alone_is_gone_on_as(directory: UUID) -> None:
         broker(2, fenced=True),
         m.RegisterController(1, UUID(int=4), False, (), ()),
         m.ZkMigrationState(0),
-        m.Topic("a", A),
+        m.TopicRecord("a", A),
         partition(directories=(directory,)),
         m.Config(TOPIC, "a", "remote.storage.enable", "false"),
     )
     assert refusal(*alone) is None
     assert refusal(*alone, voters=(Voter(1, HERE),)) is None
     assert refusal(*alone, voters=()) is None
-    assert refusal(LEVEL, m.Topic("a", A), partition(directories=())) is None  # before KIP-858
+    assert (
+        refusal(LEVEL, m.TopicRecord("a", A), partition(directories=())) is None
+    )  # before KIP-858
 
 
 @pytest.mark.parametrize(
@@ -72,15 +74,15 @@ def test_a_node_that_was_alone_is_gone_on_as(directory: UUID) -> None:
         ((LEVEL, broker(2, fenced=False)), "broker 2 of its cluster is not fenced"),
         ((LEVEL, m.RegisterController(3, A, False, (), ())), "node 3 is a voter"),
         ((LEVEL, m.ZkMigrationState(2)), "migration from ZooKeeper"),
-        ((LEVEL, m.Topic("a", A), partition((1, 2))), r"a-0 has the replicas \[1, 2\]"),
-        ((LEVEL, m.Topic("a", A), partition((2,))), r"a-0 has the replicas \[2\]"),
-        ((LEVEL, m.Topic("a", A), partition(adding=(2,))), "a-0 has the replicas"),
+        ((LEVEL, m.TopicRecord("a", A), partition((1, 2))), r"a-0 has the replicas \[1, 2\]"),
+        ((LEVEL, m.TopicRecord("a", A), partition((2,))), r"a-0 has the replicas \[2\]"),
+        ((LEVEL, m.TopicRecord("a", A), partition(adding=(2,))), "a-0 has the replicas"),
         (
-            (LEVEL, m.Topic("a", A), partition(directories=(ELSEWHERE,))),
+            (LEVEL, m.TopicRecord("a", A), partition(directories=(ELSEWHERE,))),
             "a-0 is in another log directory",
         ),
         (
-            (LEVEL, m.Topic("a", A), m.Config(TOPIC, "a", "remote.storage.enable", "true")),
+            (LEVEL, m.TopicRecord("a", A), m.Config(TOPIC, "a", "remote.storage.enable", "true")),
             "a are in remote storage",
         ),
     ],
@@ -94,7 +96,7 @@ def test_a_node_that_was_not_alone_is_refused(records: tuple[Record, ...], why: 
 def test_other_voters_another_node_and_damage_are_refused() -> None:
     assert "node 2 is a voter" in str(refusal(LEVEL, voters=(Voter(1), Voter(2))))
     assert "another directory" in str(refusal(LEVEL, voters=(Voter(1, ELSEWHERE),)))
-    assert "set node.id=4" in str(refusal(LEVEL, node=Node(1, 4, HERE)))
+    assert "set node.id=4" in str(refusal(LEVEL, node=FormerNode(1, 4, HERE)))
     assert "damaged (a batch)" in str(refusal(LEVEL, damage=("a batch",)))
 
 

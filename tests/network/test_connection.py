@@ -15,12 +15,12 @@ from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker, new_event_loop
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import CLIENT_ONLY, SUPPORTED, ApiKey
 
 
 def batch(value: bytes = b"v") -> bytes:
-    return build_batch([Record(-1, b"k", value)])
+    return build_batch([LogRecord(-1, b"k", value)])
 
 
 @pytest.fixture(params=[new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
@@ -57,8 +57,8 @@ def test_requests_sent_at_once_are_answered_in_their_order(with_topic: RunningBr
 def test_order_is_kept_where_some_writes_take_a_thread_and_others_do_not(
     with_topic: RunningBroker,
 ) -> None:
-    large = build_batch([Record(-1, None, b"x" * 900_000)])
-    packed = build_batch([Record(-1, None, b"x" * 300_000)], codec=2)
+    large = build_batch([LogRecord(-1, None, b"x" * 900_000)])
+    packed = build_batch([LogRecord(-1, None, b"x" * 300_000)], codec=2)
     with with_topic.connect() as connection:
         connection.ask(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -172,9 +172,9 @@ def test_a_request_larger_than_the_limit_is_refused(
     broker = make_broker(socket_request_max_bytes="50000")
     with broker.connect() as connection:
         connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
-        fields = produce_fields("t", {0: build_batch([Record(-1, None, b"x" * 40_000)])})
+        fields = produce_fields("t", {0: build_batch([LogRecord(-1, None, b"x" * 40_000)])})
         assert connection.ask(ApiKey.PRODUCE, 8, **fields).responses
-        fields = produce_fields("t", {0: build_batch([Record(-1, None, b"x" * 50_001)])})
+        fields = produce_fields("t", {0: build_batch([LogRecord(-1, None, b"x" * 50_001)])})
         connection.send(ApiKey.PRODUCE, 8, **fields)
         assert connection.is_closed()
 
@@ -217,7 +217,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
 def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
     """Twenty clients ask for 16 MB each and read nothing: the broker holds a piece for each."""
     with with_topic.connect() as connection:
-        large = build_batch([Record(-1, None, b"x" * 1_000_000)])
+        large = build_batch([LogRecord(-1, None, b"x" * 1_000_000)])
         for _ in range(16):
             connection.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: large}))
     slow = [with_topic.connect() for _ in range(20)]
@@ -249,7 +249,7 @@ def test_bytes_of_requests_in_work_are_bounded_over_all_connections(
     make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(horolog_max_buffered_bytes=str(2 << 20))
-    large = build_batch([Record(-1, None, b"x" * 900_000)])
+    large = build_batch([LogRecord(-1, None, b"x" * 900_000)])
     broker.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
     stuck = [broker.connect() for _ in range(2)]
     try:

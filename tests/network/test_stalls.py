@@ -13,13 +13,13 @@ from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.network import TICK_SECONDS, WINDOW_TICKS
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 BUDGET = 4 << 20
 CLAIMED = 100_000_000
 DESCRIBED = 100  # topics, in answers of a third of a megabyte
-LARGE = build_batch([Record(-1, None, b"x" * 900_000)])
+LARGE = build_batch([LogRecord(-1, None, b"x" * 900_000)])
 
 
 class Attack:

@@ -12,7 +12,7 @@ from horolog.errors import CorruptBatch
 from horolog.record import (
     HEADER_SIZE,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     iter_headers,
@@ -62,8 +62,8 @@ def test_a_batch_in_the_middle_of_a_log_knows_its_offsets_and_its_leader():
     verify_crc(b"junk" + AT_SEVEN, 4, header)
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (7, 8, 3)
     assert list(read_records(AT_SEVEN)) == [
-        Record(1000, b"k", b"v", (), 7),
-        Record(1005, None, None, (), 8),
+        LogRecord(1000, b"k", b"v", (), 7),
+        LogRecord(1005, None, None, (), 8),
     ]
 
 
@@ -76,13 +76,17 @@ def test_a_time_before_1970_is_read_as_sent():
 @pytest.mark.parametrize(
     ("golden", "records", "fields"),
     [
-        (TWO_KEYS, [Record(283843, b"key1", b"value1"), Record(1234, b"key2", b"value2")], {}),
+        (
+            TWO_KEYS,
+            [LogRecord(283843, b"key1", b"value1"), LogRecord(1234, b"key2", b"value2")],
+            {},
+        ),
         (
             AT_SEVEN,
-            [Record(1000, b"k", b"v"), Record(1005, None, None)],
+            [LogRecord(1000, b"k", b"v"), LogRecord(1005, None, None)],
             {"base_offset": 7, "leader_epoch": 3},
         ),
-        (BEFORE_1970, [Record(-5000, b"k", b"v")], {}),
+        (BEFORE_1970, [LogRecord(-5000, b"k", b"v")], {}),
     ],
 )
 def test_kafkas_bytes_are_built_to_the_last_bit(golden, records, fields):
@@ -203,7 +207,7 @@ def test_unknown_attribute_bits_stay_while_the_header_needs_no_change():
 
 
 def test_a_stamp_of_append_time_changes_type_and_maximum_and_keeps_the_records():
-    batch = make_batch([Record(5, b"k", b"v"), Record(3, None, b"w")], codec=Codec.GZIP)
+    batch = make_batch([LogRecord(5, b"k", b"v"), LogRecord(3, None, b"w")], codec=Codec.GZIP)
     header = parse_header(batch.data)
     stamped = restamp(
         header,

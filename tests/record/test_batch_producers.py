@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record import Codec, Record, build_batch, decode
+from horolog.record import Codec, LogRecord, build_batch, decode
 
 pytestmark = pytest.mark.usefixtures("both")
 
@@ -15,7 +15,7 @@ LAST = (1 << 31) - 1
 
 
 def batch(offset: int, count: int, *producer: int, value: bytes = b"v", **options: Any) -> bytes:
-    records = [Record(number, b"k", value) for number in range(count)]
+    records = [LogRecord(number, b"k", value) for number in range(count)]
     if producer:
         id_, epoch, sequence = producer
         options |= {"producer_id": id_, "producer_epoch": epoch, "base_sequence": sequence}

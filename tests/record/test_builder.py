@@ -11,7 +11,7 @@ from hypothesis import given
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record import (
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     parse_header,
@@ -24,10 +24,10 @@ with warnings.catch_warnings(action="ignore"):  # kafka-python still reads its s
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 RECORDS = [
-    Record(AROUND_MS, b"key", b"value", (("trace", b"\x01\x02"), ("", None))),
-    Record(AROUND_MS - 3_600_000, None, b"v" * 9000, ()),
-    Record(AROUND_MS + 5, b"", None, (("höhe", b""),)),
-    Record(AROUND_MS + 4, None, None, ()),
+    LogRecord(AROUND_MS, b"key", b"value", (("trace", b"\x01\x02"), ("", None))),
+    LogRecord(AROUND_MS - 3_600_000, None, b"v" * 9000, ()),
+    LogRecord(AROUND_MS + 5, b"", None, (("höhe", b""),)),
+    LogRecord(AROUND_MS + 4, None, None, ()),
 ]
 # kafka-python reads snappy only with a library that we do not use.
 KAFKA_PYTHON_CODECS = [codec for codec in Codec if codec is not Codec.SNAPPY]
@@ -102,9 +102,9 @@ def _assert_reads(data: bytes, codec: Codec) -> None:
     ]
 
 
-def _seen(batch) -> list[Record]:
+def _seen(batch) -> list[LogRecord]:
     return [
-        Record(record.timestamp, record.key, record.value, tuple(record.headers))
+        LogRecord(record.timestamp, record.key, record.value, tuple(record.headers))
         for record in batch
     ]
 
@@ -144,14 +144,14 @@ def test_all_fields_of_a_header_can_be_given():
 
 
 def test_header_keys_that_are_no_utf8_are_replaced_as_java_does():
-    data = build_batch([Record(1, b"k", b"v", (("hhhh", b"x"),))])
+    data = build_batch([LogRecord(1, b"k", b"v", (("hhhh", b"x"),))])
     data = data.replace(b"hhhh", b"h\xff\xe9h")
     (record,) = read_records(data)
     assert record.headers == (("h��h", b"x"),)
 
 
 def test_reading_stops_at_the_bytes_it_may_hold():
-    data = build_batch([Record(1, None, bytes(5000))], codec=Codec.ZSTD)
+    data = build_batch([LogRecord(1, None, bytes(5000))], codec=Codec.ZSTD)
     with pytest.raises(RequestRefused):
         list(read_records(data, max_bytes=5000))
 

@@ -22,7 +22,7 @@ from horolog.record import (
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     cleaning,
@@ -41,7 +41,7 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 some_records = st.lists(
     st.builds(
-        Record,
+        LogRecord,
         st.one_of(st.just(-1), st.integers(NOW - 99, NOW + 99), INT64),
         st.one_of(st.none(), st.binary(max_size=20)),
         st.one_of(st.none(), st.binary(max_size=9)),
@@ -71,7 +71,7 @@ def staying(opened: cleaning.OpenedRecords, mask: list[int]) -> cleaning.Staying
 
 def test_the_hash_is_siphash_as_its_authors_publish_it() -> None:
     """SipHash-2-4 of 128 bits of nothing and of one zero byte, under the key 00 01 .. 0f."""
-    data = build_batch([Record(NOW, b"", b""), Record(NOW, b"\0", b"")])
+    data = build_batch([LogRecord(NOW, b"", b""), LogRecord(NOW, b"\0", b"")])
     found = keys_of(data).hashes.tobytes()
     assert found[:16].hex() == "a3817f04ba25a8e66df67214c7550293"
     assert found[16:].hex() == "da87c1d86b99af44347659119b22fc45"
@@ -79,8 +79,8 @@ def test_the_hash_is_siphash_as_its_authors_publish_it() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_keys_are_those_of_the_records(codec: Codec) -> None:
-    records = [Record(NOW, b"a", b"1"), Record(NOW, None, b"2", (("h", None),))]
-    records.append(Record(NOW, b"a", None))
+    records = [LogRecord(NOW, b"a", b"1"), LogRecord(NOW, None, b"2", (("h", None),))]
+    records.append(LogRecord(NOW, b"a", None))
     found = keys_of(build_batch(records, base_offset=70, codec=codec))
     assert found.offsets.tolist() == [70, 71, 72]
     assert found.flags.tolist() == [
@@ -138,7 +138,7 @@ def retain_in_pieces(
 
 @given(some_records, st.randoms(use_true_random=False), st.integers(1, 12))
 def test_compiled_and_plain_agree_however_records_are_cut(
-    records: list[Record], rng: Any, longest: int
+    records: list[LogRecord], rng: Any, longest: int
 ) -> None:
     body = bytearray(build_batch(records, base_offset=5)[HEADER_SIZE:])
     if rng.random() < 0.4:
@@ -191,7 +191,7 @@ def test_neither_a_batch_nor_a_record_is_ever_unpacked_whole(
     cleaning.load_kernels()
     key, value = (size * b"x" for size in sizes)
     count = 3 if max(sizes) > 1 << 20 else 500
-    records = [Record(NOW + at, b"%d" % (at % 2) + key, value) for at in range(count)]
+    records = [LogRecord(NOW + at, b"%d" % (at % 2) + key, value) for at in range(count)]
     before = build_batch(records, codec=codec)
     header = parse_header(before)
     del records
@@ -216,7 +216,7 @@ def test_a_batch_that_was_packed_thoroughly_stays_small(codec: Codec, period: in
     unlike = min(period, 900_000)
     some = random.Random(1).randbytes(unlike) + bytes(period - unlike)
     count = (30 << 20) // period
-    records = [Record(NOW, b"%d" % at, some) for at in range(count)]
+    records = [LogRecord(NOW, b"%d" % at, some) for at in range(count)]
     plain = build_batch(records)
     header = parse_header(plain)
     payload = compress_chunks(codec, (plain[HEADER_SIZE:],), max_bytes=1 << 30, is_far=True)
@@ -232,7 +232,7 @@ def test_a_batch_that_was_packed_thoroughly_stays_small(codec: Codec, period: in
 
 @given(some_records, st.data(), st.sampled_from([Codec.NONE, Codec.GZIP, Codec.LZ4]))
 def test_a_batch_keeps_its_offsets_and_the_records_of_the_mask(
-    records: list[Record], data: st.DataObject, codec: Codec
+    records: list[LogRecord], data: st.DataObject, codec: Codec
 ) -> None:
     mask = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)))
     if not any(mask):
@@ -256,7 +256,7 @@ def test_a_batch_keeps_its_offsets_and_the_records_of_the_mask(
 
 
 def test_a_stamped_batch_keeps_the_create_times_below_its_append_time() -> None:
-    records = [Record(NOW + at, b"%d" % at, b"v") for at in range(3)]
+    records = [LogRecord(NOW + at, b"%d" % at, b"v") for at in range(3)]
     before = build_batch(records, timestamp_type=TimestampType.LOG_APPEND_TIME, max_timestamp=NOW)
     header = parse_header(before)
     opened = cleaning.open_records(before, header)
@@ -267,7 +267,7 @@ def test_a_stamped_batch_keeps_the_create_times_below_its_append_time() -> None:
 
 def test_an_emptied_batch_says_how_far_its_producer_and_the_log_are() -> None:
     before = build_batch(
-        [Record(NOW, b"a", b"v")] * 4, base_offset=9, producer_id=7, base_sequence=3
+        [LogRecord(NOW, b"a", b"v")] * 4, base_offset=9, producer_id=7, base_sequence=3
     )
     header = parse_header(before)
     after = cleaning.emptied(header)
@@ -281,7 +281,7 @@ def test_an_emptied_batch_says_how_far_its_producer_and_the_log_are() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_compressed_message_has_the_offset_and_time_of_the_last_that_stays(magic: int) -> None:
-    records = [Record(NOW + at, b"%d" % at, b"v", offset=40 + at) for at in range(5)]
+    records = [LogRecord(NOW + at, b"%d" % at, b"v", offset=40 + at) for at in range(5)]
     before = bytes(build_messages(records, magic, codec=Codec.GZIP))
     header = parse_header(before, 0, 40)
     opened = cleaning.open_records(before, header)
@@ -296,7 +296,7 @@ def test_a_compressed_message_has_the_offset_and_time_of_the_last_that_stays(mag
 
 
 def test_records_that_break_the_format_are_refused() -> None:
-    data = build_batch([Record(NOW, b"a", b"v")] * 3)
+    data = build_batch([LogRecord(NOW, b"a", b"v")] * 3)
     header = parse_header(data)
     for wrong in (header._replace(records_count=2), header._replace(records_count=4)):
         opened = cleaning.OpenedRecords.of(wrong, data[HEADER_SIZE:])
@@ -310,7 +310,9 @@ def test_records_that_break_the_format_are_refused() -> None:
 def test_records_that_end_behind_their_value_are_all_read(codec: Codec) -> None:
     """No producer leaves the number of headers out, but a directory or a source may."""
     headless = b"".join(bytes([10, 0, 0, 2 * number, 1, 1]) for number in range(60))
-    header = parse_header(build_batch([Record(NOW, None, None)] * 60, base_offset=7, codec=codec))
+    header = parse_header(
+        build_batch([LogRecord(NOW, None, None)] * 60, base_offset=7, codec=codec)
+    )
     packed = compress_chunks(codec, [headless], max_bytes=1 << 20)
     batch = with_records(header, packed or b"")
     opened = cleaning.open_records(batch, parse_header(batch))
@@ -324,7 +326,7 @@ def test_records_that_end_behind_their_value_are_all_read(codec: Codec) -> None:
     st.lists(some_records.map(lambda records: records[:5]), min_size=1, max_size=6),
     st.randoms(use_true_random=False),
 )
-def test_small_batches_are_read_as_one_by_one(batches: list[list[Record]], rng: object) -> None:
+def test_small_batches_are_read_as_one_by_one(batches: list[list[LogRecord]], rng: object) -> None:
     """Up to the first that is another kind, damaged or not whole; whatever lies around them."""
     cleaning.load_kernels()
     made, base = [], 7
@@ -380,7 +382,7 @@ def test_small_batches_are_read_as_one_by_one(batches: list[list[Record]], rng: 
     st.sampled_from([NOW, NOW + 10**9, -1, (1 << 63) - 1]),
 )
 def test_small_batches_are_written_as_one_by_one(
-    batches: list[list[Record]], rng: object, horizon_ms: int
+    batches: list[list[LogRecord]], rng: object, horizon_ms: int
 ) -> None:
     """With a delete horizon if a tombstone stays; stamped ones keep their append time.
 
@@ -448,7 +450,7 @@ def test_small_batches_are_written_as_one_by_one(
 
 def test_small_batches_that_have_changed_are_not_written() -> None:
     cleaning.load_kernels()
-    data = bytearray(build_batch([Record(NOW, b"k", b"v"), Record(NOW, b"l", b"v")]))
+    data = bytearray(build_batch([LogRecord(NOW, b"k", b"v"), LogRecord(NOW, b"l", b"v")]))
     small = cleaning.read_small_batches(data, 0, SECRET)
     assert small is not None
     data[HEADER_SIZE] = 0xFF
@@ -460,16 +462,16 @@ def test_small_batches_that_have_changed_are_not_written() -> None:
 @pytest.mark.parametrize(
     "batch",
     [
-        build_batch([Record(NOW, b"k", b"v")], codec=Codec.GZIP),
-        build_batch([Record(NOW, b"k", b"v" * 4000)]),
+        build_batch([LogRecord(NOW, b"k", b"v")], codec=Codec.GZIP),
+        build_batch([LogRecord(NOW, b"k", b"v" * 4000)]),
         build_batch(
-            [Record(NOW, b"k", b"v")],
+            [LogRecord(NOW, b"k", b"v")],
             is_transactional=True,
             producer_id=1,
             producer_epoch=0,
             base_sequence=0,
         ),
-        build_messages([Record(NOW, b"k", b"v")], magic=1),
+        build_messages([LogRecord(NOW, b"k", b"v")], magic=1),
         b"",
         bytes(61),
     ],

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from horolog.record import (
     HEADER_SIZE,
     Codec,
+    LogRecord,
     PickedRows,
-    Record,
     RecordsEncoder,
     RowColumns,
     batch_schema,
@@ -36,7 +36,7 @@ def encode(table: pa.Table | pa.RecordBatch, base_offset: int = 0, **options) ->
     return b"".join(encode_batches(table, base_offset=base_offset, **options))
 
 
-def as_table(rows: list[Record]) -> pa.Table:
+def as_table(rows: list[LogRecord]) -> pa.Table:
     return pa.table(
         {
             "key": pa.array([row.key for row in rows], pa.binary()),
@@ -55,9 +55,9 @@ def one_of(table: pa.Table) -> pa.RecordBatch:
     return batch
 
 
-def read_back(data: bytes) -> list[Record]:
+def read_back(data: bytes) -> list[LogRecord]:
     """By the plain reader of records, which shares nothing with the kernels."""
-    rows: list[Record] = []
+    rows: list[LogRecord] = []
     for position, header in iter_headers(data):
         verify_crc(data, position, header)
         rows += read_records(data[position : position + header.size])
@@ -116,7 +116,7 @@ def test_slices_and_chunks_of_a_table_are_written_as_what_they_show(rows, data: 
 
 
 def test_what_is_decoded_can_be_encoded_again(rng):
-    rows = [Record(AROUND_MS, b"k", b"v", (("höhe", None),)), Record(-5000, None, None)] * 50
+    rows = [LogRecord(AROUND_MS, b"k", b"v", (("höhe", None),)), LogRecord(-5000, None, None)] * 50
     data = encode(as_table(rows), codec=Codec.LZ4, base_offset=BASE_OFFSET)
     (table,) = decode(data, columns=ALL_COLUMNS)
     assert encode(table, codec=Codec.LZ4, base_offset=BASE_OFFSET) == data
@@ -124,7 +124,7 @@ def test_what_is_decoded_can_be_encoded_again(rng):
 
 @pytest.mark.parametrize("batch_bytes", [300, 5_000])
 def test_batches_are_filled_and_never_beyond_their_size(batch_bytes):
-    rows = [Record(AROUND_MS + index, b"k", bytes(index % 90)) for index in range(500)]
+    rows = [LogRecord(AROUND_MS + index, b"k", bytes(index % 90)) for index in range(500)]
     sizes = [
         header.size for _, header in iter_headers(encode(as_table(rows), batch_bytes=batch_bytes))
     ]
@@ -133,21 +133,21 @@ def test_batches_are_filled_and_never_beyond_their_size(batch_bytes):
 
 
 def test_by_default_a_batch_fits_what_brokers_take():
-    rows = [Record(AROUND_MS, None, bytes(100_000))] * 30
+    rows = [LogRecord(AROUND_MS, None, bytes(100_000))] * 30
     sizes = [header.size for _, header in iter_headers(encode(as_table(rows)))]
     assert len(sizes) == 6
     assert max(sizes) < 1_048_588
 
 
 def test_a_record_larger_than_a_batch_has_one_to_itself():
-    rows = [Record(1, None, b"a"), Record(2, None, bytes(1000)), Record(3, None, b"b")]
+    rows = [LogRecord(1, None, b"a"), LogRecord(2, None, bytes(1000)), LogRecord(3, None, b"b")]
     data = encode(as_table(rows), batch_bytes=200)
     assert [header.records_count for _, header in iter_headers(data)] == [1, 1, 1]
     assert [record.value for record in read_back(data)] == [b"a", bytes(1000), b"b"]
 
 
 def test_batches_for_a_producer_each_begin_at_zero():
-    rows = [Record(AROUND_MS, b"k", bytes(100))] * 10
+    rows = [LogRecord(AROUND_MS, b"k", bytes(100))] * 10
     parts = list(encode_batches(as_table(rows), batch_bytes=HEADER_SIZE + 250))
     assert len(parts) == 5
     assert [parse_header(part).base_offset for part in parts] == [0] * 5
@@ -161,7 +161,7 @@ def test_batches_for_a_producer_each_begin_at_zero():
     [([5, 9, 7], 5, 9), ([-1, 3], -1, 3), ([-1, -1], -1, -1), ([-5000, -1], -5000, -5000)],
 )
 def test_the_header_bounds_the_times_of_its_records(times, base, largest):
-    header = parse_header(encode(as_table([Record(time, None, b"") for time in times])))
+    header = parse_header(encode(as_table([LogRecord(time, None, b"") for time in times])))
     assert (header.base_timestamp, header.max_timestamp) == (base, largest)
 
 
@@ -223,7 +223,7 @@ def test_a_table_that_holds_no_records_is_refused_with_the_reason(changes, says)
 
 
 def test_levels_reach_the_codec():
-    rows = [Record(AROUND_MS + i, b"%d" % i, b"page %d" % (i * i)) for i in range(3000)]
+    rows = [LogRecord(AROUND_MS + i, b"%d" % i, b"page %d" % (i * i)) for i in range(3000)]
     sizes = [len(encode(as_table(rows), codec=Codec.ZSTD, level=level)) for level in (1, 19)]
     assert sizes[0] > sizes[1]
 

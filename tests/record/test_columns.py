@@ -29,11 +29,12 @@ from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record import (
     DEFAULT_COLUMNS,
     HEADER_SIZE,
+    PRODUCER_TYPES,
     AbortedTransaction,
     AbortedTransactions,
     Codec,
     DecodeStatistics,
-    Record,
+    LogRecord,
     TimestampType,
     batch_schema,
     build_batch,
@@ -44,7 +45,6 @@ from horolog.record import (
     parse_header,
     with_records,
 )
-from horolog.record import TYPES as OF_PRODUCERS
 
 pytestmark = pytest.mark.usefixtures("both")
 
@@ -133,7 +133,7 @@ def test_tables_stay_within_their_bytes_and_hold_many_batches(rng):
 def test_a_record_larger_than_a_table_has_one_to_itself(rng):
     records = [
         generated_record(rng),
-        Record(5, b"k" * 20_000, b"v" * 50_000),
+        LogRecord(5, b"k" * 20_000, b"v" * 50_000),
         generated_record(rng),
     ]
     batch = make_batch(records, codec=Codec.ZSTD)
@@ -149,7 +149,7 @@ def test_a_table_size_that_arrow_cannot_index_is_refused(max_bytes):
 
 
 def test_a_small_table_does_not_keep_the_room_for_a_large_one():
-    data = make_batch([Record(1, b"k", b"v", (("h", b""),))]).data
+    data = make_batch([LogRecord(1, b"k", b"v", (("h", b""),))]).data
     before = pa.total_allocated_bytes()
     tables = list(decode(data, columns=ALL_COLUMNS))
     assert len(tables) == 1
@@ -158,7 +158,9 @@ def test_a_small_table_does_not_keep_the_room_for_a_large_one():
 
 def test_a_large_batch_comes_in_pieces_and_is_never_held_whole():
     value = bytes(100_000)
-    batch = make_batch([Record(AROUND_MS + i, None, value) for i in range(1_000)], codec=Codec.ZSTD)
+    batch = make_batch(
+        [LogRecord(AROUND_MS + i, None, value) for i in range(1_000)], codec=Codec.ZSTD
+    )
     assert len(batch.data) < 200_000
     with measured_peak() as peak:
         count = sum(table.num_rows for table in decode(batch.data, max_bytes=1 << 20))
@@ -184,7 +186,7 @@ def counted(data: bytes, **options) -> DecodeStatistics:
 
 
 def a_batch(*times: int, base_offset: int = BASE_OFFSET, append_time_ms: int | None = None):
-    records = [Record(time, b"k", b"v") for time in times]
+    records = [LogRecord(time, b"k", b"v") for time in times]
     return make_batch(records, base_offset=base_offset, append_time_ms=append_time_ms)
 
 
@@ -237,7 +239,7 @@ def test_the_next_offset_is_known_also_where_no_row_came():
 
 def transactional(producer_id: int, offset: int, count: int = 1) -> bytes:
     return build_batch(
-        [Record(AROUND_MS, None, b"%d" % producer_id)] * count,
+        [LogRecord(AROUND_MS, None, b"%d" % producer_id)] * count,
         base_offset=offset,
         producer_id=producer_id,
         producer_epoch=0,
@@ -251,7 +253,7 @@ TRANSACTIONS = b"".join(
     [
         transactional(1, 100, 2),
         transactional(2, 102),
-        build_batch([Record(1, None, b"plain")], base_offset=103, producer_id=1),
+        build_batch([LogRecord(1, None, b"plain")], base_offset=103, producer_id=1),
         marker(104, 1, kind=ABORT),
         transactional(1, 105),
         marker(106, 2, kind=COMMIT),
@@ -353,7 +355,7 @@ def test_markers_count_also_where_their_own_time_is_not_asked_for():
     old_marker = TRANSACTIONS.replace(
         marker(104, 1, kind=ABORT),
         build_batch(
-            [Record(1, struct.pack(">hh", 0, ABORT), b"")],
+            [LogRecord(1, struct.pack(">hh", 0, ABORT), b"")],
             base_offset=104,
             producer_id=1,
             is_transactional=True,
@@ -375,7 +377,7 @@ def test_a_wrong_checksum_is_seen_unless_not_asked_for():
 
 
 def test_header_keys_that_are_no_utf8_are_replaced_as_java_does():
-    data = build_batch([Record(1, b"", b"", (("hhhh", b"x"), ("höhe", None), ("a", b"")))])
+    data = build_batch([LogRecord(1, b"", b"", (("hhhh", b"x"), ("höhe", None), ("a", b"")))])
     data = data.replace(b"hhhh", b"h\xff\xe9h")
     (row,) = decoded(data, check_crcs=False)
     assert [(header["key"], header["value"]) for header in row["headers"]] == [
@@ -395,7 +397,7 @@ def test_header_keys_that_are_no_utf8_are_replaced_as_java_does():
 )
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
 def test_malformed_records_are_named_as_the_scan_names_them(edit, says, codec):
-    batch = make_batch([Record(1, b"k", b"v"), Record(2, b"k", b"v")])
+    batch = make_batch([LogRecord(1, b"k", b"v"), LogRecord(2, b"k", b"v")])
     payload = compress(codec, edit(batch.data[HEADER_SIZE:]))
     header = parse_header(batch.data)
     header = header._replace(attributes=codec, batch_length=49 + len(payload))
@@ -461,7 +463,7 @@ def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
         "skip_control": data.draw(st.booleans()),
         "as_created": data.draw(st.booleans()),
         "max_batch_bytes": 1 << 20,
-        "columns": data.draw(st.sampled_from([DEFAULT_COLUMNS, ("offset", *OF_PRODUCERS)])),
+        "columns": data.draw(st.sampled_from([DEFAULT_COLUMNS, ("offset", *PRODUCER_TYPES)])),
         "max_bytes": data.draw(st.sampled_from([200, 8 << 20])),
     }
     rows_either_way(bytes(log), **options)
@@ -492,7 +494,7 @@ def test_an_impossible_next_offset_is_no_obstacle_to_producers(base_offset, delt
 
 @pytest.mark.parametrize("max_batch_bytes", [1 << 30, 100])
 def test_no_row_is_given_of_a_small_batch_that_its_codec_refutes(max_batch_bytes):
-    records = [Record(number, None, b"v" * 40) for number in range(9)]
+    records = [LogRecord(number, None, b"v" * 40) for number in range(9)]
     batch = bytearray(build_batch(records, codec=Codec.GZIP))
     if max_batch_bytes > 100:
         batch[-8] ^= 1  # of gzip's checksum
@@ -510,7 +512,7 @@ def test_aborted_transactions_are_left_out_after_plain_batches_of_larger_offsets
 
 
 def test_statistics_say_how_far_it_came_where_a_batch_before_plain_ones_is_malformed():
-    bad = bytearray(build_batch([Record(1, None, b"v")], codec=Codec.GZIP))
+    bad = bytearray(build_batch([LogRecord(1, None, b"v")], codec=Codec.GZIP))
     bad[57:61] = struct.pack(">i", 2)
     log = bytes(bad) + marker(1, 7, kind=COMMIT) + a_batch(1).data
     assert len(rows_either_way(log, check_crcs=False)) == 1
@@ -533,20 +535,20 @@ def test_the_next_offset_of_a_buffer_is_that_after_its_last_whole_batch(log, dat
     "times", [(5, 5), (6, 5), (None, INT64_MIN), (1 << 63, None), (1 << 63, 1 << 70)]
 )
 def test_a_range_without_times_has_no_rows(times):
-    batch = make_batch([Record(time, None, None) for time in (INT64_MIN, 5, INT64_MAX)])
+    batch = make_batch([LogRecord(time, None, None) for time in (INT64_MIN, 5, INT64_MAX)])
     assert decoded(batch.data, from_ms=times[0], to_ms=times[1]) == []
 
 
 @pytest.mark.parametrize("time", [INT64_MIN, -1, INT64_MAX, AROUND_MS * 1_000_000])
 def test_no_time_is_too_wild(time):
-    batch = make_batch([Record(time, None, b"v"), Record(0, None, b"w")])
+    batch = make_batch([LogRecord(time, None, b"v"), LogRecord(0, None, b"w")])
     assert [row["timestamp_ms"] for row in decoded(batch.data)] == [time, 0]
     rows = decoded(batch.data, from_ms=time, to_ms=time + 1)
     assert [row["timestamp_ms"] for row in rows] == [time]
 
 
 def test_an_offset_past_the_last_number_wraps_and_does_not_raise():
-    data = build_batch([Record(1, None, b"v")] * 2, base_offset=INT64_MAX)
+    data = build_batch([LogRecord(1, None, b"v")] * 2, base_offset=INT64_MAX)
     assert [row["offset"] for row in decoded(data)] == [INT64_MAX, INT64_MIN]
 
 

@@ -10,8 +10,8 @@ from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record import (
     MESSAGE_KERNELS,
     Codec,
+    LogRecord,
     Losses,
-    Record,
     Sent,
     TimestampType,
     build_batch,
@@ -30,14 +30,14 @@ OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 TYPES = tuple(TimestampType)
 APPEND_TIME = 77_000
 ROWS = [
-    Record(1_000, b"k0", b"v0", (("a", b"1"), ("b", None))),
-    Record(3_000, None, b"v1"),
-    Record(-5_000, b"k2", None),
-    Record(-1, b"", b""),
+    LogRecord(1_000, b"k0", b"v0", (("a", b"1"), ("b", None))),
+    LogRecord(3_000, None, b"v1"),
+    LogRecord(-5_000, b"k2", None),
+    LogRecord(-1, b"", b""),
 ]
 
 records = st.builds(
-    Record,
+    LogRecord,
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.none() | st.binary(max_size=20),
     st.none() | st.binary(max_size=40),
@@ -65,7 +65,7 @@ def build(rows, magic, *, base_offset=0, codec=Codec.NONE, kind=TimestampType.CR
     )
 
 
-def read_all(data) -> list[Record]:
+def read_all(data) -> list[LogRecord]:
     return [
         record
         for position, header in iter_headers(data)
@@ -77,7 +77,7 @@ def convert(data, magic: int, **options) -> bytes:
     return b"".join(bytes(part.data) for part in convert_all(data, magic, **options))
 
 
-def without_losses(rows: list[Record], magic: int) -> list[Record]:
+def without_losses(rows: list[LogRecord], magic: int) -> list[LogRecord]:
     if magic < 2:
         rows = [row._replace(headers=()) for row in rows]
     return [row._replace(timestamp=-1) for row in rows] if magic == 0 else rows
@@ -144,7 +144,7 @@ def test_losses_are_counted():
     idempotent = build_batch(ROWS, producer_id=5, producer_epoch=0, base_sequence=0)
     (part,) = convert_all(idempotent, 1)
     assert part.losses == Losses(headers=2, producer_batches=1)
-    marker = build_batch([Record(0, b"\0\0\0\0", b"\0" * 6)], is_control=True, producer_id=5)
+    marker = build_batch([LogRecord(0, b"\0\0\0\0", b"\0" * 6)], is_control=True, producer_id=5)
     (part,) = convert_all(marker, 1)
     assert (bytes(part.data), part.losses, part.next_offset) == (b"", Losses(control_batches=1), 1)
     # Compaction leaves the last offset of a batch whose last record is gone.
@@ -171,7 +171,7 @@ def test_a_fetch_of_plain_messages_begins_with_the_offset_that_was_asked_for():
 
 
 def test_plain_messages_of_a_log_become_batches_of_a_bounded_size():
-    rows = [Record(place, b"k", bytes(90)) for place in range(100)]
+    rows = [LogRecord(place, b"k", bytes(90)) for place in range(100)]
     data = build(rows, 1, base_offset=5)
     parts = list(convert_all(data, 2, run_bytes=2_000))
     assert all(len(part.data) < 2_100 for part in parts)
@@ -245,7 +245,7 @@ def test_batches_larger_than_a_piece_are_converted(monkeypatch, rng, with_kernel
     else:
         without_numba(MESSAGE_KERNELS, monkeypatch)
     sizes = (10, 3 << 20, 20, 1 << 20, 700_000, 700_000)
-    rows = [Record(place, None, rng.randbytes(size)) for place, size in enumerate(sizes)]
+    rows = [LogRecord(place, None, rng.randbytes(size)) for place, size in enumerate(sizes)]
     for codec in (Codec.NONE, Codec.LZ4):
         data = build(rows, 2, base_offset=11, codec=codec)
         old = convert(data, 1)
@@ -307,8 +307,8 @@ def test_damage_in_what_was_sent_is_refused(at):
 
 
 def test_what_was_sent_is_bounded():
-    sent = build([Record(0, None, bytes(1 << 20))] * 3, 1, codec=Codec.GZIP)
+    sent = build([LogRecord(0, None, bytes(1 << 20))] * 3, 1, codec=Codec.GZIP)
     with pytest.raises(RequestRefused):
         Sent(sent, max_batch_bytes=2 << 20).as_batch()
     with pytest.raises(RequestRefused):
-        Sent(build([Record(0, None, bytes(5_000))], 1)).as_batch(max_bytes=4_000)
+        Sent(build([LogRecord(0, None, bytes(5_000))], 1)).as_batch(max_bytes=4_000)

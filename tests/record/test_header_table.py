@@ -12,7 +12,7 @@ from horolog.record import (
     MAGIC,
     BatchHeader,
     HeaderTable,
-    Record,
+    LogRecord,
     build_batch,
     convert_all,
     iter_headers,
@@ -107,7 +107,7 @@ def test_positions_are_those_of_a_walk_header_by_header(
 
 
 def test_a_log_with_a_batch_of_an_older_format_has_no_positions() -> None:
-    batch = build_batch([Record(1, b"k", b"v")])
+    batch = build_batch([LogRecord(1, b"k", b"v")])
     (old,) = convert_all(batch, 1)
     assert positions_of(batch + bytes(old.data)) is None
     assert positions_of(batch) == [0]
@@ -126,7 +126,7 @@ def test_last_offsets_at_the_edge_of_their_type_do_not_wrap(delta: int, from_edg
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_no_headers_are_a_table_too(count: int) -> None:
-    batch = build_batch([Record(1, b"k", b"v")])
+    batch = build_batch([LogRecord(1, b"k", b"v")])
     table = HeaderTable.read(batch, [0] * count)
     assert len(table) == len(table.sizes) == len(table.headers()) == count
     assert table.headers() == [parse_header(batch)] * count

@@ -13,7 +13,7 @@ from horolog.record import (
     HEADER_SIZE,
     NO_PRODUCER,
     Codec,
-    Record,
+    LogRecord,
     build_batch,
     is_left_out,
     needs_writing,
@@ -27,7 +27,7 @@ LAST_SEQUENCE = (1 << 31) - 1
 NOW = 1_700_000_000_000
 
 
-def contents(batches: list[bytes]) -> list[Record]:
+def contents(batches: list[bytes]) -> list[LogRecord]:
     return [r._replace(offset=None) for batch in batches for r in read_records(batch)]
 
 
@@ -56,7 +56,7 @@ def test_records_stay_the_same_under_another_producer(
 
 
 def test_payloads_are_the_same_bytes() -> None:
-    batch = build_batch([Record(5, b"k", b"v" * 100)], codec=Codec.ZSTD, producer_id=3,
+    batch = build_batch([LogRecord(5, b"k", b"v" * 100)], codec=Codec.ZSTD, producer_id=3,
                         producer_epoch=1, base_sequence=40)  # fmt: skip
     made = under(batch, NO_PRODUCER, -1)
     assert made[HEADER_SIZE:] == batch[HEADER_SIZE:]
@@ -65,7 +65,7 @@ def test_payloads_are_the_same_bytes() -> None:
 
 
 def test_what_brokers_take_from_no_producer_is_written_anew() -> None:
-    batch = build_batch([Record(5, b"k", b"v"), Record(6, b"l", b"w")], base_offset=10)
+    batch = build_batch([LogRecord(5, b"k", b"v"), LogRecord(6, b"l", b"w")], base_offset=10)
     header = parse_header(batch)
     assert not needs_writing(header)
     assert needs_writing(header._replace(last_offset_delta=7))
@@ -73,11 +73,11 @@ def test_what_brokers_take_from_no_producer_is_written_anew() -> None:
     assert needs_writing(stamped)
     assert not needs_writing(stamped, keeps_stamps=False)
     for magic in (0, 1):
-        assert needs_writing(parse_header(build_messages([Record(NOW, b"k", b"v")], magic)))
+        assert needs_writing(parse_header(build_messages([LogRecord(NOW, b"k", b"v")], magic)))
 
 
 def test_what_no_consumer_sees_is_left_out() -> None:
-    batch = build_batch([Record(5, None, b"v")])
+    batch = build_batch([LogRecord(5, None, b"v")])
     assert not is_left_out(parse_header(batch))
     assert is_left_out(parse_header(batch)._replace(records_count=0))
     assert is_left_out(parse_header(marker(2, 7, kind=0)))

@@ -11,7 +11,7 @@ from horolog.record import (
     LOG_OVERHEAD,
     Codec,
     Joiner,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     iter_headers,
@@ -28,7 +28,7 @@ def added(joiner: Joiner, batch: bytes) -> bool:
     return joiner.add(parse_header(batch), batch)
 
 
-def rows_of(batches: list[bytes]) -> list[Record]:
+def rows_of(batches: list[bytes]) -> list[LogRecord]:
     return [row for batch in batches for row in read_records(batch)]
 
 
@@ -70,26 +70,26 @@ def test_records_are_the_same_whatever_they_hold(codec: Codec) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, -5, -(1 << 31)])
 def test_a_batch_that_claims_to_hold_no_records_is_left_alone(count: int) -> None:
-    header = parse_header(build_batch([Record(1_000, b"k", b"v")]))
+    header = parse_header(build_batch([LogRecord(1_000, b"k", b"v")]))
     header = header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD, records_count=count)
     assert not Joiner(1_000).add(header, bytes(HEADER_SIZE))
 
 
 def test_what_cannot_be_one_batch_is_left_alone() -> None:
-    rows = [Record(1_000 + number, b"k", b"v" * 50) for number in range(20)]
+    rows = [LogRecord(1_000 + number, b"k", b"v" * 50) for number in range(20)]
     plain = build_batch(rows)
     others = {
         "another codec": build_batch(rows, codec=Codec.LZ4),
         "append times": build_batch(
             rows, timestamp_type=TimestampType.LOG_APPEND_TIME, max_timestamp=5
         ),
-        "a base too far away": build_batch([Record(-FAR_MS, b"k", b"v")]),
-        "more than half of the room": build_batch([Record(1_000, b"k", bytes(2_100))]),
+        "a base too far away": build_batch([LogRecord(-FAR_MS, b"k", b"v")]),
+        "more than half of the room": build_batch([LogRecord(1_000, b"k", bytes(2_100))]),
         "too much when decompressed": build_batch(
-            [Record(1_000, b"k", bytes(100_000))], codec=Codec.ZSTD
+            [LogRecord(1_000, b"k", bytes(100_000))], codec=Codec.ZSTD
         ),
         "a time too far from its base": build_batch(
-            [Record(1_000, b"k", b"v"), Record(1_000 + FAR_MS, b"k", b"v")]
+            [LogRecord(1_000, b"k", b"v"), LogRecord(1_000 + FAR_MS, b"k", b"v")]
         ),
     }
     for why, other in others.items():
@@ -103,7 +103,7 @@ def test_what_cannot_be_one_batch_is_left_alone() -> None:
 
 
 def test_damaged_batches_are_left_as_they_are(rng: random.Random) -> None:
-    rows = [Record(1_000 + number, b"k%d" % number, b"v" * 30) for number in range(10)]
+    rows = [LogRecord(1_000 + number, b"k%d" % number, b"v" * 30) for number in range(10)]
     for codec in Codec:
         batch = build_batch(rows, codec=codec)
         header = parse_header(batch)

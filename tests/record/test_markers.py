@@ -10,8 +10,8 @@ from horolog.errors import CorruptBatch
 from horolog.record import (
     HEADER_SIZE,
     Codec,
+    LogRecord,
     Marker,
-    Record,
     TimestampType,
     TransactionEnd,
     build_batch,
@@ -25,7 +25,7 @@ from horolog.record import (
 )
 
 
-def control(*records: Record, codec: Codec = Codec.NONE) -> bytes:
+def control(*records: LogRecord, codec: Codec = Codec.NONE) -> bytes:
     return build_batch(
         list(records),
         producer_id=7,
@@ -52,13 +52,13 @@ def control(*records: Record, codec: Codec = Codec.NONE) -> bytes:
 def test_a_marker_has_the_outcome_of_its_transaction(
     key: bytes | None, value: bytes | None, expected: Marker | None
 ) -> None:
-    assert read_marker(control(Record(5, key, value))) == expected
+    assert read_marker(control(LogRecord(5, key, value))) == expected
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 def test_what_is_far_too_large_for_a_marker_is_not_unpacked(codec: Codec) -> None:
     with pytest.raises(CorruptBatch, match="no marker"):
-        read_marker(control(Record(5, b"key", bytes(64 << 20)), codec=codec))
+        read_marker(control(LogRecord(5, b"key", bytes(64 << 20)), codec=codec))
 
 
 @given(
@@ -99,7 +99,7 @@ def test_a_stamped_marker_is_the_one_that_is_built_then_stamped_and_scanned(
     )
     key, value = pack(">hh", 0, is_commit), pack(">hi", 0, coordinator_epoch)
     built = build_batch(
-        [Record(now_ms, key, value)],
+        [LogRecord(now_ms, key, value)],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         is_transactional=True,

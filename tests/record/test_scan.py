@@ -35,7 +35,7 @@ from horolog.record import (
     NO_RECORDS,
     NO_TIMESTAMP,
     Codec,
-    Record,
+    LogRecord,
     RecordFacts,
     TimeStats,
     build_batch,
@@ -182,7 +182,7 @@ def test_the_first_records_at_fault_are_found(
 
 
 def test_offset_deltas_with_gaps_are_noticed_and_true():
-    kept = [Record(7, b"k", b"v"), Record(9, b"k", b"v")]
+    kept = [LogRecord(7, b"k", b"v"), LogRecord(9, b"k", b"v")]
     data = _with_records(_record(0, 0) + _record(2, 5), count=2, base_timestamp=7)
     facts = scanned(data)
     assert not facts.dense_offsets
@@ -213,9 +213,9 @@ def test_a_base_that_is_a_delete_horizon_changes_nothing():
 
 
 def test_no_timestamp_counts_neither_as_largest_nor_as_smallest():
-    facts = scanned(build_batch([Record(-1, None, b""), Record(-5000, None, b"")]))
+    facts = scanned(build_batch([LogRecord(-1, None, b""), LogRecord(-5000, None, b"")]))
     assert (facts.max_timestamp, facts.min_timestamp) == (-5000, -5000)
-    facts = scanned(build_batch([Record(-1, None, b"")] * 2))
+    facts = scanned(build_batch([LogRecord(-1, None, b"")] * 2))
     assert (facts.max_timestamp, facts.min_timestamp) == (None, None)
 
 
@@ -258,7 +258,9 @@ def _with_records(
     codec: Codec = Codec.NONE,
 ) -> bytes:
     payload = compress(codec, records)
-    header = parse_header(build_batch([Record(1, b"k", b"v")], base_offset=BASE_OFFSET))._replace(
+    header = parse_header(
+        build_batch([LogRecord(1, b"k", b"v")], base_offset=BASE_OFFSET)
+    )._replace(
         batch_length=49 + len(payload),
         attributes=attributes | codec,
         base_timestamp=base_timestamp,
@@ -359,7 +361,7 @@ def test_what_kafka_reads_is_read(tail):
 
 
 def test_a_buffer_that_ends_within_the_batch_is_corrupt():
-    data = make_batch([Record(1, None, b"v" * 100)]).data
+    data = make_batch([LogRecord(1, None, b"v" * 100)]).data
     header = parse_header(data)
     with pytest.raises(CorruptBatch, match="only 100 are there"):
         scan_batch(data[:100], header, max_bytes=MAX_BYTES)
@@ -488,7 +490,7 @@ def test_a_record_of_a_quarter_gigabyte_in_a_small_batch_is_never_held():
         )
         + stream.flush()
     )
-    header = parse_header(build_batch([Record(1, b"k", b"v")], codec=Codec.ZSTD))
+    header = parse_header(build_batch([LogRecord(1, b"k", b"v")], codec=Codec.ZSTD))
     header = header._replace(batch_length=49 + len(payload))
     data = with_records(header, payload)
     with measured_peak() as peak:

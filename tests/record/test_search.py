@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from horolog.record import (
     NO_TIMESTAMP,
-    Record,
+    LogRecord,
     find_at_or_after,
     find_equal,
     first_offset,
@@ -50,7 +50,7 @@ def test_a_lookup_finds_the_first_record_at_or_after(batch: GeneratedBatch, data
 
 
 def test_a_lookup_from_any_offset_at_all_is_answered():
-    batch = make_batch([Record(5, None, None)])
+    batch = make_batch([LogRecord(5, None, None)])
     header = parse_header(batch.data)
     assert find_at_or_after(batch.data, header, 5, -(1 << 70)) == (5, BASE_OFFSET)
     assert find_at_or_after(batch.data, header, 5, 1 << 70) is None

@@ -3,7 +3,14 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from horolog.record import Record, build_batch, parse_header, scan_batch, stamped_batch, verify_crc
+from horolog.record import (
+    LogRecord,
+    build_batch,
+    parse_header,
+    scan_batch,
+    stamped_batch,
+    verify_crc,
+)
 
 pairs = st.lists(
     st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1, max_size=80
@@ -17,7 +24,7 @@ pairs = st.lists(
 def test_it_is_the_batch_that_a_builder_makes_and_a_scan_finds_the_same(
     of_records: list[tuple[bytes, bytes | None]], now_ms: int
 ) -> None:
-    records = [Record(now_ms, key, value) for key, value in of_records]
+    records = [LogRecord(now_ms, key, value) for key, value in of_records]
     header, data, facts = stamped_batch(records, now_ms)
     assert data == build_batch(records)
     verify_crc(data)

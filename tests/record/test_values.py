@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record import HEADER_SIZE, Codec, Record, build_batch, read_records, read_values
+from horolog.record import HEADER_SIZE, Codec, LogRecord, build_batch, read_records, read_values
 
 _RECORDS = st.lists(
     st.builds(
-        Record,
+        LogRecord,
         st.integers(-1, 1 << 40),
         st.none() | st.binary(max_size=100),
         st.none() | st.binary(max_size=300),
@@ -26,13 +26,13 @@ _RECORDS = st.lists(
 
 @examples(1)
 @given(_RECORDS, st.sampled_from(list(Codec)))
-def test_values_are_those_of_the_records(records: list[Record], codec: Codec) -> None:
+def test_values_are_those_of_the_records(records: list[LogRecord], codec: Codec) -> None:
     batch = build_batch(records, base_offset=7, codec=codec)
     assert read_values(batch) == [record.value for record in read_records(batch)]
 
 
 @given(_RECORDS.filter(bool), st.data())
-def test_damaged_records_are_refused_or_read(records: list[Record], data: st.DataObject) -> None:
+def test_damaged_records_are_refused_or_read(records: list[LogRecord], data: st.DataObject) -> None:
     batch = bytearray(build_batch(records))
     for _ in range(3):
         batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -41,7 +41,7 @@ def test_damaged_records_are_refused_or_read(records: list[Record], data: st.Dat
 
 
 def test_what_would_decompress_to_too_much_is_refused() -> None:
-    batch = build_batch([Record(0, None, bytes(100_000))], codec=Codec.GZIP)
+    batch = build_batch([LogRecord(0, None, bytes(100_000))], codec=Codec.GZIP)
     with pytest.raises(RequestRefused):
         read_values(batch, max_bytes=1000)
     with pytest.raises(CorruptBatch):

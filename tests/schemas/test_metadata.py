@@ -45,7 +45,7 @@ _BY_KIND = {
 }
 _BY_KIND_ITSELF = {hint.__metadata__[0]: values for hint, values in _BY_KIND.items()}
 _STRUCTS = {
-    metadata.Endpoints.__metadata__[0]: metadata.Endpoint,
+    metadata.Endpoints.__metadata__[0]: metadata.BrokerEndpoint,
     metadata.AllSupported.__metadata__[0]: metadata.Supported,
     metadata.Entities.__metadata__[0]: metadata.QuotaEntity,
 }
@@ -90,7 +90,9 @@ def test_damaged_records_are_refused_or_read(record: Record, data: st.DataObject
 
 
 def test_versions_follow_the_level_of_the_cluster() -> None:
-    partition = metadata.Partition(3, TOPIC_ID, (1,), (1,), (), (), 1, 0, 5, 6, (DIRECTORY,), (1,))
+    partition = metadata.PartitionRecord(
+        3, TOPIC_ID, (1,), (1,), (), (), 1, 0, 5, 6, (DIRECTORY,), (1,)
+    )
     assert [encode(partition, level)[2] for level in (7, 16, 17, 22, 23, 30)] == [0, 0, 1, 1, 2, 2]
     assert decode(encode(partition, 22)) == partition._replace(elr=None)
     assert decode(encode(partition, 16)) == partition._replace(elr=None, directories=())
@@ -100,7 +102,7 @@ def test_versions_follow_the_level_of_the_cluster() -> None:
 
 
 def test_the_usual_partition_is_read_as_any_other() -> None:
-    usual = metadata.Partition(3, TOPIC_ID, (1,), (1,), (), (), 1, 0, 5, 6, (DIRECTORY,))
+    usual = metadata.PartitionRecord(3, TOPIC_ID, (1,), (1,), (), (), 1, 0, 5, 6, (DIRECTORY,))
     for changed in (usual, usual._replace(isr=()), usual._replace(leader=-1, replicas=(1, 2))):
         assert decode(encode(changed)) == changed
     data = encode(usual)
@@ -120,7 +122,7 @@ def test_types_that_are_not_known_are_kept_as_bytes() -> None:
         (b"", "too early"),
         (b"\2\2\0", "frame of version 2"),
         (b"\1\2\1", "type 2 has version 1; known are 0 to 0"),
-        (encode(metadata.Topic("a", TOPIC_ID)) + b"\0", "1 bytes longer"),
+        (encode(metadata.TopicRecord("a", TOPIC_ID)) + b"\0", "1 bytes longer"),
         (b"\1\2\0\0" + bytes(17), "null"),
         (b"\1\3\0\0\0\0\1" + bytes(16) + b"\xff\xff\xff\xff\7", "claims"),
     ],

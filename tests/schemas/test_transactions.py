@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from horolog.errors import CorruptBatch
 from horolog.schemas.fields import Encoder
 from horolog.schemas.transactions import (
-    Status,
+    TransactionStatus,
     TransactionValue,
     read_transaction,
     read_transaction_key,
@@ -29,7 +29,7 @@ VALUES = st.builds(
     producer_id=I64,
     producer_epoch=I16,
     timeout_ms=I32,
-    status=st.sampled_from(Status),
+    status=st.sampled_from(TransactionStatus),
     partitions=PARTITIONS,
     updated_ms=I64,
     started_ms=I64,
@@ -80,7 +80,15 @@ def test_keys_read_as_written(name: str) -> None:
 
 def test_value_has_the_bytes_of_kafka() -> None:
     value = TransactionValue(
-        7, 3, 60_000, Status.ONGOING, {"t": (1,)}, 5, 4, client_version=2, next_producer_epoch=-1
+        7,
+        3,
+        60_000,
+        TransactionStatus.ONGOING,
+        {"t": (1,)},
+        5,
+        4,
+        client_version=2,
+        next_producer_epoch=-1,
     )
     assert field_by_field(value, 0).hex() == (
         "0000" + f"{7:016x}" + "0003" + f"{60_000:08x}" + "01"
@@ -99,7 +107,8 @@ def test_key_of_a_later_version_is_no_transaction() -> None:
 @pytest.mark.parametrize("version", [0, 1])
 def test_damaged_values_are_refused(version: int) -> None:
     data = field_by_field(
-        TransactionValue(7, 3, 60_000, Status.ONGOING, {"t": (1,)}, client_version=2), version
+        TransactionValue(7, 3, 60_000, TransactionStatus.ONGOING, {"t": (1,)}, client_version=2),
+        version,
     )
     for size in range(len(data)):
         with pytest.raises(CorruptBatch):
@@ -149,6 +158,6 @@ def test_values_are_written_as_field_by_field(
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(changed: dict[str, Any]) -> None:
-    value = TransactionValue(7, 3, 60_000, Status.ONGOING)._replace(**changed)
+    value = TransactionValue(7, 3, 60_000, TransactionStatus.ONGOING)._replace(**changed)
     with pytest.raises(struct.error):
         transaction_bytes(value)

@@ -10,7 +10,7 @@ from settings_lab import Lab, Trial
 from storelogs import records_in
 
 from horolog.clock import DAY_MS, HOUR_MS
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 COMPACT: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 EVER: Final = str((1 << 63) - 1)
@@ -21,7 +21,7 @@ _keys = itertools.count()
 
 def put(trial: Trial, key: bytes, value: bytes | None) -> int:
     """Produce a record; its offset."""
-    offset = trial.put(build_batch([Record(trial.now_ms, key, value)])).base_offset
+    offset = trial.put(build_batch([LogRecord(trial.now_ms, key, value)])).base_offset
     assert offset is not None
     return offset
 
@@ -117,7 +117,7 @@ def whether_30_kb_are_compacted_soon(lab: Lab) -> bool:
 def batches_of_50_000_keys(now_ms: int) -> list[bytes]:
     """Once for all brokers that begin at this moment: it takes a second."""
     return [
-        build_batch([Record(now_ms, b"%d" % key, b"") for key in range(first, first + 10_000)])
+        build_batch([LogRecord(now_ms, b"%d" % key, b"") for key in range(first, first + 10_000)])
         for first in range(0, 50_000, 10_000)
     ]
 

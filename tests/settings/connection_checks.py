@@ -12,7 +12,7 @@ from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
 
 from horolog.network import BEGIN_AFTER, worth_polling_s
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 ANY_PORT = "127.0.0.1:0"
@@ -195,7 +195,7 @@ def _request(connection: RawConnection) -> bytes:
     value, size = 200_000, 0
     while size != _REQUEST_BYTES:
         value += _REQUEST_BYTES - size if size else 0
-        batch = build_batch([Record(-1, None, b"x" * value)])
+        batch = build_batch([LogRecord(-1, None, b"x" * value)])
         packed = connection.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: batch}))
         size = len(packed) - 4
     return packed
@@ -224,7 +224,7 @@ def whether_a_request_is_read_beside_a_large_one_that_is_not_whole(lab: Lab) -> 
 
 def _is_read_beside(lab: Lab, size: int) -> bool:
     lab.topic("t")
-    large = build_batch([Record(-1, None, b"x" * size)])
+    large = build_batch([LogRecord(-1, None, b"x" * size)])
     with lab.connect() as first, lab.connect() as second:
         request = first.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: large}))
         first.socket.sendall(request[:-1])

@@ -9,7 +9,7 @@ from scripted_source import Answer, ScriptedSource
 from setting_checks import of_broker
 from settings_lab import Lab
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 
@@ -18,7 +18,9 @@ def following(lab: Lab, *topics: str) -> Iterator[ScriptedSource]:
     """Have the broker follow a source with these topics, in each of which there is a record."""
     with ScriptedSource(*topics) as source:
         for topic in source.topics.values():
-            batch = build_batch([Record(lab.clock.now_ms(), None, b"v")], leader_epoch=topic.epoch)
+            batch = build_batch(
+                [LogRecord(lab.clock.now_ms(), None, b"v")], leader_epoch=topic.epoch
+            )
             topic.batches = [batch]
         lab.broker.restart(horolog_follow=source.address)
         try:

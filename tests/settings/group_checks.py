@@ -10,7 +10,7 @@ from settings_lab import Lab
 from horolog.broker import StateTopic
 from horolog.client import CommittedOffset
 from horolog.clock import HOUR_MS
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.schemas.offsets import partition_for
 from horolog.wire import ApiKey
 
@@ -153,7 +153,7 @@ def whether_a_silent_producer_is_forgotten_by_itself(lab: Lab) -> bool:
 
 def _numbered(sequence: int) -> bytes:
     return build_batch(
-        [Record(-1, None, b"v")], producer_id=5, producer_epoch=0, base_sequence=sequence
+        [LogRecord(-1, None, b"v")], producer_id=5, producer_epoch=0, base_sequence=sequence
     )
 
 
@@ -200,7 +200,7 @@ def _segments(lab: Lab, topic: StateTopic) -> int:
     async def append() -> None:
         await topic.ready()
         for _ in range(3):
-            appending = topic.append(0, topic.prepared(0, build_batch([Record(1, b"k", b"")])))
+            appending = topic.append(0, topic.prepared(0, build_batch([LogRecord(1, b"k", b"")])))
             if appending is not None:
                 await appending
 

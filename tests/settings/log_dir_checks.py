@@ -17,7 +17,7 @@ from golden import GOLDEN
 from horolog.clock import DAY_MS, HOUR_MS
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata import MetadataLog
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.schemas.metadata import AccessControlEntry
 from horolog.storage import Files, TopicPartition, load_log
 from horolog.wire import ApiKey
@@ -264,7 +264,7 @@ def whether_the_flushed_is_written_down_by_itself(lab: Lab) -> bool:
 
 @of_broker("horolog.max.batch.uncompressed.bytes", {"100000": 0, "1024": 10})
 def what_becomes_of_a_batch_that_unpacks_to_50_000_bytes(lab: Lab) -> int:
-    packed = build_batch([Record(-1, None, bytes(50_000))], codec=Codec.ZSTD)
+    packed = build_batch([LogRecord(-1, None, bytes(50_000))], codec=Codec.ZSTD)
     return lab.topic("t").refusal(packed)
 
 

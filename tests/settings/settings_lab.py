@@ -13,7 +13,7 @@ from running_broker import RunningBroker
 from horolog.client import Client, Fetched, Produced, ResourceType
 from horolog.clock import HOUR_MS, ManualClock
 from horolog.config import host_port
-from horolog.record import BatchHeader, Record, build_batch, iter_headers
+from horolog.record import BatchHeader, LogRecord, build_batch, iter_headers
 from horolog.storage import Log
 from horolog.wire import ApiKey
 
@@ -138,7 +138,7 @@ class Trial:
 
     def put_at(self, timestamp_ms: int, value: bytes = b"v") -> Produced:
         """Produce one record of a moment."""
-        return self.put(build_batch([Record(timestamp_ms, b"k", value)]))
+        return self.put(build_batch([LogRecord(timestamp_ms, b"k", value)]))
 
     def fetch(self, offset: int = 0) -> Fetched:
         return self.lab.client.fetch(self.name, 0, offset)

@@ -17,7 +17,7 @@ from raw_connection import fetch_fields, produce_fields
 from running_broker import BrokerProcess
 from settings_lab import BROKER, Lab
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.storage import LogDir
 from horolog.wire import ApiKey
 
@@ -36,7 +36,7 @@ def test_requests_sent_one_upon_the_other_are_bounded_too(lab: Lab) -> None:
     disk_is_back = threading.Event()
     partition = lab.broker.broker.partition("t", 0)
     lab.broker.call(lambda: partition.run(disk_is_back.wait) and None)
-    batch = build_batch([Record(-1, None, b"x" * 60_000)])
+    batch = build_batch([LogRecord(-1, None, b"x" * 60_000)])
     with lab.connect() as connection:
         requests = [
             connection.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: batch})) for _ in range(60)
@@ -112,7 +112,7 @@ def test_a_hundred_slow_consumers_and_a_thousand_idle_clients_take_little_memory
         with ExitStack() as stack:
             first = stack.enter_context(process.connect())
             first.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
-            batch = build_batch([Record(-1, None, b"x" * 1_000_000)])
+            batch = build_batch([LogRecord(-1, None, b"x" * 1_000_000)])
             first.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))  # kernels are loaded
             before = resident_bytes(process)
             for _ in range(1000):

@@ -15,7 +15,7 @@ from horolog.client import ResourceType
 from horolog.clock import HOUR_MS, MINUTE_MS
 from horolog.config import Setting, SettingKind, Settings, Status, broker_settings, topic_settings
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 EVER = str((1 << 63) - 1)
 BEFORE = "message.timestamp.before.max.ms"
@@ -139,7 +139,7 @@ def test_a_cluster_wide_value_that_a_broker_could_not_start_with_is_refused(lab:
 
 
 def one(timestamp_ms: int) -> bytes:
-    return build_batch([Record(timestamp_ms, b"k", b"v")])
+    return build_batch([LogRecord(timestamp_ms, b"k", b"v")])
 
 
 @pytest.mark.parametrize(

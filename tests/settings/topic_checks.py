@@ -17,7 +17,7 @@ from horolog.record import (
     HEADER_SIZE,
     AppendTimeStretch,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     parse_header,
@@ -31,7 +31,7 @@ EVER = str((1 << 63) - 1)
 
 
 def one(timestamp_ms: int, value: bytes = b"v", codec: Codec = Codec.NONE) -> bytes:
-    return build_batch([Record(timestamp_ms, b"k", value)], codec=codec)
+    return build_batch([LogRecord(timestamp_ms, b"k", value)], codec=codec)
 
 
 @of_topic("message.downconversion.enable", {"true": 0, "false": 35})
@@ -212,7 +212,7 @@ def segments_begun_an_hour_after_what_counts(trial: Trial) -> Any:
 def whether_what_a_follower_saw_expires_by_append_time(trial: Trial) -> int:
     trial.lab.hang_up()
     seen = AppendTimeStretch(0, trial.now_ms, is_seen=True)
-    data = build_batch([Record(trial.now_ms, b"k", b"v")], base_offset=0)
+    data = build_batch([LogRecord(trial.now_ms, b"k", b"v")], base_offset=0)
     trial.lab.broker.restart_followed(trial.name, data, [seen])
     trial.advance(HOUR_MS + 1)
     return trial.look_for_expired()
@@ -360,7 +360,7 @@ def _packed_bytes(trial: Trial) -> int:
 @of_topic("flush.messages", {"3": 0, "4": 3})
 def records_not_flushed_after_three(trial: Trial) -> int:
     _flush(trial)
-    trial.put(build_batch([Record(trial.now_ms, None, b"v")] * 3))
+    trial.put(build_batch([LogRecord(trial.now_ms, None, b"v")] * 3))
     return _unflushed(trial)
 
 

@@ -8,9 +8,9 @@ from setting_checks import of_broker
 from settings_lab import Lab
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import TransactionStatus
 from horolog.storage import TopicPartition
-from horolog.transactions.values import Producer
+from horolog.transactions.values import ProducerIdentity
 
 NEVER = "2000000000"
 SOON = "30"
@@ -25,18 +25,18 @@ def run(lab: Lab, work: Any) -> Any:
         return error.code
 
 
-def begin(lab: Lab) -> Producer:
+def begin(lab: Lab) -> ProducerIdentity:
     lab.topic("t")
     coordinator = lab.broker.broker.transactions
-    producer: Producer = run(lab, coordinator.initialise("x", 60_000))
+    producer: ProducerIdentity = run(lab, coordinator.initialise("x", 60_000))
     run(lab, coordinator.add_partitions("x", producer, [T0]))
     return producer
 
 
-def status(lab: Lab) -> Status | None:
+def status(lab: Lab) -> TransactionStatus | None:
     for transactional_id, transaction, _ in lab.broker.broker.transactions.all():
         if transactional_id == "x":
-            found: Status = transaction.status
+            found: TransactionStatus = transaction.status
             return found
     return None
 
@@ -60,7 +60,7 @@ def how_many_ids_expire_after_a_second(lab: Lab) -> int:
 def whether_a_transaction_that_has_timed_out_is_aborted_by_itself(lab: Lab) -> bool:
     begin(lab)
     lab.clock.advance(60_001)
-    return eventually(lambda: status(lab) is Status.COMPLETE_ABORT, lab.soon_s)
+    return eventually(lambda: status(lab) is TransactionStatus.COMPLETE_ABORT, lab.soon_s)
 
 
 @of_broker(

@@ -15,7 +15,7 @@ from horolog.sources import (
     Pattern,
     ReadOptions,
     TimeByPartition,
-    Topics,
+    TopicSelection,
     task_client,
 )
 from horolog.storage import TopicPartition
@@ -37,7 +37,7 @@ def test_a_read_of_a_broker_has_kafkas_defaults() -> None:
     options = ReadOptions.parse(BROKER)
     assert options.brokers is not None
     assert options.brokers.bootstrap_servers == "127.0.0.1:9092"
-    assert options.subscription == Topics(("orders",))
+    assert options.subscription == TopicSelection(("orders",))
     assert options.batch_starting() is Everywhere.EARLIEST
     assert options.ending is Everywhere.LATEST
     assert options.fail_on_data_loss
@@ -67,7 +67,7 @@ def test_a_pattern_has_the_syntax_of_its_option() -> None:
 
 
 def test_topics_are_separated_by_commas_and_trimmed() -> None:
-    assert parse(subscribe=" b , a,,b").subscription == Topics(("b", "a"))
+    assert parse(subscribe=" b , a,,b").subscription == TopicSelection(("b", "a"))
 
 
 def test_partitions_are_assigned_as_json() -> None:

@@ -7,7 +7,7 @@ from log_reading import Read, schema_of
 from running_broker import RunningBroker
 from streaming_query import Query
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import ReadOptions, columns
 
 NINE_MS = 1_700_000_000_000
@@ -19,7 +19,7 @@ def source(broker: RunningBroker) -> dict[str, str]:
     broker.create_topic("orders")
     client = broker.client
     who = client.init_producer_id()
-    records = [Record(NINE_MS, b"k", b"v")] * 3
+    records = [LogRecord(NINE_MS, b"k", b"v")] * 3
     client.produce("orders", 0, build_batch(records))
     of_producer = {"producer_id": who.id, "producer_epoch": who.epoch}
     client.produce("orders", 0, build_batch(records, **of_producer, base_sequence=0))

@@ -27,7 +27,7 @@ from transactional import init, write
 from horolog.client import LATEST, Client, NoAnswer
 from horolog.clock import ManualClock
 from horolog.errors import CorruptBatch, Misconfigured, RequestRefused
-from horolog.record import Record, RecordClock, build_batch, iter_headers, parse_header
+from horolog.record import LogRecord, RecordClock, build_batch, iter_headers, parse_header
 from horolog.sources import DataLost, scan
 from horolog.storage import block_map, block_writer
 from horolog.wire import ApiKey, FetchedPartition, FetchedTopic, encode_fetch_response
@@ -63,7 +63,7 @@ def _last_offset(batch: bytes) -> int:
 
 
 def batch(offset: int, *times: int) -> bytes:
-    return build_batch([Record(time, None, b"%d" % time) for time in times], base_offset=offset)
+    return build_batch([LogRecord(time, None, b"%d" % time) for time in times], base_offset=offset)
 
 
 def test_gaps_that_compaction_left_are_skipped() -> None:
@@ -155,13 +155,13 @@ def clicks(make_broker: MakeBroker) -> RunningBroker:
     for number in range(10):
         now = clock.now_ms()
         for partition in (0, 1):
-            records = [Record(now, b"k", b"%d" % number), Record(-1, None, None)]
-            records.append(Record(now - 30 * MINUTE * (1 - partition), b"k", b"late"))
+            records = [LogRecord(now, b"k", b"%d" % number), LogRecord(-1, None, None)]
+            records.append(LogRecord(now - 30 * MINUTE * (1 - partition), b"k", b"late"))
             broker.client.produce("clicks", partition, build_batch(records))
         if number == 4:
             broker.call(lambda: broker.log("clicks").roll(clock.now_ms()))
         clock.advance("1m")
-    broker.client.produce("other", 0, build_batch([Record(clock.now_ms(), None, b"")]))
+    broker.client.produce("other", 0, build_batch([LogRecord(clock.now_ms(), None, b"")]))
     return broker
 
 
@@ -224,7 +224,7 @@ def test_polars_and_duckdb_read_a_directory(clicks: RunningBroker) -> None:
 
 def test_of_a_range_only_what_may_hold_it_is_fetched(clicks: RunningBroker) -> None:
     directory = clicks.log_dir / "clicks-0"
-    big = build_batch([Record(clicks.clock.now_ms(), None, bytes(200_000))])
+    big = build_batch([LogRecord(clicks.clock.now_ms(), None, bytes(200_000))])
     for _ in range(20):
         clicks.client.produce("clicks", 0, big)
     clicks.restart()
@@ -286,7 +286,7 @@ def test_an_open_transaction_from_before_the_log_start_holds_committed_reads(
     broker = make_broker(log_retention_ms="-1")
     broker.create_topic("t")
     assert write(broker, init(broker), version=12, count=3) == 0
-    plain = build_batch([Record(broker.clock.now_ms(), None, b"v")] * 2)
+    plain = build_batch([LogRecord(broker.clock.now_ms(), None, b"v")] * 2)
     broker.client.produce("t", 0, plain)
     broker.roll("t")
     broker.client.produce("t", 0, plain)
@@ -307,9 +307,9 @@ def test_a_lookup_by_either_clock_names_a_record_that_compaction_has_kept(
     broker.create_topic("t", 1, cleanup_policy="compact")
     now = broker.clock.now_ms()
     for keys in ((b"A", b"B", b"C"), (b"A", b"B")):
-        broker.append("t", build_batch([Record(now, key, b"v") for key in keys]))
+        broker.append("t", build_batch([LogRecord(now, key, b"v") for key in keys]))
     broker.roll("t")
-    broker.append("t", build_batch([Record(now, b"D", b"v")]))
+    broker.append("t", build_batch([LogRecord(now, b"D", b"v")]))
     clean(broker.log("t"), now)
     for clock in RecordClock:
         (found,) = broker.client.find_records({("t", 0): now}, clock).values()
@@ -354,7 +354,7 @@ def test_a_range_of_append_time_may_end_within_a_batch(make_broker: MakeBroker) 
     broker.create_topic("t", 1)
     now = clock.now_ms()
     for _ in range(3):
-        broker.append("t", build_batch([Record(now, b"k", b"v")] * 10))
+        broker.append("t", build_batch([LogRecord(now, b"k", b"v")] * 10))
         clock.advance(5)
     for source in (broker.log_dir, broker.client):
         for end in range(31):
@@ -380,10 +380,10 @@ def test_a_changed_base_offset_takes_no_record_out_of_a_range_of_append_time(
     broker = make_broker(clock=clock)
     broker.create_topic("t", 1)
     for _ in range(7):
-        broker.append("t", build_batch([Record(NOW, b"k", b"v")]))
+        broker.append("t", build_batch([LogRecord(NOW, b"k", b"v")]))
         clock.advance(1)
     broker.roll("t")
-    broker.append("t", build_batch([Record(NOW, b"k", b"v")]))
+    broker.append("t", build_batch([LogRecord(NOW, b"k", b"v")]))
     log = broker.log_dir / "t-0" / f"{0:020d}.log"
     whole = log.read_bytes()
     for position, _ in [*iter_headers(whole)][:2]:
@@ -415,10 +415,12 @@ def test_a_changed_base_offset_takes_no_record_out_of_a_range_of_time(
     for _ in range(2):
         for _ in range(6):
             now = manual.now_ms()
-            broker.append("t", build_batch([Record(now, b"k", b"v"), Record(now, b"k", b"v")]))
+            broker.append(
+                "t", build_batch([LogRecord(now, b"k", b"v"), LogRecord(now, b"k", b"v")])
+            )
             manual.advance(1)
         broker.roll("t")
-    broker.append("t", build_batch([Record(manual.now_ms(), b"k", b"v")]))
+    broker.append("t", build_batch([LogRecord(manual.now_ms(), b"k", b"v")]))
     broker.stop()
     made = [NOW + offset // 2 for offset in range(25)]
     windows = [(first, first + length) for length in (1, 4) for first in range(NOW, NOW + 12, 3)]
@@ -457,7 +459,7 @@ def test_a_changed_base_offset_makes_no_append_time_unknown_in_silence(
     times = [NOW, NOW + 1, NOW + 2, NOW + 2, NOW + 2, NOW + 2]
     for now in times:
         clock.advance(now - clock.now_ms())
-        broker.append("t", build_batch([Record(NOW, b"k", b"v")]))
+        broker.append("t", build_batch([LogRecord(NOW, b"k", b"v")]))
     broker.roll("t")
     broker.stop()
     log = broker.log_dir / "t-0" / f"{0:020d}.log"
@@ -484,7 +486,7 @@ def test_a_delete_horizon_shows_that_a_gap_between_segments_is_of_compaction(
 ) -> None:
     made = PartitionFiles(tmp_path, "t", base_offset=0)
     made.add([NOW])
-    batch = bytearray(build_batch([Record(NOW, b"k", None)], base_offset=1))
+    batch = bytearray(build_batch([LogRecord(NOW, b"k", None)], base_offset=1))
     batch[22] |= 0x40
     batch[17:21] = crc32c.crc32c(batch[21:]).to_bytes(4, "big")
     made.write(bytes(batch))

@@ -11,7 +11,7 @@ from raw_connection import produce_fields
 from running_broker import BrokerProcess
 from spark_cluster import cluster
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -81,7 +81,8 @@ def test_batches_streams_and_sinks_run_on_two_workers(tmp_path: Path) -> None:
             connection.ask(ApiKey.CREATE_TOPICS, 5, topics=topics, timeout_ms=9_000)
             for partition in range(4):
                 records = [
-                    Record(T0_MS + at, b"k", b"%d-%d" % (partition, at)) for at in range(ROWS // 4)
+                    LogRecord(T0_MS + at, b"k", b"%d-%d" % (partition, at))
+                    for at in range(ROWS // 4)
                 ]
                 batch = {partition: build_batch(records)}
                 answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields("in", batch))

@@ -15,7 +15,7 @@ from patience import eventually
 from pyspark import SparkFiles
 
 from horolog.errors import StorageFailed
-from horolog.record import Record, TimeRange, build_batch
+from horolog.record import LogRecord, TimeRange, build_batch
 from horolog.sources import Interval, Names, NameTest, Numbers, RowFilter
 from horolog.spark.read import pushes
 
@@ -27,7 +27,7 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("apart")
     for topic, count in (("few", FEW), ("many", MANY)):
         (root / f"{topic}-0").mkdir()
-        records = [Record(1_000 + each, b"%d" % each, b"v") for each in range(count)]
+        records = [LogRecord(1_000 + each, b"%d" % each, b"v") for each in range(count)]
         batch = build_batch(records, base_offset=40)
         (root / f"{topic}-0" / f"{40:020d}.log").write_bytes(batch)
     return root

@@ -10,7 +10,7 @@ from running_broker import RunningBroker
 
 from horolog.client import Client, NoAnswer, Offsets, PartitionFetch
 from horolog.errors import Misconfigured
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.sources import DataLost
 from horolog.spark.read.batch import LogReader
 
@@ -21,7 +21,7 @@ END = '{"orders":{"0":100,"1":60,"2":0}}'
 
 def fill(client: Client, topic: str, partition: int, times_ms: list[int], each: int = 10) -> None:
     for start in range(0, len(times_ms), each):
-        records = [Record(ms, b"k", b"v" * 50) for ms in times_ms[start : start + each]]
+        records = [LogRecord(ms, b"k", b"v" * 50) for ms in times_ms[start : start + each]]
         client.produce(topic, partition, build_batch(records, codec=Codec.LZ4))
 
 

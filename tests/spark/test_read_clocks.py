@@ -21,7 +21,14 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from horolog.client import Client, PartitionFetch
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record import AppendTimeStretch, Codec, Record, TimeRange, TimestampType, build_batch
+from horolog.record import (
+    AppendTimeStretch,
+    Codec,
+    LogRecord,
+    TimeRange,
+    TimestampType,
+    build_batch,
+)
 from horolog.sources import BrokerStretch, ReadOptions, appended_then, columns, scan
 from horolog.storage import TopicPartition
 
@@ -33,7 +40,7 @@ def fill(client: Client, clock: ManualClock, batches: int, **more: Any) -> None:
     """Two records a batch, created long ago and out of order, appended 10 ms apart."""
     for number in range(batches):
         times = (1_000 - number, 2_000 - number)
-        client.produce("t", 0, build_batch([Record(time, None, b"v") for time in times], **more))
+        client.produce("t", 0, build_batch([LogRecord(time, None, b"v") for time in times], **more))
         clock.advance(10)
 
 
@@ -148,11 +155,11 @@ def test_append_times_that_are_unknown_are_null_and_in_no_range(broker: RunningB
 
 def test_when_a_follower_saw_records_is_a_column_of_its_own(broker: RunningBroker) -> None:
     stamped = build_batch(
-        [Record(NOW_MS + 8, None, b"v")],
+        [LogRecord(NOW_MS + 8, None, b"v")],
         base_offset=4,
         timestamp_type=TimestampType.LOG_APPEND_TIME,
     )
-    plain = [build_batch([Record(5, None, b"v")], base_offset=offset) for offset in range(4)]
+    plain = [build_batch([LogRecord(5, None, b"v")], base_offset=offset) for offset in range(4)]
     times = [
         AppendTimeStretch(0, NOW_MS + 5, is_seen=True),
         AppendTimeStretch(2, NOW_MS + 6),
@@ -215,7 +222,7 @@ def test_a_range_of_append_times_fetches_the_blocks_that_may_hold_it(
     broker.create_topic("t", 2, message_timestamp_before_max_ms=str(1 << 60))
     for number in range(60):
         for partition in (0, 1):
-            record = Record(NOW_MS - number % 5, None, bytes(40_000))
+            record = LogRecord(NOW_MS - number % 5, None, bytes(40_000))
             broker.client.produce("t", partition, build_batch([record]))
         clock.advance("1m")
     fetched: list[int] = []

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record import HEADER_SIZE, Codec, Record, build_batch, iter_headers
+from horolog.record import HEADER_SIZE, Codec, LogRecord, build_batch, iter_headers
 from horolog.sources import DataLost, file_systems, scan
 from horolog.spark.read.batch import LogReader
 from horolog.storage import FileEntry
@@ -394,7 +394,7 @@ TORN = {
 @pytest.mark.parametrize("torn", TORN)
 @pytest.mark.parametrize("indexes", [True, False])
 def test_a_read_stops_at_a_torn_tail(orders: PartitionFiles, torn: str, indexes: bool) -> None:
-    batch = build_batch([Record(5, None, b"x" * 99)] * 3, base_offset=orders.next_offset)
+    batch = build_batch([LogRecord(5, None, b"x" * 99)] * 3, base_offset=orders.next_offset)
     with orders.log.open("ab") as log:
         log.write(TORN[torn](batch))
     if not indexes:

@@ -13,7 +13,7 @@ from streaming_query import Query, all_of
 from horolog.client import Client, ResourceType
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.sources import columns
 from horolog.wire import ApiKey
 
@@ -73,7 +73,7 @@ def fill(broker: RunningBroker) -> None:
             kind = "LogAppendTime" if step.stamped else "CreateTime"
             changes = {"message.format.version": step.release, "message.timestamp.type": kind}
             broker.client.alter_configs({(ResourceType.TOPIC, "t"): changes})
-            records = [Record(ms, b"k", b"v") for ms in (1_000 - number, -2_000 - number)]
+            records = [LogRecord(ms, b"k", b"v") for ms in (1_000 - number, -2_000 - number)]
             sent = (
                 build_batch(records, codec=step.codec)
                 if step.sent == 2
@@ -138,7 +138,7 @@ def neighbours(make_broker: MakeBroker) -> RunningBroker:
 
 
 def fill(client: Client, topic: str, times: range) -> None:
-    client.produce(topic, 0, build_batch([Record(NOW_MS + ms, b"k", b"v") for ms in times]))
+    client.produce(topic, 0, build_batch([LogRecord(NOW_MS + ms, b"k", b"v") for ms in times]))
 
 
 def both(new: list[int], old: list[int]) -> list[tuple[str, int, int]]:

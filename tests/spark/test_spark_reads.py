@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from running_broker import RunningBroker
 
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import columns
 from horolog.spark import register
 from horolog.spark.read.batch import LogReader
@@ -65,8 +65,8 @@ def wild(tmp_path_factory: pytest.TempPathFactory) -> PartitionFiles:
     """Every odd time, among ordinary ones."""
     files = PartitionFiles(tmp_path_factory.mktemp("wild"))
     for name, timestamp_ms in WILD_MS.items():
-        files.add_records([Record(timestamp_ms, name.encode(), b"wild")])
-        files.add_records([Record(NINE_MS + 5, None, b"good")])
+        files.add_records([LogRecord(timestamp_ms, name.encode(), b"wild")])
+        files.add_records([LogRecord(NINE_MS + 5, None, b"good")])
     files.write_indexes()
     return files
 
@@ -398,7 +398,7 @@ def test_a_query_that_fails_has_one_sentence_without_a_traceback(
 def test_a_broker_and_its_files_give_the_same_rows(spark: Any, broker: RunningBroker) -> None:
     broker.create_topic("clicks", partitions=2)
     for number in range(40):
-        records = [Record(NINE_MS + (number * 7919) % 1000, b"k", b"v") for _ in range(5)]
+        records = [LogRecord(NINE_MS + (number * 7919) % 1000, b"k", b"v") for _ in range(5)]
         broker.client.produce("clicks", number % 2, build_batch(records))
     options = {"includeTimestampMs": "true", "includeHeaders": "true"}
     reader = spark.read.format("horolog").options(**options)
@@ -428,7 +428,7 @@ def test_both_clocks_are_read_and_ranges_of_append_time_leave_nothing_to_spark(
 ) -> None:
     broker.create_topic("clocks")
     for number in range(20):
-        broker.client.produce("clocks", 0, build_batch([Record(number, None, b"v")]))
+        broker.client.produce("clocks", 0, build_batch([LogRecord(number, None, b"v")]))
     asked = {"kafka.bootstrap.servers": broker.address, "subscribe": "clocks"}
     for given, paths in ((asked, ()), ({}, (str(broker.log_dir / "clocks-0"),))):
         reader = spark.read.format("horolog").options(includeAppendTime="true", **given)

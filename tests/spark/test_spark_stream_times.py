@@ -12,7 +12,7 @@ from running_broker import RunningBroker, a_broker
 from stream_run import Run
 
 from horolog.client import Client
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.spark import await_end
 
 NINE_MS = 1_700_000_000_000
@@ -25,7 +25,8 @@ broker = a_broker(now_ms=NINE_MS)
 
 def append(client: Client, times: list[int], values: range) -> None:
     records = [
-        Record(NINE_MS + at, b"k", b"%d" % value) for at, value in zip(times, values, strict=True)
+        LogRecord(NINE_MS + at, b"k", b"%d" % value)
+        for at, value in zip(times, values, strict=True)
     ]
     client.produce("clicks", 0, build_batch(records))
 

@@ -13,7 +13,7 @@ from running_broker import RunningBroker
 from stream_run import Run
 
 from horolog.client import Client
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 NINE_MS = 1_700_000_000_000
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 
 def append(client: Client, topic: str, partition: int, values: range) -> None:
-    records = [Record(NINE_MS + n, b"k", b"%d" % n, (("h", b"1"),)) for n in values]
+    records = [LogRecord(NINE_MS + n, b"k", b"%d" % n, (("h", b"1"),)) for n in values]
     client.produce(topic, partition, build_batch(records))
 
 

@@ -27,7 +27,7 @@ from streaming_query import (
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import DataLost, FileLog, growing_files
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
@@ -100,11 +100,11 @@ def test_a_batch_is_read_once_it_is_whole(tmp_path: Path, base_offset: int | Non
     directory = tmp_path / "orders-0"
     directory.mkdir()
     log = directory / f"{0:020d}.log"
-    whole = build_batch([Record(NINE_MS, b"k", b"v")] * 3)
+    whole = build_batch([LogRecord(NINE_MS, b"k", b"v")] * 3)
     value = b"v"
     if base_offset is not None:
-        value = build_batch([Record(NINE_MS, b"k", b"v")], base_offset=base_offset)
-    more = build_batch([Record(NINE_MS, b"k", value)] * 3, base_offset=3)
+        value = build_batch([LogRecord(NINE_MS, b"k", b"v")], base_offset=base_offset)
+    more = build_batch([LogRecord(NINE_MS, b"k", value)] * 3, base_offset=3)
     log.write_bytes(whole + more[:-1])
     query = Query(tmp_path, **EARLIEST)
     assert query.next() == rows(0, range(3))
@@ -120,7 +120,8 @@ def test_damage_before_whole_batches_ends_a_stream_unless_data_may_be_lost(
     directory = tmp_path / "orders-0"
     directory.mkdir()
     batches = [
-        build_batch([Record(NINE_MS, b"k", b"v")] * 2, base_offset=offset) for offset in (0, 2, 4)
+        build_batch([LogRecord(NINE_MS, b"k", b"v")] * 2, base_offset=offset)
+        for offset in (0, 2, 4)
     ]
     log = directory / f"{0:020d}.log"
     log.write_bytes(batches[0])
@@ -129,7 +130,7 @@ def test_damage_before_whole_batches_ends_a_stream_unless_data_may_be_lost(
     damaged = batches[1][:-1] + bytes([batches[1][-1] ^ 1])
     log.write_bytes(batches[0] + damaged[:-1])
     assert strict.next() is None  # its end may still come
-    torn = build_batch([Record(NINE_MS, b"k", b"v")], base_offset=6)
+    torn = build_batch([LogRecord(NINE_MS, b"k", b"v")], base_offset=6)
     log.write_bytes(batches[0] + damaged + batches[2] + (torn[:-1] if last != "as it was" else b""))
     with pytest.raises(CorruptBatch, match=f"{log} cannot be read to its end.*offset 2"):
         strict.next()
@@ -144,15 +145,15 @@ def test_a_segment_that_rolls_while_it_is_listed_is_read_to_its_end(
     directory = tmp_path / "orders-0"
     directory.mkdir()
     first, second = directory / f"{0:020d}.log", directory / f"{5:020d}.log"
-    first.write_bytes(build_batch([Record(NINE_MS, b"k", b"v")] * 3))
+    first.write_bytes(build_batch([LogRecord(NINE_MS, b"k", b"v")] * 3))
     query = Query(tmp_path, **EARLIEST)
     assert query.next() == rows(0, range(3))
     plain = os.scandir
 
     def roll() -> None:
         with first.open("ab") as file:
-            file.write(build_batch([Record(NINE_MS, b"k", b"v")] * 2, base_offset=3))
-        second.write_bytes(build_batch([Record(NINE_MS, b"k", b"v")], base_offset=5))
+            file.write(build_batch([LogRecord(NINE_MS, b"k", b"v")] * 2, base_offset=3))
+        second.write_bytes(build_batch([LogRecord(NINE_MS, b"k", b"v")], base_offset=5))
 
     @contextmanager
     def scandir(path: str) -> Iterator[Iterator[Any]]:
@@ -181,7 +182,7 @@ def test_a_file_that_vanishes_while_it_is_listed_hides_no_other(
         directory = tmp_path / f"orders-{partition}"
         directory.mkdir()
         log = directory / f"{0:020d}.log"
-        log.write_bytes(build_batch([Record(NINE_MS, b"k", b"v")]))
+        log.write_bytes(build_batch([LogRecord(NINE_MS, b"k", b"v")]))
     plain = os.scandir
 
     class Vanished:

@@ -25,7 +25,7 @@ from streaming_query import (
 from horolog.client import Client, Topics
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.sources import BrokerLog
 from horolog.spark.read import stream_looks
 
@@ -36,7 +36,7 @@ broker = a_broker(now_ms=NINE_MS, scope="module")
 
 
 def append_times(client: Client, topic: str, times: list[int], partition: int = 0) -> None:
-    client.produce(topic, partition, build_batch([Record(at, b"k", b"v") for at in times]))
+    client.produce(topic, partition, build_batch([LogRecord(at, b"k", b"v") for at in times]))
 
 
 def offsets_of(batch: list[Row] | None) -> list[int]:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import StorageFailed
-from horolog.record import Record, build_batch, parse_header, read_records
+from horolog.record import LogRecord, build_batch, parse_header, read_records
 from horolog.storage import Files, RecordFile
 
 
 def batch_of(*values: bytes, base_offset: int = 0) -> bytes:
-    return build_batch([Record(1000, None, each) for each in values], base_offset=base_offset)
+    return build_batch([LogRecord(1000, None, each) for each in values], base_offset=base_offset)
 
 
 def values_in(file: RecordFile) -> list[bytes | None]:

@@ -25,7 +25,7 @@ from horolog.cli.serve import manual_clock
 from horolog.client import Client, CommittedOffset
 from horolog.clock import DAY_MS, ManualClock, SystemClock
 from horolog.errors import Misconfigured
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.testing import Broker
 
 pytestmark = [
@@ -144,7 +144,7 @@ def test_a_week_passes_and_expires_in_one_request(admin: Admin, broker: Broker) 
     topic = f"a-week-{uuid.uuid4()}"  # the broker is shared: a name that no earlier run has used
     broker.create_topic(topic, settings={"message.timestamp.type": "LogAppendTime"})
     with Client(broker.bootstrap_servers) as client:
-        client.produce(topic, 0, build_batch([Record(0, None, b"v")]))
+        client.produce(topic, 0, build_batch([LogRecord(0, None, b"v")]))
         client.offset_commit("g", {(topic, 0): CommittedOffset(1)})
         # Whatever order they come in, expiry is last.
         admin.turn({"horolog.expire": "true", "horolog.clock.advance": "8d"})
@@ -233,9 +233,9 @@ def test_a_broker_of_the_command_line_has_a_clock_for_other_languages(tmp_path: 
             with Client(address) as client:
                 client.create_topics({"t": 1}, configs={"message.timestamp.type": "LogAppendTime"})
                 now_ms = SystemClock().now_ms()  # lies years after the broker's clock
-                client.produce("t", 0, build_batch([Record(now_ms, None, b"v")]))
+                client.produce("t", 0, build_batch([LogRecord(now_ms, None, b"v")]))
                 Confluent(address, incremental=True).turn({"horolog.clock.advance": "1h"})
-                batch = build_batch([Record(now_ms, None, b"v")])
+                batch = build_batch([LogRecord(now_ms, None, b"v")])
                 assert client.produce("t", 0, batch).log_append_time_ms == T0_MS + 3_600_000
         finally:
             process.terminate()

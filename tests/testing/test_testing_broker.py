@@ -20,7 +20,7 @@ from horolog.broker import BackgroundTasks, dispatch
 from horolog.client import Client, CommittedOffset
 from horolog.clock import DAY_MS, ManualClock, SystemClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.record import Record, build_batch, iter_headers, read_records
+from horolog.record import LogRecord, build_batch, iter_headers, read_records
 from horolog.storage import Files
 from horolog.testing import Broker, BrokerFailed
 from horolog.testing.settings import QUIET, as_text, for_tests
@@ -33,7 +33,7 @@ def produce(broker: Broker, *times_ms: int, topic: str = "t") -> list[int]:
     """Records with these times, a batch each; the append times that the broker tells."""
     with Client(broker.bootstrap_servers) as client:
         return [
-            client.produce(topic, 0, build_batch([Record(ms, b"k", b"v")])).log_append_time_ms
+            client.produce(topic, 0, build_batch([LogRecord(ms, b"k", b"v")])).log_append_time_ms
             for ms in times_ms
         ]
 
@@ -189,7 +189,7 @@ def test_every_kind_of_expiry_waits_for_the_clock_and_for_being_asked() -> None:
         broker.create_topic("t", settings={"retention.ms": DAY_MS})
         with Client(broker.bootstrap_servers) as client:
             batch = build_batch(
-                [Record(T0_MS, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=0
+                [LogRecord(T0_MS, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=0
             )
             client.produce("t", 0, batch)
             client.offset_commit("g", {("t", 0): CommittedOffset(1)})

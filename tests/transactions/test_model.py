@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from horolog.errors import RequestRefused
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import TransactionStatus
 from horolog.transactions import decisions
-from horolog.transactions.values import LAST_EPOCH, Producer, Transaction, transaction_of
+from horolog.transactions.values import (
+    LAST_EPOCH,
+    CoordinatedTransaction,
+    ProducerIdentity,
+    transaction_of,
+)
 
 CLIENTS = st.integers(0, 1)
 
@@ -19,7 +24,7 @@ CLIENTS = st.integers(0, 1)
 class Client:
     """What one client knows."""
 
-    producer: Producer | None = None
+    producer: ProducerIdentity | None = None
     version: int = 1
     is_open: bool = False
 
@@ -30,8 +35,8 @@ class Outcome:
 
     commit: bool | None = None
     promised: bool | None = None
-    marker: Producer | None = None
-    wrote: set[Producer] = field(default_factory=set)
+    marker: ProducerIdentity | None = None
+    wrote: set[ProducerIdentity] = field(default_factory=set)
 
 
 class TransactionalId(RuleBasedStateMachine):
@@ -39,14 +44,14 @@ class TransactionalId(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = Transaction(Producer(1, LAST_EPOCH - 4), 60_000)
+        self.state = CoordinatedTransaction(ProducerIdentity(1, LAST_EPOCH - 4), 60_000)
         self.clients = [Client(), Client()]
         self.next_id = 2
         self.present: Outcome | None = None
-        self.given: list[Producer] = []
+        self.given: list[ProducerIdentity] = []
         self.highest = self.state.producer
 
-    def write(self, after: Transaction, lands: bool) -> bool:
+    def write(self, after: CoordinatedTransaction, lands: bool) -> bool:
         if not lands:
             return False
         self.state = after
@@ -54,7 +59,7 @@ class TransactionalId(RuleBasedStateMachine):
         self.highest = after.producer
         return True
 
-    def prepare(self, after: Transaction, commit: bool, lands: bool) -> bool:
+    def prepare(self, after: CoordinatedTransaction, commit: bool, lands: bool) -> bool:
         if decisions.wants_next_id(after):
             after = after._replace(next_id=self.next_id)
             self.next_id += 1
@@ -76,7 +81,7 @@ class TransactionalId(RuleBasedStateMachine):
             decisions.check_initialisable(self.state, expected)
         except RequestRefused:
             return
-        if self.state.status is Status.ONGOING:
+        if self.state.status is TransactionStatus.ONGOING:
             version = self.state.client_version
             after = decisions.prepared(self.state, version, 0, commit=False, fences=True)
             self.prepare(after, False, lands)
@@ -98,7 +103,7 @@ class TransactionalId(RuleBasedStateMachine):
             decisions.check_producer(self.state, who.producer)
         except RequestRefused:
             return
-        is_first = self.state.status is not Status.ONGOING
+        is_first = self.state.status is not TransactionStatus.ONGOING
         after = decisions.with_partitions(self.state, [("t", 0)], who.version, 0)
         if after is self.state or self.write(after, lands):
             if is_first:
@@ -128,7 +133,7 @@ class TransactionalId(RuleBasedStateMachine):
 
     @rule()
     def time_out(self) -> None:
-        if self.state.status is Status.ONGOING:
+        if self.state.status is TransactionStatus.ONGOING:
             version = self.state.client_version
             after = decisions.prepared(self.state, version, 0, commit=False, fences=True)
             self.prepare(after, False, True)
@@ -144,7 +149,7 @@ class TransactionalId(RuleBasedStateMachine):
 
     @invariant()
     def open_transactions_have_partitions(self) -> None:
-        if self.state.status is Status.ONGOING:
+        if self.state.status is TransactionStatus.ONGOING:
             assert self.state.partitions
         elif not self.state.is_preparing:
             assert not self.state.partitions

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import pytest
 from examples import stride
 
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import TransactionStatus
 from horolog.storage import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, NO_END, LastEnd, TopicPartition
 from horolog.transactions import decisions
 from horolog.transactions.promotion import Ends, FollowedStates, PartitionHere, ends_of
-from horolog.transactions.values import NONE, Producer, Transaction
+from horolog.transactions.values import NONE, CoordinatedTransaction, ProducerIdentity
 
 OFFSETS = TopicPartition(FOLLOWED_OFFSETS, 0)
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0), OFFSETS)
@@ -36,7 +36,7 @@ class Sent:
     """A transaction at the source."""
 
     id_: str
-    producer: Producer
+    producer: ProducerIdentity
     is_commit: bool | None = None
     """None while it is open."""
     last: dict[TopicPartition, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Sent:
 Entry = tuple[Sent, LastEnd | None]
 """Of a log: a record of a transaction, or its marker."""
 
-State = tuple[int, str, Transaction, int]
+State = tuple[int, str, CoordinatedTransaction, int]
 """Of the log of states: offset, transactional id, state, and when it came."""
 
 
@@ -64,11 +64,11 @@ class Source:
         self.end = 0
         self.sent: list[Sent] = []
         self._ids = ids
-        self._now: dict[str, Transaction] = {}
+        self._now: dict[str, CoordinatedTransaction] = {}
         self._open: dict[str, Sent] = {}
         self._unmarked: dict[str, list[TopicPartition]] = {}
 
-    def _write(self, id_: str, state: Transaction) -> None:
+    def _write(self, id_: str, state: CoordinatedTransaction) -> None:
         self._now[id_] = state
         self.states.append((self.end, id_, state, 0))
         self.end += 1
@@ -79,10 +79,10 @@ class Source:
         id_, draw = self.rng.choice(self._ids), self.rng.random()
         state = self._now.get(id_)
         if state is None:
-            state = Transaction(Producer(len(self._now), NONE), 60_000)
+            state = CoordinatedTransaction(ProducerIdentity(len(self._now), NONE), 60_000)
         if state.is_preparing:
             self._go_on_ending(id_, state)
-        elif state.status is Status.ONGOING and draw < 0.39:
+        elif state.status is TransactionStatus.ONGOING and draw < 0.39:
             commit = 0.04 < draw < 0.3
             self._open[id_].is_commit = commit
             self._open[id_].decided_at = self.end
@@ -97,20 +97,20 @@ class Source:
         else:
             self._send(id_, state)
 
-    def _go_on_ending(self, id_: str, state: Transaction) -> None:
+    def _go_on_ending(self, id_: str, state: CoordinatedTransaction) -> None:
         unmarked = self._unmarked[id_]
         if not unmarked:
             self._write(id_, decisions.completed(state, self.now_ms))
             return
         key = unmarked.pop(self.rng.randrange(len(unmarked)))
-        is_commit = state.status is Status.PREPARE_COMMIT
+        is_commit = state.status is TransactionStatus.PREPARE_COMMIT
         end = LastEnd(state.producer.epoch, is_commit, self.now_ms)
         self.logs[key].append((self._open[id_], end))
 
-    def _send(self, id_: str, state: Transaction) -> None:
+    def _send(self, id_: str, state: CoordinatedTransaction) -> None:
         key, version = self.rng.choice(PARTITIONS), 2 if id_.startswith("second") else 0
         after = decisions.with_partitions(state, [at_source(key)], version, self.now_ms)
-        if state.status is not Status.ONGOING:
+        if state.status is not TransactionStatus.ONGOING:
             self._open[id_] = Sent(id_, state.producer)
             self.sent.append(self._open[id_])
         if after is not state:
@@ -196,11 +196,13 @@ class Shadow:
             self.restart()
 
     def _check_states(
-        self, states: Mapping[str, Transaction], here: Mapping[TopicPartition, PartitionHere]
+        self,
+        states: Mapping[str, CoordinatedTransaction],
+        here: Mapping[TopicPartition, PartitionHere],
     ) -> None:
         """Nothing is open, and no producer of the source can write to what is aborted."""
         for state in states.values():
-            assert state.status is not Status.ONGOING
+            assert state.status is not TransactionStatus.ONGOING
             for its in here.values():
                 end = its.ends.get(state.producer.id, NO_END)
                 assert state.producer.epoch >= end.epoch

@@ -19,7 +19,7 @@ ADDS_PARTITIONS_SINCE: Final = 12
 """The version of Produce that adds partitions to transactions (KIP-890)."""
 
 
-class Transactions(Protocol):
+class TransactionAdmission(Protocol):
     """Questions to a coordinator of transactions before batches are appended."""
 
     async def admit(
@@ -90,7 +90,7 @@ def transactional_header(records: Buffer | None) -> BatchHeader | None:
 
 
 async def admit(
-    transactions: Transactions,
+    transactions: TransactionAdmission,
     transactional_id: str,
     headers: Mapping[TopicPartition, BatchHeader],
     produce_version: int,
@@ -99,7 +99,7 @@ async def admit(
     is_strict = produce_version >= ADDS_PARTITIONS_SINCE
     if not headers:
         return Admitted(-1, is_strict, {})
-    producers = {(each.producer_id, each.producer_epoch) for each in headers.values()}
+    producers = {(header.producer_id, header.producer_epoch) for header in headers.values()}
     (producer_id, epoch), *others = producers
     codes: Mapping[TopicPartition, ErrorCode]
     if others:  # Kafka refuses the request, too

@@ -101,13 +101,20 @@ class AppendWarnings:
             due[partition.topic] = now + INTERVAL_SECONDS
             _LOG.warning(
                 "%s: a batch was refused: %s (from client %r at %s)",
-                *(partition.name, error, client_id[:_MOST_SHOWN], host),
+                partition.name,
+                error,
+                client_id[:_MOST_SHOWN],
+                host,
             )
 
     def look_at_refusals(self) -> None:
         """Warn of partitions to which the disk has refused the last append."""
         partitions = self._partitions.values()
-        refusals = {each.name: why for each in partitions if (why := each.refusal) is not None}
+        refusals = {
+            partition.name: why
+            for partition in partitions
+            if (why := partition.refusal) is not None
+        }
         if self._refusing and not refusals:
             _LOG.info("the disk refuses no append any more")
         self._refusing.intersection_update(refusals)

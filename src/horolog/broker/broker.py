@@ -2,7 +2,7 @@
 
 Each part of the state has one owner: partitions and their log directory, topics, settings, groups,
 the metadata store behind its thread. A part depends on those it is built from and never on the
-broker; `Broker.open` creates them in that order. All calls happen on one event loop.
+broker; `BrokerParts.open` creates them in that order. All calls happen on one event loop.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.producer_clients import ProducerClients
-from horolog.broker.producer_ids import FIRST, ProducerIds
+from horolog.broker.producer_ids import FIRST_PRODUCER_ID, ProducerIds
 from horolog.broker.recent_histories import RecentHistories
 from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
@@ -65,7 +65,7 @@ LOADING_S: Final = 1.0
 SEARCHERS: Final = 2  # lookups may decompress as much as batches hold
 
 
-class Broker:
+class BrokerParts:
     """One broker. Its parts are public for handlers and tests."""
 
     def __init__(
@@ -115,13 +115,24 @@ class Broker:
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
         self.placement = Placement(config.node_id, self.metadata, store, opened.stored)
         self.controller = Controller(
-            *(live, self.topics, self.partitions, self.groups),
-            *(self.placement, self.metadata, store),
+            live,
+            self.topics,
+            self.partitions,
+            self.groups,
+            self.placement,
+            self.metadata,
+            store,
         )
         self.offsets_topic, self.transactions_topic = (
             StateTopic(
-                *(name, partial(new, live), self.placement.awaits, self.controller),
-                *(self.topics, self.partitions, clock, readers),
+                name,
+                partial(new, live),
+                self.placement.awaits,
+                self.controller,
+                self.topics,
+                self.partitions,
+                clock,
+                readers,
             )
             for name, new in STATE_TOPICS.items()
         )
@@ -130,12 +141,16 @@ class Broker:
             self.cluster_id, live, self.topics, self.placement, self.controller
         )
         self.follower = Follower(
-            *(live, self.placement, self.followed_topics),
-            *(self.topics, self.partitions, clock),
+            live,
+            self.placement,
+            self.followed_topics,
+            self.topics,
+            self.partitions,
+            clock,
         )
         logs = opened.log_dir.logs.values()
         highest = max((log.producers.highest_id for log in logs), default=-1)
-        if highest >= FIRST:
+        if highest >= FIRST_PRODUCER_ID:
             # Of a horolog's log that was restored or copied. Its producers are forgotten once they
             # have been idle for long, and their ids must not be given out then either.
             store.raise_producer_ids(highest + 1)
@@ -153,9 +168,18 @@ class Broker:
             clock,
         )
         self.shadow = Shadow(
-            *(live, clock, self.topics, self.partitions, self.placement, self.controller),
-            *(self.groups, self.producer_ids, self.followed_topics, self.follower),
-            *(self.transactions, self.transactions_topic),
+            live,
+            clock,
+            self.topics,
+            self.partitions,
+            self.placement,
+            self.controller,
+            self.groups,
+            self.producer_ids,
+            self.followed_topics,
+            self.follower,
+            self.transactions,
+            self.transactions_topic,
         )
         self.open_transactions = OpenTransactions(self.topics, self.transactions)
         self.left_behind = opened.left_behind
@@ -220,7 +244,7 @@ class Broker:
             try:
                 stored = beside.groups(self.topics.id_of)
                 await carry_groups(
-                    *(stored, states.values(), self.groups, self.offsets_log, self.partitions)
+                    stored, states.values(), self.groups, self.offsets_log, self.partitions
                 )
                 await asyncio.get_running_loop().run_in_executor(self._workers, beside.remove)
             except HorologError as error:

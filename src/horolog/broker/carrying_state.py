@@ -15,17 +15,20 @@ from horolog.broker.state_topics import StateTopic
 from horolog.groups.rows import (
     GroupChange,
     StoredGroups,
-    TransactionalProducer,
+    TransactionProducer,
 )
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from horolog.transactions.replay import record_of
-from horolog.transactions.values import Transaction
+from horolog.transactions.values import CoordinatedTransaction
 
 _LOG = logging.getLogger(__name__)
 
 
 async def carry_transactions(
-    states: Mapping[str, Transaction], topic: StateTopic, partitions: Partitions, now_ms: int
+    states: Mapping[str, CoordinatedTransaction],
+    topic: StateTopic,
+    partitions: Partitions,
+    now_ms: int,
 ) -> None:
     """Write the states of transactional ids to `__transaction_state`, before it is loaded.
 
@@ -45,7 +48,7 @@ async def carry_transactions(
 
 async def carry_groups(
     stored: StoredGroups,
-    states: Iterable[Transaction],
+    states: Iterable[CoordinatedTransaction],
     groups: GroupCoordinator,
     log: OffsetsLog,
     partitions: Partitions,
@@ -62,7 +65,7 @@ async def carry_groups(
         if (of := there(*row[:3])) is None or of.commit_ms < row.commit_ms
     ]
     new = [row for row in stored.groups if not groups.has(row.group_id)]
-    producers = {each.producer.id: TransactionalProducer(*each.producer) for each in states}
+    producers = {state.producer.id: TransactionProducer(*state.producer) for state in states}
     pending = [
         each for each in stored.pending if each.producer_id in producers and not each.is_superseded
     ]

@@ -172,7 +172,7 @@ class Cleaner:
         loop, now_ms = asyncio.get_running_loop(), self._clock.now_ms()
         candidates = [each for each in compacted if not self._is_left_out(each)]
         looked = await loop.run_in_executor(
-            self._threads(), lambda: [_look(each, now_ms) for each in candidates]
+            self._threads(), lambda: [_look(candidate, now_ms) for candidate in candidates]
         )
         due = []
         for partition, found in zip(candidates, looked, strict=True):
@@ -221,8 +221,13 @@ class Cleaner:
         await self._partitions.checkpoint_cleaner()
         _LOG.info(
             "%s: cleaned offsets %d to %d: %d of %d records and %d of %d bytes are left, in %d ms",
-            *(partition.name, run.from_offset, run.end_offset),
-            *(run.records_after, run.records_before, run.bytes_after, run.bytes_before),
+            partition.name,
+            run.from_offset,
+            run.end_offset,
+            run.records_after,
+            run.records_before,
+            run.bytes_after,
+            run.bytes_before,
             (run.ended_ms or run.started_ms) - run.started_ms,
         )
 

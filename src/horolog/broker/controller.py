@@ -507,7 +507,9 @@ def _default(factor: int, default: int, assignments: Mapping[int, Sequence[int]]
 def _row(topic: Topic) -> TopicRow:
     count = stored_count(topic.partitions)
     return TopicRow(
-        *(topic.name, topic.topic_id, count),
+        topic.name,
+        topic.topic_id,
+        count,
         adopted=topic.adopted,
         is_salvaged=topic.salvaged,
         followed=topic.followed,

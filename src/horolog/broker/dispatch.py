@@ -24,7 +24,7 @@ from types import CoroutineType
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.authorisation import Authorise, authorise
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.scheduling.begun import rest_of, resumed
 from horolog.broker.scheduling.codec_threads import Checkpoint, CodecThreads
 from horolog.broker.scheduling.turns import TimeSlice, next_turn
@@ -102,11 +102,13 @@ class Apart(NamedTuple):
 
 
 Response: TypeAlias = "dict[str, Any] | Reply | Apart | None"
-Handler: TypeAlias = "Callable[[Request[Any], Broker], Response | Coroutine[Any, Any, Response]]"
+Handler: TypeAlias = (
+    "Callable[[Request[Any], BrokerParts], Response | Coroutine[Any, Any, Response]]"
+)
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 Shortcut: TypeAlias = Callable[
-    [Broker, Authorise, Peer, bytes], Reply | Coroutine[Any, Any, Reply] | None
+    [BrokerParts, Authorise, Peer, bytes], Reply | Coroutine[Any, Any, Reply] | None
 ]
 """Answers a frame without decoding it by its schema; None, without any effect, if that must be."""
 
@@ -157,7 +159,7 @@ class _Served(NamedTuple):
 class Dispatcher:
     """Answers requests for one broker."""
 
-    def __init__(self, broker: Broker, authorise: Authorise = authorise) -> None:
+    def __init__(self, broker: BrokerParts, authorise: Authorise = authorise) -> None:
         self._broker = broker
         self._authorise = authorise
         self._loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ held, it is shorter, as where `max_bytes` are used up, and its first records are
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request
 from horolog.broker.down_conversion import CONVERTED_BYTES, newest_format, read_converted
 from horolog.broker.partition import Partition
@@ -65,7 +65,7 @@ class FetchReading:
     )
 
     def __init__(
-        self, request: Request[FetchRequest], broker: Broker, *, asks_any: bool = True
+        self, request: Request[FetchRequest], broker: BrokerParts, *, asks_any: bool = True
     ) -> None:
         self._request = request
         self._broker = broker
@@ -93,7 +93,11 @@ class FetchReading:
             else:
                 # A follower is given empty batches, too: they hold what is known of producers.
                 found = _read_partition(
-                    *(self._broker, requested, self._left, self._committed, not self.size),
+                    self._broker,
+                    requested,
+                    self._left,
+                    self._committed,
+                    not self.size,
                     with_append_times=self._with_append_times,
                     seen=self._with_seen_times,
                 )
@@ -179,7 +183,7 @@ class FetchReading:
 
 
 def _read_partition(
-    broker: Broker,
+    broker: BrokerParts,
     requested: RequestedPartition,
     left: int,
     committed: bool,

@@ -157,12 +157,16 @@ class SessionFetch:
         self._epoch = session.epoch
         self.topics: list[SessionTopic] = []
         before: SessionPartition | None = None
-        for each in session.partitions.values():
-            if before is None or each.topic != before.topic or each.topic_id != before.topic_id:
+        for partition in session.partitions.values():
+            if (
+                before is None
+                or partition.topic != before.topic
+                or partition.topic_id != before.topic_id
+            ):
                 together: list[SessionPartition] = []
-                self.topics.append(SessionTopic(each.topic, each.topic_id, together))
-            together.append(each)
-            before = each
+                self.topics.append(SessionTopic(partition.topic, partition.topic_id, together))
+            together.append(partition)
+            before = partition
 
     @property
     def session_id(self) -> int:
@@ -184,12 +188,12 @@ class SessionFetch:
         for topic in found:
             name = topic.topic_id if session.has_topic_ids else topic.name
             partitions = []
-            for each in topic.partitions:
-                key = name, each.partition_index
+            for partition in topic.partitions:
+                key = name, partition.partition_index
                 known = session.partitions[key]
-                if known.note(each):
-                    partitions.append(each)
-                    if len(each.records) and len(session.partitions) > 1:
+                if known.note(partition):
+                    partitions.append(partition)
+                    if len(partition.records) and len(session.partitions) > 1:
                         session.partitions[key] = session.partitions.pop(key)
             if partitions:
                 topics.append(FetchedTopic(topic.name, topic.topic_id, partitions))
@@ -201,7 +205,6 @@ class FetchSessions:
 
     Args:
         slots: how many there may be.
-        monotonic_ms: a clock.
     """
 
     def __init__(self, slots: int, monotonic_ms: Callable[[], int]) -> None:
@@ -242,9 +245,9 @@ class FetchSessions:
         has_topic_ids = version >= _TOPIC_IDS_SINCE
         for topic in found:
             name = topic.topic_id if has_topic_ids else topic.name
-            for each in topic.partitions:
-                if (known := partitions.get((name, each.partition_index))) is not None:
-                    known.note(each)
+            for partition in topic.partitions:
+                if (known := partitions.get((name, partition.partition_index))) is not None:
+                    known.note(partition)
         session = FetchSession(
             self._new_id(),
             partitions,

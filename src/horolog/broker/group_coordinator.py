@@ -28,7 +28,7 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFaile
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
-from horolog.groups.replay import Replay, TopicId
+from horolog.groups.replay import GroupReplay, TopicId
 from horolog.groups.rows import (
     GroupChange,
     OffsetRow,
@@ -36,8 +36,8 @@ from horolog.groups.rows import (
 )
 from horolog.groups.values import (
     Committer,
-    GroupDescription,
     GroupLimits,
+    GroupSnapshot,
     GroupState,
     Join,
     Joined,
@@ -76,10 +76,10 @@ class GroupCoordinator:
             capacity = Capacity()
         self.offsets = CommittedOffsets(capacity=capacity)
         self._groups = LiveGroups(limits, store, clock, self.offsets, capacity)
-        self.transactions = GroupTransactions(*(self._groups, store, self.offsets, partition_of))
+        self.transactions = GroupTransactions(self._groups, store, self.offsets, partition_of)
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
-        self._shards: Shards[Replay] | None = None  # None: all is there
+        self._shards: Shards[GroupReplay] | None = None  # None: all is there
         self._loader: asyncio.Task[None] | None = None
 
     def _restore_owner(self, group_id: str) -> None:
@@ -96,13 +96,12 @@ class GroupCoordinator:
         Until its partition is loaded a group is answered with COORDINATOR_LOAD_IN_PROGRESS.
 
         Args:
-            log: has the records.
             topic_id: tells a topic from an earlier one of the same name, of whose offsets none
                 counts; any thread may ask.
             workers: a thread of these decodes what counts of a partition.
         """
 
-        async def take_over(replay: Replay) -> None:
+        async def take_over(replay: GroupReplay) -> None:
             def decode() -> StoredGroups:
                 return StoredGroups(*replay.rows(topic_id), replay.pending(topic_id))
 
@@ -110,7 +109,7 @@ class GroupCoordinator:
             # A topic may have been deleted meanwhile.
             await self.restore(stored, lambda row: row.topic_id in (None, topic_id(row.topic)))
 
-        self._shards = Shards(log, Replay, take_over)
+        self._shards = Shards(log, GroupReplay, take_over)
         if self._shards.is_loading:
             self._loader = self._loop.create_task(self._shards.run())
             self._loader.add_done_callback(_say_bug)
@@ -121,7 +120,6 @@ class GroupCoordinator:
         """Have groups and offsets that are stored; nothing else changes these groups meanwhile.
 
         Args:
-            stored: those.
             counts: whether an offset still does.
         """
         turns = TimeSlice()
@@ -340,9 +338,6 @@ class GroupCoordinator:
 
         Args:
             group_id: of a group that has committed before.
-            by: who commits.
-            records: of the offsets.
-            count: how many there are.
             now_ms: the clock, in milliseconds.
             partitions: equal only where the offsets are of the same partitions.
             rows: makes the offsets as they are kept in memory, once they are asked for.
@@ -436,7 +431,7 @@ class GroupCoordinator:
 
     # --- administration ---------------------------------------------------------------
 
-    def describe(self, group_id: str) -> GroupDescription | None:
+    def describe(self, group_id: str) -> GroupSnapshot | None:
         """The group for DescribeGroups, or None.
 
         Raises:

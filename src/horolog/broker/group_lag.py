@@ -195,7 +195,6 @@ def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) ->
         behind: where the group is; all that is said of the log is of one moment, which is now.
         paces: of the group and the partition.
         clock: whose time the lag is measured by.
-        now_ms: the broker's clock.
 
     Raises:
         StorageFailed: the disk refused.
@@ -276,15 +275,15 @@ def doomed(
         StorageFailed: the disk refused.
     """
     records, first_ms = 0, None
-    for each in segments:
-        if each.goes_ms is None:
+    for segment in segments:
+        if segment.goes_ms is None:
             break  # what follows stays as long
-        read_to = behind.first_unread + int((pace or 0) * max(0, each.goes_ms - now_ms))
-        first = max(each.base_offset, read_to)
-        last = behind.end if each.is_active else min(each.end_offset, behind.end)
+        read_to = behind.first_unread + int((pace or 0) * max(0, segment.goes_ms - now_ms))
+        first = max(segment.base_offset, read_to)
+        last = behind.end if segment.is_active else min(segment.end_offset, behind.end)
         if first >= last:
             continue
         count = None if view is None else view.unread(first, last).records
         records += last - first if count is None else count
-        first_ms = each.goes_ms if first_ms is None else first_ms
+        first_ms = segment.goes_ms if first_ms is None else first_ms
     return Doomed(records, first_ms)

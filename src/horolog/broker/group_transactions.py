@@ -20,7 +20,7 @@ from horolog.groups.rows import (
     OffsetRow,
     OffsetsEnd,
     PendingRow,
-    TransactionalProducer,
+    TransactionProducer,
 )
 from horolog.groups.values import Committer
 from horolog.record.markers import TransactionEnd
@@ -47,7 +47,7 @@ class GroupTransactions:
         self,
         group_id: str,
         by: Committer,
-        producer: TransactionalProducer,
+        producer: TransactionProducer,
         offsets: Callable[[], Sequence[OffsetRow]],
         admit: Callable[[], Awaitable[object]],
         confirm: Callable[[], object],
@@ -55,9 +55,7 @@ class GroupTransactions:
         """Commit offsets as part of a transaction (TxnOffsetCommit).
 
         Args:
-            group_id: whose offsets they are.
             by: the member; a producer from before KIP-447 names none.
-            producer: the transaction's.
             offsets: called at the commit's turn in the group's queue, as `GroupCoordinator.commit`.
             admit: asks the transaction coordinator to have the group's partition in the
                 transaction; raises what it refuses.
@@ -83,7 +81,7 @@ class GroupTransactions:
         self,
         entry: GroupEntry,
         by: Committer,
-        producer: TransactionalProducer,
+        producer: TransactionProducer,
         offsets: Callable[[], Sequence[OffsetRow]],
         confirm: Callable[[], object],
     ) -> GroupDecision[None]:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import format_duration
@@ -39,7 +39,7 @@ _MOST_NAMES: Final = 5  # of topics in an error
 _LONGEST: Final = 500  # characters of an error
 
 
-async def wrong_with(broker: Broker) -> list[Wrong]:
+async def wrong_with(broker: BrokerParts) -> list[Wrong]:
     """Everything that is wrong, by the kinds above."""
     turns, wrong = TimeSlice(), []
     refusal = broker.partitions.refusal
@@ -87,7 +87,7 @@ _ORDER: Final = (
 )
 
 
-def _lost_metadata(broker: Broker) -> Iterator[Wrong]:
+def _lost_metadata(broker: BrokerParts) -> Iterator[Wrong]:
     """Topics that are served without their settings; or all of them are gone with the metadata."""
     salvaged = sorted(topic.name for topic in broker.topics if topic.salvaged)
     if salvaged:
@@ -103,7 +103,7 @@ def _lost_metadata(broker: Broker) -> Iterator[Wrong]:
     yield Wrong("metadata-lost", str(broker.log_dir_path), len(salvaged), text[:_LONGEST])
 
 
-def _wrong_with_disk(broker: Broker) -> Iterator[Wrong]:
+def _wrong_with_disk(broker: BrokerParts) -> Iterator[Wrong]:
     try:
         disk = os.statvfs(broker.log_dir_path)
     except OSError:
@@ -114,7 +114,7 @@ def _wrong_with_disk(broker: Broker) -> Iterator[Wrong]:
         yield Wrong("disk-nearly-full", str(broker.log_dir_path), free, text)
 
 
-async def _not_followed(broker: Broker) -> list[Wrong]:
+async def _not_followed(broker: BrokerParts) -> list[Wrong]:
     """List what is missing of the followed cluster; the source alone if it cannot be asked."""
     source, wrong = broker.shadow.source(), []
     error = None if source is None else source.error
@@ -132,7 +132,7 @@ async def _not_followed(broker: Broker) -> list[Wrong]:
     return wrong
 
 
-def _wrong_with_partition(broker: Broker, partition: Partition) -> Iterator[Wrong]:
+def _wrong_with_partition(broker: BrokerParts, partition: Partition) -> Iterator[Wrong]:
     name = partition.name
     if partition.is_in_doubt:
         text = "a flush failed: appends are refused until one succeeds"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from horolog.config import DescribedSetting, Settings, describe_broker, describe_topic
-from horolog.metadata.adopted import ClusterMetadata
+from horolog.metadata.adopted import AdoptedMetadata
 from horolog.metadata.adopted_offsets import KafkaOffsets
 from horolog.metadata.topics import Topic
 from horolog.storage.names import SERVED_INTERNAL
@@ -27,7 +27,7 @@ IsCommitted = Callable[[str, str, int], bool]
 class LeftByKafka:
     """State that a Kafka has left in the log directory; empty without a Kafka."""
 
-    metadata: ClusterMetadata = field(default_factory=lambda: ClusterMetadata({}, {}, {}, {}))
+    metadata: AdoptedMetadata = field(default_factory=lambda: AdoptedMetadata({}, {}, {}, {}))
     offsets: KafkaOffsets = field(default_factory=lambda: KafkaOffsets({}, ()))
     ignored: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By topic, the settings that its Kafka gave it and that are not obeyed here."""
@@ -63,8 +63,6 @@ class LeftByKafka:
         """Yield the warnings of a start, a sentence for each group and setting.
 
         Args:
-            topics: those that are served.
-            settings: of this broker.
             is_committed: whether a group has committed here.
             made_here: names of other things that only horolog's store has, by what they are.
         """

@@ -94,4 +94,7 @@ class OfflineSettings:
 
 
 def _is_of_topics(name: str) -> bool:
-    return any(name == each.name or name in each.aliases for each in topic_settings().values())
+    return any(
+        name == topic_setting.name or name in topic_setting.aliases
+        for topic_setting in topic_settings().values()
+    )

@@ -27,7 +27,7 @@ from horolog.groups.batches import (
 )
 from horolog.groups.commit_records import OVERHEAD, commit_records
 from horolog.groups.rows import GroupChange, OffsetRow, Outcomes
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 from horolog.record.markers import TransactionEnd
 from horolog.record.stamped import stamped_records
@@ -53,7 +53,7 @@ class _Pieces:
 
     steps: list[tuple[_Step, list[int]]] = field(default_factory=list)
     """Each with the places of the changes that it holds."""
-    parts: list[tuple[list[Record], int]] = field(default_factory=list)
+    parts: list[tuple[list[LogRecord], int]] = field(default_factory=list)
     """Records that are no batch yet."""
 
     def pack(self, now_ms: int, most_bytes: int, codec: Codec) -> None:
@@ -78,7 +78,6 @@ class OffsetsLog:
         Args:
             clock: the time of the records.
             workers: large changes become batches in a thread of these.
-            codec: of the batches.
         """
         self._codec = codec
         self._topic: StateTopic
@@ -274,7 +273,7 @@ class OffsetsLog:
         its.steps.append((batch, [place]))
 
 
-def _batch_of(records: list[Record], now_ms: int, codec: Codec) -> bytes | StampedRecords:
+def _batch_of(records: list[LogRecord], now_ms: int, codec: Codec) -> bytes | StampedRecords:
     if codec is Codec.NONE:
         return StampedRecords(stamped_records(records), len(records), now_ms)
     return build_batch(records, codec=codec)
@@ -303,7 +302,7 @@ def _are_quick(changes: Sequence[GroupChange]) -> bool:
     records = 0
     for groups, offsets, dropped_offsets, dropped_groups, _, _ in changes:
         records += len(groups) + len(offsets) + len(dropped_offsets) + len(dropped_groups)
-        records += sum(len(each.members) for each in groups)  # each takes as long as a record
+        records += sum(len(group.members) for group in groups)  # each takes as long as a record
     return records <= _QUICK
 
 

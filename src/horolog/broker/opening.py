@@ -17,7 +17,7 @@ from typing import Final
 from horolog.broker.adopted_settings import compacting, obeyed_settings
 from horolog.broker.left_behind import LeftByKafka
 from horolog.broker.placement import source_of, undecided
-from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
+from horolog.broker.producer_ids import FIRST_PRODUCER_ID
 from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
@@ -34,7 +34,7 @@ from horolog.metadata.state import Identity
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.taking_over import SUPPORTED
 from horolog.metadata.topics import Topic
-from horolog.schemas.metadata import Endpoint, RegisterBroker
+from horolog.schemas.metadata import BrokerEndpoint, RegisterBroker
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
 from horolog.storage.directory.contents import earlier_files
@@ -111,7 +111,7 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
         settings = _with_stored(settings, found.brokers, config.node_id)
         beside = StateBeside(Files(), path, store.state_dir)
         opening = _Opening(
-            *(path, settings, settings.broker_config(), store, stored, found, clock, beside)
+            path, settings, settings.broker_config(), store, stored, found, clock, beside
         )
         opened = opening.open(Files(max_open=max_open_files), lock)
         undo.pop_all()
@@ -186,19 +186,29 @@ class _Opening:
             log_dir.close(clean=False)
             raise
         return OpenedStorage(
-            *(self.settings, self.store, self.stored, self.beside),
-            *(log_dir, topics, self.left_behind, self._made_here()),
+            self.settings,
+            self.store,
+            self.stored,
+            self.beside,
+            log_dir,
+            topics,
+            self.left_behind,
+            self._made_here(),
         )
 
     def _log_unclean_stop(self, log_dir: LogDir) -> None:
         """Log that a broker did not close the directory cleanly; a new one or a copy had none."""
         if not log_dir.was_clean and self.store.remembered.was_served:
-            checked = sum(each.checked_bytes > 0 for each in log_dir.recoveries)
-            cut = sum(each.removed_bytes > 0 for each in log_dir.recoveries)
+            checked = sum(recovery.checked_bytes > 0 for recovery in log_dir.recoveries)
+            cut = sum(recovery.removed_bytes > 0 for recovery in log_dir.recoveries)
             _LOG.warning(
                 "the last stop was not clean: %s has no %s. Of %d logs %d were checked behind what "
                 "was known to be flushed, and %d were cut where they were not whole",
-                *(self.path.absolute(), names.CLEAN_SHUTDOWN, len(log_dir.logs), checked, cut),
+                self.path.absolute(),
+                names.CLEAN_SHUTDOWN,
+                len(log_dir.logs),
+                checked,
+                cut,
             )
 
     def _settle_transactions(self, log_dir: LogDir) -> None:
@@ -244,8 +254,11 @@ class _Opening:
             identity = Identity(cluster_id, node_id, directory, log_dir.meta.version)
         self.store.register(
             RegisterBroker(
-                *(config.node_id, False, uuid.uuid4(), 0),
-                tuple(Endpoint(e.name, e.host, e.port) for e in config.advertised_listeners),
+                config.node_id,
+                False,
+                uuid.uuid4(),
+                0,
+                tuple(BrokerEndpoint(e.name, e.host, e.port) for e in config.advertised_listeners),
                 SUPPORTED,
                 log_dirs=(directory_id,),
             ),
@@ -256,13 +269,19 @@ class _Opening:
                 "%s is taken over from the Kafka that was node %s of cluster %s there, with its %d "
                 "topics and metadata.version %d: from now on it is horolog's, and this broker is "
                 "that node (docs/moving-in-and-out.md)",
-                *(self.path.absolute(), node_id, cluster_id, topics, level),
+                self.path.absolute(),
+                node_id,
+                cluster_id,
+                topics,
+                level,
             )
         elif self.store.succeeds_another:
             _LOG.warning(
                 "another broker has served %s since the last stop, as node %s of cluster %s: its "
                 "partitions are led in new epochs",
-                *(self.path.absolute(), node_id, cluster_id),
+                self.path.absolute(),
+                node_id,
+                cluster_id,
             )
 
     def _follow_source(self) -> SourceRow | None:
@@ -407,7 +426,11 @@ class _Opening:
             indexes = [index for _, index in missing]
             try:
                 log_dir.create_all(
-                    *(name, indexes, ids[name], self._topic_config(name), now_ms),
+                    name,
+                    indexes,
+                    ids[name],
+                    self._topic_config(name),
+                    now_ms,
                     leader_epoch=self._epoch_after_loss,
                 )
             except StorageFailed as error:

@@ -249,11 +249,8 @@ class Partition:
         """Clean what was chosen in a thread; no other run may be under way.
 
         Args:
-            chosen: see `cleanable`.
             key_map: an empty one.
-            clock: of the broker.
             hold: called with the bytes of each piece, and an event that ends the wait.
-            threads: where it runs.
         """
         assert self._cleaning is None
         cleaning = Cleaning(

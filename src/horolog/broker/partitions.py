@@ -158,8 +158,6 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """Take records of producers from now on, in this leader epoch.
 
         Args:
-            topic: its partitions follow.
-            epoch: the leader epoch.
             committed: producer ids whose open transactions are committed, by partition.
 
         Raises:

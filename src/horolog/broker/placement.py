@@ -141,7 +141,6 @@ class Placement:
         """Follow a cluster from now on, also after a restart.
 
         Args:
-            source: the cluster.
             forgotten: topics that were promoted and do not exist any more, to be followed again.
 
         Raises:

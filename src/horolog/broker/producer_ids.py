@@ -15,7 +15,7 @@ from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.metadata.store import MetadataStore
 
 BLOCK: Final = 1000
-FIRST: Final = 1 << 52  # still exact if a client stores it as a double
+FIRST_PRODUCER_ID: Final = 1 << 52  # still exact if a client stores it as a double
 
 
 class ProducerIds:
@@ -24,7 +24,7 @@ class ProducerIds:
     def __init__(self, metadata: MetadataThread, store: MetadataStore, at_least: int) -> None:
         self._metadata = metadata
         self._store = store
-        self._at_least = max(at_least, FIRST)
+        self._at_least = max(at_least, FIRST_PRODUCER_ID)
         self._next = self._end = 0
         self._lock = asyncio.Lock()
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from horolog import __version__
 from horolog.broker import handlers, kernels
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Dispatcher
 from horolog.broker.open_files import raise_limit
 from horolog.broker.scheduling.garbage import FullCollections
@@ -53,7 +53,7 @@ class Service:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerParts,
         dispatcher: Dispatcher,
         server: Server,
         bound: tuple[Endpoint, ...],
@@ -111,7 +111,7 @@ class Service:
         load_kernels: bool,
         owns_process: bool = False,
     ) -> Self:
-        broker = await Broker.open(settings, clock)
+        broker = await BrokerParts.open(settings, clock)
         dispatcher = Dispatcher(broker)
         times = None if broker.config.horolog_metrics_port is None else RequestTimes()
         server = Server(

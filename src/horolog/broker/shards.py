@@ -13,7 +13,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.builder import Record
+from horolog.record.builder import LogRecord
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,12 +61,12 @@ class StateLog(Protocol):
         """Have it take appends."""
         ...
 
-    def append_record(self, key: str, record: Record) -> Awaitable[object] | None:
+    def append_record(self, key: str, record: LogRecord) -> Awaitable[object] | None:
         """Append a record to the partition of its key; None if it is written."""
         ...
 
 
-class Replayed(Protocol):
+class ShardReplay(Protocol):
     """What the batches of a partition add up to."""
 
     unreadable: int
@@ -79,7 +79,7 @@ class Replayed(Protocol):
         ...
 
 
-ReplayedT = TypeVar("ReplayedT", bound=Replayed)
+ReplayedT = TypeVar("ReplayedT", bound=ShardReplay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,6 @@ class Shards(Generic[ReplayedT]):
         """Have all partitions of a log as shards that are not loaded yet.
 
         Args:
-            log: has the records.
             begin: makes what takes the batches of one partition.
             take_over: called with it after the last batch; the shard is served once this ends.
         """
@@ -172,7 +171,10 @@ class Shards(Generic[ReplayedT]):
                 if replayed.unreadable:
                     _LOG.error(
                         "%s-%d: %d records cannot be read and are left out; the first: %s",
-                        *(self._log.name, index, replayed.unreadable, replayed.reason),
+                        self._log.name,
+                        index,
+                        replayed.unreadable,
+                        replayed.reason,
                     )
                 await self._take_over(replayed)
                 self._left.pop(index, None)

@@ -16,7 +16,7 @@ class SourcePartition(NamedTuple):
     """None from brokers that do not say it (before Apache Kafka 2.1)."""
 
 
-class SourceTopic(NamedTuple):
+class TopicAtSource(NamedTuple):
     """One topic of the source."""
 
     name: str
@@ -34,7 +34,7 @@ class SourceTopics(NamedTuple):
 
     cluster_id: str
     brokers: Mapping[int, Address]
-    topics: Mapping[str, SourceTopic]
+    topics: Mapping[str, TopicAtSource]
     """The selected ones that exist, by name."""
     deleted: frozenset[str] = frozenset()
     """Followed topics that the source has no more. A topic that is merely absent from `topics` may

@@ -24,7 +24,7 @@ from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic, TopicRegistry
-from horolog.record.builder import Record
+from horolog.record.builder import LogRecord
 from horolog.record.kernels.loading import REPLAY_WORTH_KERNELS
 from horolog.record.stamped import stamped_records
 from horolog.schemas.offsets import partition_for
@@ -94,12 +94,8 @@ class StateTopic:
         """Of a name; nothing is made yet.
 
         Args:
-            name: of the topic.
             new: what it is made with if there is none, by the settings of the broker now.
             awaits: whether a topic of a name is to come from the source, beside those here.
-            controller: makes it.
-            topics: those of the broker.
-            partitions: those of the broker.
             clock: the time of the appends.
             readers: threads that loads run in.
         """
@@ -184,7 +180,7 @@ class StateTopic:
         appended = self._partition(index).append(batch, self._clock.now_ms())
         return None if isinstance(appended, Appended) else appended
 
-    def append_record(self, key: str, record: Record) -> "asyncio.Future[Appended] | None":
+    def append_record(self, key: str, record: LogRecord) -> "asyncio.Future[Appended] | None":
         """As `append`, of one record about a group or a transactional id."""
         records = StampedRecords(stamped_records([record]), 1, record.timestamp)
         return self.append(self.partition_of(key), records)
@@ -198,7 +194,6 @@ class StateTopic:
 
         Args:
             key: the group or the transactional id.
-            records: to append.
             beside: more bytes that a segment must have room for.
 
         Raises:

@@ -26,10 +26,10 @@ from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.network.turns import SLICE_SECONDS
 from horolog.record.markers import TransactionEnd
-from horolog.schemas.transactions import SECOND_FLOW, Status
+from horolog.schemas.transactions import SECOND_FLOW, TransactionStatus
 from horolog.storage.names import TopicPartition
 from horolog.transactions import decisions
-from horolog.transactions.values import Transaction
+from horolog.transactions.values import CoordinatedTransaction
 
 _LOG = logging.getLogger(__name__)
 
@@ -218,14 +218,17 @@ class Completion:
             wait_s = min(2 * wait_s, MOST_RETRY_S)
 
     async def _mark(
-        self, entry: Entry, transaction: Transaction, partitions: Sequence[TopicPartition]
+        self,
+        entry: Entry,
+        transaction: CoordinatedTransaction,
+        partitions: Sequence[TopicPartition],
     ) -> list[TopicPartition]:
         """Write markers, those that wait side by side; returns the partitions to try again."""
         index = self._states.log.partition_of(entry.transactional_id)
         ended = TransactionEnd(
             *transaction.producer,
             self._markers.coordinator_epoch(index),
-            transaction.status is Status.PREPARE_COMMIT,
+            transaction.status is TransactionStatus.PREPARE_COMMIT,
             transaction.client_version >= SECOND_FLOW,
         )
         left: list[TopicPartition] = []

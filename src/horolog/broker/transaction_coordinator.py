@@ -34,10 +34,10 @@ from horolog.broker.transaction_states import (
 )
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
-from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW, Status
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW, TransactionStatus
 from horolog.storage.names import TopicPartition
 from horolog.transactions import decisions
-from horolog.transactions.values import NONE, Producer, Transaction
+from horolog.transactions.values import NONE, CoordinatedTransaction, ProducerIdentity
 
 _LOG = logging.getLogger(__name__)
 
@@ -122,8 +122,8 @@ class TransactionCoordinator:
     # --- InitProducerId ---------------------------------------------------------------
 
     async def initialise(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None = None
-    ) -> Producer:
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None = None
+    ) -> ProducerIdentity:
         """Give a producer its id and epoch; what another has open is aborted.
 
         Raises:
@@ -147,13 +147,15 @@ class TransactionCoordinator:
             self._states.drop_if_unused(entry)
 
     async def _initialise(
-        self, entry: Entry, timeout_ms: int, expected: Producer | None
-    ) -> Producer:
+        self, entry: Entry, timeout_ms: int, expected: ProducerIdentity | None
+    ) -> ProducerIdentity:
         transaction = entry.transaction
         if transaction is None:
-            transaction = Transaction(Producer(await self._next_id(), NONE), timeout_ms)
+            transaction = CoordinatedTransaction(
+                ProducerIdentity(await self._next_id(), NONE), timeout_ms
+            )
         decisions.check_initialisable(transaction, expected)
-        if transaction.status is Status.ONGOING:
+        if transaction.status is TransactionStatus.ONGOING:
             await self._abort(entry, transaction)
             raise decisions.concurrent()
         rotates = decisions.rotates(transaction, expected)
@@ -163,7 +165,7 @@ class TransactionCoordinator:
         await self._states.write(entry, after)
         return after.producer
 
-    async def _abort(self, entry: Entry, transaction: Transaction) -> None:
+    async def _abort(self, entry: Entry, transaction: CoordinatedTransaction) -> None:
         """Abort an open transaction, and fence its producer."""
         version = transaction.client_version
         now_ms = self._clock.now_ms()
@@ -175,7 +177,7 @@ class TransactionCoordinator:
     async def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         client_version: int = FIRST_FLOW,
     ) -> None:
@@ -212,13 +214,13 @@ class TransactionCoordinator:
                 await asyncio.wait([entry.completing], timeout=timeout_s)
 
     def _has(
-        self, entry: Entry, producer: Producer, partitions: Collection[TopicPartition]
+        self, entry: Entry, producer: ProducerIdentity, partitions: Collection[TopicPartition]
     ) -> bool:
         """Whether all of them are in the open transaction of this producer."""
         transaction = entry.transaction
         return (
             transaction is not None
-            and transaction.status is Status.ONGOING
+            and transaction.status is TransactionStatus.ONGOING
             and transaction.producer == producer
             and transaction.partitions.issuperset(partitions)
             and all(
@@ -230,11 +232,11 @@ class TransactionCoordinator:
     async def _add(
         self,
         entry: Entry,
-        transaction: Transaction,
+        transaction: CoordinatedTransaction,
         partitions: Collection[TopicPartition],
         client_version: int,
     ) -> None:
-        is_first = transaction.status is not Status.ONGOING
+        is_first = transaction.status is not TransactionStatus.ONGOING
         after = decisions.with_partitions(
             transaction,
             [(topic, index) for topic, index in partitions],
@@ -262,7 +264,7 @@ class TransactionCoordinator:
         Up to Produce 11 a partition must be in the transaction; from 12 on it is added.
         """
         if produce_version >= ADDS_PARTITIONS_SINCE:
-            producer = Producer(producer_id, producer_epoch)
+            producer = ProducerIdentity(producer_id, producer_epoch)
             try:
                 await self.add_partitions(transactional_id, producer, partitions, SECOND_FLOW)
             except RequestRefused as error:
@@ -282,7 +284,7 @@ class TransactionCoordinator:
         """The code of `admit` at this moment, with no partition added."""
         if produce_version < ADDS_PARTITIONS_SINCE and not self._limits().verifies:
             return dict.fromkeys(partitions, ErrorCode.none)
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdentity(producer_id, producer_epoch)
         try:
             codes = self.verify(transactional_id, producer, partitions)
         except RequestRefused as error:
@@ -290,7 +292,10 @@ class TransactionCoordinator:
         return {each: _produce_code(code, produce_version) for each, code in codes.items()}
 
     def verify(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether each partition is in the open transaction: TRANSACTION_ABORTABLE if not.
 
@@ -309,8 +314,13 @@ class TransactionCoordinator:
     # --- ending -----------------------------------------------------------------------
 
     async def end(
-        self, transactional_id: str, producer: Producer, client_version: int, *, commit: bool
-    ) -> Producer:
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        client_version: int,
+        *,
+        commit: bool,
+    ) -> ProducerIdentity:
         """Decide a transaction; returns the producer of the next one once that is written.
 
         Raises:
@@ -327,7 +337,7 @@ class TransactionCoordinator:
                 after = await self._prepare(entry, after)
             return after.next_producer
 
-    async def _prepare(self, entry: Entry, after: Transaction) -> Transaction:
+    async def _prepare(self, entry: Entry, after: CoordinatedTransaction) -> CoordinatedTransaction:
         if decisions.wants_next_id(after):
             after = after._replace(next_id=await self._next_id())
         await self._states.write(entry, after)
@@ -360,7 +370,7 @@ class TransactionCoordinator:
         transaction = entry.transaction
         return (
             transaction is not None
-            and transaction.status is Status.ONGOING
+            and transaction.status is TransactionStatus.ONGOING
             and self._clock.monotonic_ms() - entry.since_ms > transaction.timeout_ms
         )
 
@@ -393,7 +403,7 @@ class TransactionCoordinator:
 
     # --- administration ---------------------------------------------------------------
 
-    def describe(self, transactional_id: str) -> Transaction:
+    def describe(self, transactional_id: str) -> CoordinatedTransaction:
         """The state of a transactional id.
 
         Raises:
@@ -408,7 +418,7 @@ class TransactionCoordinator:
             )
         return entry.transaction
 
-    def all(self) -> Iterator[tuple[str, Transaction, int]]:
+    def all(self) -> Iterator[tuple[str, CoordinatedTransaction, int]]:
         """Each id, its state, and for how long its transaction has been open (-1 if it is not).
 
         Raises:

@@ -18,8 +18,8 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shards import Shards, StateLog
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.transactions.replay import Replay, record_of
-from horolog.transactions.values import Transaction
+from horolog.transactions.replay import TransactionReplay, record_of
+from horolog.transactions.values import CoordinatedTransaction
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Entry:
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self.lock = asyncio.Lock()
-        self.transaction: Transaction | None = None
+        self.transaction: CoordinatedTransaction | None = None
         self.topic_ids: dict[str, UUID | None] = {}
         """Of the open transaction: a topic that is made again has none of its records."""
         self.since_ms = 0
@@ -50,9 +50,7 @@ class TransactionStates:
         """Of a log; nothing is loaded yet.
 
         Args:
-            log: has the records.
             topic_id: tells a topic from an earlier one of the same name.
-            clock: of the broker.
         """
         self.log = log
         self._topic_id = topic_id
@@ -60,7 +58,7 @@ class TransactionStates:
         self._entries: dict[str, Entry] = {}
         self._open: dict[int, Entry] = {}  # those with an open transaction, by producer id
         self._on_prepared: Callable[[Entry], None] | None = None
-        self._shards = Shards(log, Replay, self._take_over)
+        self._shards = Shards(log, TransactionReplay, self._take_over)
 
     @property
     def is_loading(self) -> bool:
@@ -116,7 +114,7 @@ class TransactionStates:
         """The entry whose open transaction is of this producer, if there is one."""
         return self._open.get(producer_id)
 
-    def _put(self, entry: Entry, after: Transaction | None) -> bool:
+    def _put(self, entry: Entry, after: CoordinatedTransaction | None) -> bool:
         """Let a state count; whether its transaction is open."""
         before = entry.transaction
         if before is not None and self._open.get(before.producer.id) is entry:
@@ -132,7 +130,7 @@ class TransactionStates:
         self._on_prepared = on_prepared
         await self._shards.run()
 
-    async def _take_over(self, replay: Replay) -> None:
+    async def _take_over(self, replay: TransactionReplay) -> None:
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         turns = TimeSlice()
         for transactional_id, transaction in replay.states.items():
@@ -160,7 +158,7 @@ class TransactionStates:
             raise unmapped(transactional_id)
         return entry
 
-    def known(self, entry: Entry) -> Transaction:
+    def known(self, entry: Entry) -> CoordinatedTransaction:
         """The state of an entry.
 
         Raises:
@@ -190,7 +188,7 @@ class TransactionStates:
         if entry.transaction is None and not is_held:
             del self._entries[entry.transactional_id]
 
-    async def write(self, entry: Entry, after: Transaction | None) -> None:
+    async def write(self, entry: Entry, after: CoordinatedTransaction | None) -> None:
         """Write a state, which counts from then on; None removes the id.
 
         Raises:

@@ -33,7 +33,7 @@ _HOROLOG: Final = "The broker to connect to: horolog. Apache Kafka's do not answ
 
 
 @dataclass(frozen=True, slots=True)
-class Brokers:
+class KafkaBrokers:
     """Options of a connection: the brokers of a command."""
 
     bootstrap: Annotated[str, _bootstrap(_ANY)] = "127.0.0.1:9092"
@@ -88,7 +88,7 @@ class Brokers:
 
 
 @dataclass(frozen=True, slots=True)
-class HorologBrokers(Brokers):
+class HorologBrokers(KafkaBrokers):
     """The same of a command that asks what Apache Kafka's brokers do not answer."""
 
     bootstrap: Annotated[str, _bootstrap(_HOROLOG)] = "127.0.0.1:9092"

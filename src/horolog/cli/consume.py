@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import Brokers
+from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
     ByClock,
@@ -84,7 +84,7 @@ class ConsumeOptions:
 def consume(
     context: typer.Context,
     what: PathOrTopic,
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     options: ConsumeOptions,
 ) -> None:
     """Print the records of a topic or of files, up to the end at the start of the command.

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import Brokers
+from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.history import group_history
 from horolog.cli.lag import lag_lines, say_offline, unknown_lag
 from horolog.cli.options import Json, Zone, with_options
@@ -26,7 +26,7 @@ _DEAD = "Dead"
 
 @app.command("list")
 @with_options
-def list_groups(brokers: Brokers, as_json: Json = False) -> None:
+def list_groups(brokers: KafkaBrokers, as_json: Json = False) -> None:
     """List the groups of all brokers with their states.
 
     A group without members is Empty; it has committed offsets. Brokers before Kafka 2.6 do not say
@@ -43,7 +43,7 @@ def list_groups(brokers: Brokers, as_json: Json = False) -> None:
 @with_options
 def describe(
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     zone: Zone = None,
     as_json: Json = False,
 ) -> None:

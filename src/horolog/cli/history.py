@@ -233,7 +233,7 @@ def _end(
     if not as_json:
         for sentence in _limits(logs, left_out, zone, at_ms):
             echo(sentence)
-    damage = [f"{each.name}: {what}" for each in logs for what in each.damage]
+    damage = [f"{log.name}: {what}" for log in logs for what in log.damage]
     for each in damage:
         say(each)
     if damage or not is_known:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import Brokers
+from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.held_up import held_up_text
 from horolog.cli.options import Json, Zone, with_options
 from horolog.cli.screen import say, show
@@ -58,7 +58,7 @@ class LagOptions:
 @app.command(no_args_is_help=True)
 @with_options
 def lag(
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     options: LagOptions,
 ) -> None:
     """Show how far groups are behind in each partition, and what they will lose.

@@ -120,7 +120,7 @@ def load_command(name: str, table: Mapping[str, Lazy] = COMMANDS) -> Any:
     command = typer.main.get_command(app if isinstance(app, typer.Typer) else app(name))
     command.name = name
     # Completion is installed once, for the whole of `horolog`.
-    command.params = [each for each in command.params if each.name not in _COMPLETION]
+    command.params = [param for param in command.params if param.name not in _COMPLETION]
     _join_lines(command)
     return command
 
@@ -129,7 +129,7 @@ def _join_lines(command: Any) -> None:
     """Make each paragraph of the help one line: the terminal decides where it is wrapped."""
     if command.help:
         paragraphs = inspect.cleandoc(command.help).split("\n\n")
-        command.help = "\n\n".join(each.replace("\n", " ") for each in paragraphs)
+        command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     for each in getattr(command, "commands", {}).values():
         _join_lines(each)
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 
 from horolog.client.lines import Line
 from horolog.errors import HorologError, Misconfigured
-from horolog.record.builder import Header, Record
+from horolog.record.builder import Header, LogRecord
 from horolog.times import parse_record_time
 
 _READ_BYTES = 1 << 20
@@ -61,7 +61,7 @@ class LineFormat:
         except (ValueError, TypeError, Misconfigured) as cause:
             raise BadLineError(f"line {number}: {cause}") from None
 
-    def _read_text(self, line: bytes, now_ms: int) -> Record:
+    def _read_text(self, line: bytes, now_ms: int) -> LogRecord:
         key, value = None, line
         if self.key_separator is not None:
             key, found, value = line.partition(self.key_separator)
@@ -74,7 +74,7 @@ class LineFormat:
                 time = self._time(_field(fields, self.timestamp_field), now_ms)
             if self.key_field:
                 key = _as_bytes(_field(fields, self.key_field))
-        return Record(time, key, None if value == self.null else value, self.headers)
+        return LogRecord(time, key, None if value == self.null else value, self.headers)
 
     def _read_json(self, number: int, line: bytes, now_ms: int) -> Line:
         fields = _json_object(line)
@@ -89,7 +89,7 @@ class LineFormat:
             (str(_field(header, "key")), _bytes_of(header, "value"))
             for header in fields.get("headers", ())
         )
-        record = Record(
+        record = LogRecord(
             time, _bytes_of(fields, "key"), _bytes_of(fields, "value"), headers + self.headers
         )
         partition = fields.get("partition")

@@ -44,12 +44,14 @@ def _segment_lines(look: InspectedLog, zone: tzinfo) -> Iterator[Shown]:
     if look.recovery_point is not None:
         yield f"  recovery point {look.recovery_point}"
     if look.epochs:
-        epochs = ", ".join(f"{each.epoch} from {each.start_offset}" for each in look.epochs)
+        epochs = ", ".join(f"{epoch.epoch} from {epoch.start_offset}" for epoch in look.epochs)
         yield f"  leader epochs {epochs}"
     yield ""
     yield Table(
         look.segments,
-        *("base offset", "next offset", "records"),
+        "base offset",
+        "next offset",
+        "records",
         ("size", lambda segment: size(segment.file_bytes)),
         ("from", lambda segment: _span([segment], zone)[0]),
         ("to", lambda segment: _span([segment], zone)[1]),
@@ -131,7 +133,7 @@ def look_json(look: InspectedLog) -> dict[str, Any]:
         "topic_id": kafka_uuid(look.topic_id) if look.topic_id else None,
         "log_start_offset": look.log_start_offset,
         "recovery_point": look.recovery_point,
-        "leader_epochs": [tuple(each) for each in look.epochs],
+        "leader_epochs": [tuple(epoch) for epoch in look.epochs],
         "notes": look.notes,
         "segments": [_segment_json(segment) for segment in look.segments],
     }
@@ -158,8 +160,8 @@ def _segment_json(segment: InspectedSegment) -> dict[str, Any]:
 
 
 def _span(segments: Sequence[InspectedSegment], zone: tzinfo) -> tuple[str | None, str | None]:
-    first = [each.first_ms for each in segments if each.first_ms is not None]
-    largest = [each.largest_ms for each in segments if each.largest_ms is not None]
+    first = [segment.first_ms for segment in segments if segment.first_ms is not None]
+    largest = [segment.largest_ms for segment in segments if segment.largest_ms is not None]
     if not first or not largest:
         return None, None
     return format_time(min(first), zone), format_time(max(largest), zone)

@@ -82,7 +82,7 @@ def _cells(row: _Row, zone: tzinfo) -> tuple[object, ...]:
         facts.untimed,
         facts.out_of_order,
         facts.ahead,
-        *(None if each is None else format_time(each, zone) for each in moments),
+        *(None if moment is None else format_time(moment, zone) for moment in moments),
         *(_latency(facts, share) for share in (0.5, 0.99)),
     )
 

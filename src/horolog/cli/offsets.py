@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import Brokers
+from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import ByClock, Json, Partitions, Topic, Zone, with_options
 from horolog.cli.screen import show
@@ -58,7 +58,7 @@ class OffsetsOptions:
 @with_options
 def offsets(
     topic: Topic,
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     options: OffsetsOptions,
 ) -> None:
     """Show the first and end offsets of each partition, or the offset for a time.
@@ -184,7 +184,7 @@ _BOUNDS: Final = {
 def _show_bounds(
     served: ServedPartitions, facts: list[PartitionFacts], zone: tzinfo, as_json: bool
 ) -> None:
-    by_number = {each.partition: each for each in facts}
+    by_number = {fact.partition: fact for fact in facts}
     bounds: list[dict[str, Any]] = [
         {
             "partition": number,

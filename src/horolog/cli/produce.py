@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from horolog.cli.connecting import Brokers
+from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.lines import Input, LineFormat, read_chunks
 from horolog.cli.options import Topic, Zone, pairs, with_options
 from horolog.cli.screen import progress, say, sent
@@ -95,7 +95,7 @@ class ProduceOptions:
 @with_options
 def produce(
     topic: Topic,
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     options: ProduceOptions,
 ) -> None:
     """Send every line as a record; the timestamp is the current time unless given.
@@ -176,7 +176,7 @@ def produce(
                     ]
                     sender.send(lines)
                     times = (line.record.timestamp for line in lines)
-                    hint.look(min((each for each in times if each != NO_TIMESTAMP), default=None))
+                    hint.look(min((time for time in times if time != NO_TIMESTAMP), default=None))
                     number += len(chunk)
                     done += sum(map(len, chunk)) + len(chunk)
                     advance(done)

@@ -42,9 +42,11 @@ def promote(
         following = client.ask.needed(FOLLOWING)
         names = list(dict.fromkeys(topics or ()))
         if of_all:
-            its = (each for each in following.entries if each.state is not FollowedState.PROMOTED)
+            its = (
+                entry for entry in following.entries if entry.state is not FollowedState.PROMOTED
+            )
             names = list(dict.fromkeys(each.topic for each in its))
-            followed = {each.topic for each in following.entries if each.partition is not None}
+            followed = {entry.topic for entry in following.entries if entry.partition is not None}
             names = [name for name in names if name in followed]
         try:
             _promote(client, names, of_all=of_all)
@@ -62,7 +64,7 @@ def _promote(client: Client, names: Sequence[str], *, of_all: bool) -> None:
                 client.promote(None if of_all else names)
             except NoAnswer:
                 entries, before = client.ask.needed(FOLLOWING).entries, left
-                led = {each.topic for each in entries if each.state is FollowedState.PROMOTED}
+                led = {entry.topic for entry in entries if entry.state is FollowedState.PROMOTED}
                 left = sum(name not in led for name in names)
                 if left == before:
                     raise
@@ -77,12 +79,12 @@ def _show(entries: Sequence[PromotedEntry] | None, *, as_json: bool) -> None:
 
 
 def _lines(entries: Sequence[PromotedEntry]) -> Iterator[Shown]:
-    epochs = {each.topic: each.epoch for each in entries}
+    epochs = {entry.topic: entry.epoch for entry in entries}
     if not epochs:
         yield "no topic was followed"
     for topic, epoch in epochs.items():
         yield f"{topic} is led here" + (f", from epoch {epoch} on" if epoch >= 0 else "")
-    rows = [each for each in entries if each.group is not None or each.text]
+    rows = [entry for entry in entries if entry.group is not None or entry.text]
     if rows:
         columns = ("now", "clamped"), ("note", "text")
         yield Table(rows, "topic", "group", "partition", "committed", *columns)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import Brokers
+from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_all
 from horolog.cli.options import path_of, with_options
 from horolog.cli.screen import say
@@ -28,7 +28,7 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.html", help="Where to write the page.")
     ],
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     what: Annotated[str | None, typer.Argument(metavar="[TOPIC|PATH]")] = None,
 ) -> None:
     """Write a page on a topic, a log directory, or all topics of a broker.

@@ -54,7 +54,8 @@ def retention_lines(explained: Explained, zone: tzinfo) -> Iterator[Shown]:
         yield ""
         yield Table(
             explained.segments,
-            *("base offset", "end offset"),
+            "base offset",
+            "end offset",
             ("size", lambda segment: size(segment.size)),
             ("largest timestamp", lambda segment: _time(segment.largest_ms, zone)),
             ("last append time", lambda segment: _appended(segment, zone)),
@@ -119,7 +120,7 @@ def _next(explained: Explained, zone: tzinfo) -> str:
             "settings (horolog topics alter), and try them here with --set"
         )
     segments = explained.segments
-    going = [each for each in segments if each.goes_now]
+    going = [segment for segment in segments if segment.goes_now]
     if going:
         total = size(sum(each.size for each in going))
         what = f"{len(going)} segment{'' if len(going) == 1 else 's'}"

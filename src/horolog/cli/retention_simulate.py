@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from horolog.broker.offline_settings import OfflineSettings
-from horolog.cli.connecting import Brokers
+from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
     Json,
@@ -73,7 +73,7 @@ class SimulateOptions:
 def simulate(
     context: typer.Context,
     what: PathOrTopic,
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     options: SimulateOptions,
 ) -> None:
     """Replay when the records of a log arrived, and show what other settings would have deleted.
@@ -98,11 +98,13 @@ def simulate(
             config = _config({name: entry.value for name, entry in entries.items()} | given)
             log = ArrivalLog(ReadOptions.of_topic(client.config, what), served.leaders)
             now_ms = client.topics.cluster_time_ms() or now_ms
-        configs = dict.fromkeys({each.topic for each in log.partitions}, config)
+        configs = dict.fromkeys({partition.topic for partition in log.partitions}, config)
     else:
         stored = OfflineSettings(find_target(path).log_dir, given)
         log = ArrivalLog(ReadOptions.of_path(str(path)), options.partitions)
-        configs = {each.topic: stored.of(each.topic).config for each in log.partitions}
+        configs = {
+            partition.topic: stored.of(partition.topic).config for partition in log.partitions
+        }
     until_ms = (
         now_ms if options.at is None else parse_time(options.at, now_ms=now_ms, zone=options.zone)
     )
@@ -179,7 +181,8 @@ def _lines(outcomes: Mapping[TopicPartition, SimulationOutcome], zone: tzinfo) -
 
     yield Table(
         _plain(outcomes)["partitions"],
-        *("partition", "records"),
+        "partition",
+        "records",
         ("deleted", "deleted_records"),
         ("within an hour", "deleted_within_hour"),
         "segments",

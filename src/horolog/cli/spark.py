@@ -3,13 +3,13 @@
 import typer
 
 from horolog.cli.lazy import Lazy, LazyGroup
-from horolog.jobs.parameters.table import JOBS as TABLE
+from horolog.jobs.parameters.table import JOB_TABLE
 
 JOBS = {
     name.partition(" ")[0]: Lazy(
         f"horolog.cli.jobs.{'command' if row.counts else name.partition(' ')[0]}", row.summary
     )
-    for name, row in TABLE.items()
+    for name, row in JOB_TABLE.items()
     if row.summary
 }
 JOBS["script"] = Lazy("horolog.cli.jobs.script", "Print the path of the script for spark-submit.")

@@ -65,7 +65,7 @@ def times_lines(found: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[S
                 number,
                 times.records,
                 *(_share(count, times.records) for count in counts),
-                *(None if each is None else latency_text(each) for each in latencies),
+                *(None if latency is None else latency_text(latency) for latency in latencies),
             )
         )
     yield Table.of(("partition", "clock", "first", "last"), spans)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import Brokers, HorologBrokers
+from horolog.cli.connecting import HorologBrokers, KafkaBrokers
 from horolog.cli.history import topic_history
 from horolog.cli.offline import say_offline, say_offline_of
 from horolog.cli.options import Json, Partitions, Topic, Zone, pairs, with_options
@@ -33,7 +33,7 @@ Config = Annotated[
 @app.command("list")
 @with_options
 def list_topics(
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     internal: Annotated[bool, typer.Option(help="Include Kafka's internal topics.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -57,7 +57,7 @@ def list_topics(
 @with_options
 def create(
     topics: Names,
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     partitions: Annotated[
         int,
         typer.Option("--partitions", help="How many; -1 for the broker's default."),
@@ -84,7 +84,7 @@ def create(
 
 @app.command()
 @with_options
-def delete(topics: Names, brokers: Brokers) -> None:
+def delete(topics: Names, brokers: KafkaBrokers) -> None:
     """Delete topics and all their records."""
     with brokers.connect() as client:
         client.delete_topics(topics)
@@ -96,7 +96,7 @@ def delete(topics: Names, brokers: Brokers) -> None:
 @with_options
 def describe(
     topic: Topic,
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     everything: Annotated[
         bool, typer.Option("--all", help="Include settings with default values.")
     ] = False,
@@ -123,7 +123,10 @@ def describe(
             show(of_times, times_lines(found, shown_zone), as_json=as_json)
             say_offline(served)
             return
-        facts = {each.partition: each for each in partition_facts(client, topic, served.leaders)}
+        facts = {
+            partition_fact.partition: partition_fact
+            for partition_fact in partition_facts(client, topic, served.leaders)
+        }
         resource = (ResourceType.TOPIC, topic)
         entries = client.describe_configs([resource])[resource]
         left = client.left_behind(topic, min(facts)) if facts else None
@@ -154,7 +157,10 @@ def describe(
     def lines() -> Iterator[Shown]:
         yield Table(
             rows,
-            *("partition", "leader", "first offset", "end offset"),
+            "partition",
+            "leader",
+            "first offset",
+            "end offset",
             ("records", records),
             ("latest time", latest),
             ("at offset", "latest_time_offset"),
@@ -198,7 +204,7 @@ def _left_behind(left: LeftBehind) -> Iterator[Shown]:
 @with_options
 def alter(
     topic: Topic,
-    brokers: Brokers,
+    brokers: KafkaBrokers,
     config: Config = None,
     unset: Annotated[
         list[str] | None,

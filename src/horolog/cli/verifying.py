@@ -71,7 +71,7 @@ class Tally:
 
     def count(self, severity: Severity) -> int:
         """The number of findings of this severity."""
-        return sum(1 for each in self.findings if each.severity is severity)
+        return sum(1 for finding in self.findings if finding.severity is severity)
 
 
 def verify(path: LogPath, as_json: Json = False) -> None:

@@ -124,10 +124,8 @@ def working(
 
     Args:
         what: the name of the work.
-        unit: of what is counted.
         resumable: the option and directory with which the same command continues.
         where: says where the work is, if it is more than what is shown.
-        count_tasks: of Spark.
         stop: set by a signal that the work itself obeys. What fails afterwards, as Spark does whose
             JVM got the signal, too, ends it as well.
 

@@ -114,7 +114,7 @@ __getattr__, __dir__ = lazy_names(
         "connection": "Connection",
         "deadline": "Deadline",
         "fetch_ahead": "FetchAhead",
-        "fetch_session": "FetchLimits FetchPosition FetchSession",
+        "fetch_session": "FetchLimits FetchPosition ClientFetchSession",
         "fetching": "PartitionFetch",
         "groups": "Groups",
         "kafka_lag": "group_lags",

@@ -147,12 +147,12 @@ class Ask(RetriedCalls):
         """One page of each answer. Each broker has one request in flight, of `MOST_QUESTIONS`."""
         by_link: dict[Link, list[TopicPartition]] = defaultdict(list)
         answers: dict[TopicPartition, GivesT | None] = {}
-        for each in asks:
-            link = link_of(each, deadline)
+        for ask in asks:
+            link = link_of(ask, deadline)
             if question.name in link.features:
-                by_link[link].append(each)
+                by_link[link].append(ask)
             else:
-                answers[each] = None
+                answers[ask] = None
         for first in range(0, max(map(len, by_link.values()), default=0), MOST_QUESTIONS):
             now = {
                 link: {each: asks[each] for each in its[first : first + MOST_QUESTIONS]}

@@ -190,7 +190,7 @@ class Brokers:
         body = link.ask(ApiKey.METADATA, request, deadline, lowest=4)
         refuse(getattr(body, "error_code", 0), "Metadata")
         answer = read_metadata(body)
-        self._nodes.update({each.node_id: each.address for each in answer.brokers.values()})
+        self._nodes.update({broker.node_id: broker.address for broker in answer.brokers.values()})
         self._controller = answer.controller_id
         for name, topic in answer.topics.items():
             if topic.error == ErrorCode.none:

@@ -64,11 +64,6 @@ def alter(
     """Set names of a resource to values; None goes back to the default.
 
     Args:
-        link: the broker.
-        resource: whose they are.
-        values: by name.
-        deadline: by when.
-        validate_only: whether nothing is done.
         title: what an error names, by default the resource.
 
     Raises:
@@ -82,7 +77,7 @@ def alter(
     altered = {"resource_type": resource[0], "resource_name": resource[1], "configs": configs}
     request = {"resources": [altered], "validate_only": validate_only}
     body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, deadline)
-    refuse_any((title or _title(resource), each) for each in body.responses)
+    refuse_any((title or _title(resource), response) for response in body.responses)
 
 
 def refuse_any(results: Iterable[tuple[str, Any]]) -> None:

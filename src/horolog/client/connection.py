@@ -167,7 +167,6 @@ class Connection:
         """The answer to the earliest request that has not been answered.
 
         Args:
-            deadline: of the answer.
             memory: gives writable memory of a size or more for it; its own, if there is none. It
                 is asked again where that is full: for more, into which this is copied.
 

@@ -15,7 +15,7 @@ from horolog.wire.malformed import MalformedResponse
 __all__ = ["FetchAhead"]
 
 
-class _Sent(NamedTuple):
+class _SentFetch(NamedTuple):
     """A request whose answer is to come."""
 
     request: PartitionFetch
@@ -39,7 +39,7 @@ class FetchAhead(Closeable):
         self._client = client
         self._reuses_memory = reuses_memory
         self._memory = bytearray()
-        self._sent: _Sent | None = None  # at most one
+        self._sent: _SentFetch | None = None  # at most one
 
     @property
     def timeout_ms(self) -> int:
@@ -57,7 +57,7 @@ class FetchAhead(Closeable):
             leader.send(ApiKey.FETCH, version, fields, deadline)
         except (RequestRefused, NoAnswer, MalformedResponse):
             return  # `fetch` will see whether that lasts
-        self._sent = _Sent(request, leader, version)
+        self._sent = _SentFetch(request, leader, version)
 
     def fetch(self, request: PartitionFetch) -> Fetched:
         """Fetch as `Client.fetch` does with these arguments.

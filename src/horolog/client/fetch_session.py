@@ -26,7 +26,7 @@ from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME
 
-__all__ = ["FetchAnswer", "FetchLimits", "FetchPosition", "FetchSession"]
+__all__ = ["ClientFetchSession", "FetchAnswer", "FetchLimits", "FetchPosition"]
 
 _LAST_EPOCH: Final = 0x7FFF_FFFF
 _FIRST_WITH_TOPIC_IDS: Final = 13
@@ -69,11 +69,10 @@ class FetchAnswer(NamedTuple):
     """The log before the offset is not the leader's (KIP-595)."""
 
 
-class FetchSession:
+class ClientFetchSession:
     """See the module. For one thread at a time.
 
     Args:
-        limits: of each answer.
         highest: version of Fetch to ask with.
     """
 
@@ -138,7 +137,6 @@ class FetchSession:
         Args:
             link: to the leader; a session ends with its link.
             max_wait_ms: how long the leader may wait for `min_bytes`.
-            deadline: of the answer.
 
         Raises:
             RequestRefused: the whole request was refused.

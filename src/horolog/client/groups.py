@@ -95,12 +95,12 @@ class Groups(RetriedCalls):
                 request = {"states_filter": (), "types_filter": ()}
                 body = link.ask(ApiKey.LIST_GROUPS, request, deadline)
                 refuse(getattr(body, "error_code", 0), "the list of groups")
-                for each in body.groups:
-                    found[each.group_id] = GroupListing(
-                        each.group_id,
-                        getattr(each, "group_state", None) or None,
-                        getattr(each, "group_type", None) or None,
-                        each.protocol_type,
+                for group in body.groups:
+                    found[group.group_id] = GroupListing(
+                        group.group_id,
+                        getattr(group, "group_state", None) or None,
+                        getattr(group, "group_type", None) or None,
+                        group.protocol_type,
                         node_id,
                     )
             return [found[name] for name in sorted(found)]
@@ -122,14 +122,14 @@ class Groups(RetriedCalls):
                 body = link.ask(
                     ApiKey.DESCRIBE_GROUPS, request, deadline, highest=_LAST_WITHOUT_ERRORS
                 )
-                for each in body.groups:
-                    refuse(each.error_code, f"state of group {group_id}")
+                for group in body.groups:
+                    refuse(group.error_code, f"state of group {group_id}")
                     found[group_id] = GroupDescription(
                         group_id,
-                        each.group_state,
-                        each.protocol_type,
-                        each.protocol_data,
-                        tuple(map(_member, each.members)),
+                        group.group_state,
+                        group.protocol_type,
+                        group.protocol_data,
+                        tuple(map(_member, group.members)),
                     )
             return found
 

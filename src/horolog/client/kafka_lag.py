@@ -32,8 +32,6 @@ def group_lags(
     without a leader are left out: see `offline_positions`.
 
     Args:
-        client: of the brokers.
-        groups: their ids.
         now_ms: the clock, for what brokers do not measure.
         clock: whose time a lag is measured by.
         read_committed: the groups read up to last stable offsets.
@@ -56,7 +54,9 @@ def group_lags(
         found += of_group
     if not of_offsets:
         return found
-    opened = _held_up(client, sorted({(each.topic, each.partition) for each in of_offsets}), now_ms)
+    opened = _held_up(
+        client, sorted({(of_offset.topic, of_offset.partition) for of_offset in of_offsets}), now_ms
+    )
     return [
         each._replace(held_up=each.held_up or opened.get((each.topic, each.partition)))
         for each in found
@@ -103,9 +103,11 @@ def _held_up(
         ends = client.list_offsets(dict.fromkeys(partitions, LATEST))
         stable = client.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
         waiting = {
-            each: UnstableStretch(first.offset, last.offset)
-            for each in partitions
-            if (first := stable[each]) and (last := ends[each]) and first.offset < last.offset
+            partition: UnstableStretch(first.offset, last.offset)
+            for partition in partitions
+            if (first := stable[partition])
+            and (last := ends[partition])
+            and first.offset < last.offset
         }
         return held_up(client, waiting, now_ms)
     return {}
@@ -139,7 +141,11 @@ def _of_offsets(
             lag_ms = _age_ms(client, each, unread, now_ms) if appended else None
         lags.append(
             GroupPartitionLag(
-                *(group, *each, committed[each], start, end),
+                group,
+                *each,
+                committed[each],
+                start,
+                end,
                 offsets_behind=max(0, end - committed[each]),
                 records_behind=0 if unread >= end else None,
                 lost_records=max(0, min(start, end) - committed[each]),

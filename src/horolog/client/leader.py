@@ -61,9 +61,7 @@ def epoch_ends(
     """Where leader epochs end (OffsetForLeaderEpoch, KIP-320).
 
     Args:
-        link: to the leader.
         asked: for each partition its current leader epoch, and the epoch whose end is asked for.
-        deadline: of the answer.
 
     Raises:
         NoAnswer: the broker closed the connection, or the deadline has passed.
@@ -101,9 +99,7 @@ def log_bounds(
     """Where logs start and end, for consumers (ListOffsets); in two requests.
 
     Args:
-        link: to the leader.
         asked: for each partition its current leader epoch.
-        deadline: of both answers.
 
     Raises:
         NoAnswer, MalformedResponse, RequestRefused: as `epoch_ends`.

@@ -10,7 +10,7 @@ from horolog.client.records import Produced
 from horolog.client.size_limits import naming_size_limit
 from horolog.client.topic_facts import partition_numbers
 from horolog.errors import ErrorCode, RecordsRejected
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 
@@ -23,7 +23,7 @@ class Line(NamedTuple):
     """A line as a record; `partition` is set if the line has one."""
 
     number: int
-    record: Record
+    record: LogRecord
     partition: int | None
 
 

@@ -99,10 +99,10 @@ def read_metadata(body: Any) -> ClusterMetadata:
         cluster_id=getattr(body, "cluster_id", None),
         controller_id=None if controller < 0 else controller,
         brokers={
-            each.node_id: BrokerMetadata(
-                each.node_id, Address(each.host, each.port), getattr(each, "rack", None)
+            broker.node_id: BrokerMetadata(
+                broker.node_id, Address(broker.host, broker.port), getattr(broker, "rack", None)
             )
-            for each in body.brokers
+            for broker in body.brokers
         },
         topics={topic.name: topic for topic in topics},
     )
@@ -113,7 +113,9 @@ def _topic(topic: Any) -> TopicMetadata:
         name=topic.name,
         topic_id=getattr(topic, "topic_id", None),
         is_internal=getattr(topic, "is_internal", False),
-        partitions={each.partition_index: _partition(each) for each in topic.partitions},
+        partitions={
+            partition.partition_index: _partition(partition) for partition in topic.partitions
+        },
         error=error_of(topic.error_code),
     )
 

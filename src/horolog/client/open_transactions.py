@@ -50,7 +50,7 @@ class UnstableStretch(NamedTuple):
     """The high watermark."""
 
 
-class _Open(NamedTuple):
+class _OpenAtBroker(NamedTuple):
     """The first open transaction of a partition."""
 
     producer_id: int
@@ -83,7 +83,6 @@ def held_up(
     """The first open transaction of partitions, as far as brokers say it within ten seconds.
 
     Args:
-        client: of the brokers.
         waiting: partitions whose last stable offset is before the high watermark.
         now_ms: the clock, in milliseconds, for the age of transactions.
     """
@@ -120,13 +119,13 @@ def held_up(
 
 def _open_in(
     client: Client, partitions: Iterable[TopicPartition], deadline: Deadline
-) -> dict[TopicPartition, _Open]:
+) -> dict[TopicPartition, _OpenAtBroker]:
     """The first open transaction of each partition whose leader answers, and has one."""
     by_leader: dict[Link, list[TopicPartition]] = defaultdict(list)
     for partition in partitions:
         with suppress(*_NOT_ANSWERED):
             by_leader[client.brokers.leader(*partition, deadline)].append(partition)
-    found: dict[TopicPartition, _Open] = {}
+    found: dict[TopicPartition, _OpenAtBroker] = {}
     for link, its in by_leader.items():
         with suppress(*_NOT_ANSWERED):
             for first in range(0, len(its), _AT_ONCE):
@@ -136,7 +135,7 @@ def _open_in(
 
 def _describe_producers(
     link: Link, partitions: Collection[TopicPartition], deadline: Deadline
-) -> Iterator[tuple[TopicPartition, _Open]]:
+) -> Iterator[tuple[TopicPartition, _OpenAtBroker]]:
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in partitions:
         by_topic[topic].append(index)
@@ -144,15 +143,22 @@ def _describe_producers(
     body = link.ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, deadline)
     for topic in body.topics:
         for it in topic.partitions:
-            opened = [each for each in it.active_producers if each.current_txn_start_offset >= 0]
+            opened = [
+                active_producer
+                for active_producer in it.active_producers
+                if active_producer.current_txn_start_offset >= 0
+            ]
             partition = topic.name, it.partition_index
             if it.error_code == ErrorCode.none and opened and partition in partitions:
                 first = min(opened, key=lambda each: int(each.current_txn_start_offset))
                 yield (
                     partition,
-                    _Open(
-                        *(first.producer_id, first.producer_epoch, first.current_txn_start_offset),
-                        *(first.last_timestamp, len(opened)),
+                    _OpenAtBroker(
+                        first.producer_id,
+                        first.producer_epoch,
+                        first.current_txn_start_offset,
+                        first.last_timestamp,
+                        len(opened),
                     ),
                 )
 
@@ -185,7 +191,7 @@ def _describe(
     """Add what one coordinator knows; whether that is all."""
     request = {"state_filters": (), "producer_id_filters": sorted(producers)}
     listed = link.ask(ApiKey.LIST_TRANSACTIONS, request, deadline)
-    ids = [each.transactional_id for each in listed.transaction_states]
+    ids = [transaction_state.transactional_id for transaction_state in listed.transaction_states]
     if listed.error_code != ErrorCode.none:
         return False
     if not ids:
@@ -193,10 +199,17 @@ def _describe(
     request = {"transactional_ids": ids}
     described = link.ask(ApiKey.DESCRIBE_TRANSACTIONS, request, deadline)
     is_all = len(described.transaction_states) >= len(ids)
-    for each in described.transaction_states:
-        is_all &= each.error_code in (ErrorCode.none, ErrorCode.transactional_id_not_found)
-        owner = _Owner(each.transactional_id, each.transaction_start_time_ms)
-        for topic in each.topics if each.error_code == ErrorCode.none else ():
+    for transaction_state in described.transaction_states:
+        is_all &= transaction_state.error_code in (
+            ErrorCode.none,
+            ErrorCode.transactional_id_not_found,
+        )
+        owner = _Owner(
+            transaction_state.transactional_id, transaction_state.transaction_start_time_ms
+        )
+        for topic in (
+            transaction_state.topics if transaction_state.error_code == ErrorCode.none else ()
+        ):
             for index in topic.partitions:
-                owners[each.producer_id, (topic.topic, index)] = owner
+                owners[transaction_state.producer_id, (topic.topic, index)] = owner
     return is_all

@@ -110,7 +110,6 @@ class Producer(Closeable):
 
     Args:
         client: Used by a thread of the producer while `send` runs.
-        codec: How batches are compressed.
         acks: 0, 1 or -1 (all).
         idempotent: Whether a retry never appends twice (needs acks -1, Kafka's default).
         batch_bytes: The uncompressed size that batches are filled to.

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from horolog.client.client import Client
 from horolog.client.config import ClientConfig
-from horolog.client.security import NAMES, Security
+from horolog.client.security import SECURITY_SETTINGS, Security
 from horolog.errors import Misconfigured
 
 BOOTSTRAP: Final = "bootstrap.servers"
@@ -15,7 +15,7 @@ _TIMEOUTS: Final = {
     "default.api.timeout.ms": "timeout_ms",
     "socket.connection.setup.timeout.ms": "connect_timeout_ms",
 }
-OBEYED: Final = frozenset({*NAMES, *_TIMEOUTS, _CLIENT_ID, BOOTSTRAP})
+OBEYED: Final = frozenset({*SECURITY_SETTINGS, *_TIMEOUTS, _CLIENT_ID, BOOTSTRAP})
 
 
 def client_of_properties(

@@ -142,8 +142,11 @@ def produced_of(it: Any, what: str, size: int) -> Produced:
             code,
             f"{what}: {message or code.name.upper()}",
             [
-                RecordError(each.batch_index, each.batch_index_error_message or message or "")
-                for each in record_errors
+                RecordError(
+                    record_error.batch_index,
+                    record_error.batch_index_error_message or message or "",
+                )
+                for record_error in record_errors
             ],
         )
     if it.error_code == ErrorCode.message_too_large:

@@ -143,7 +143,7 @@ class Chunk:
             for error in refusal.errors
             if 0 <= error.batch_index < named.rows
         ]
-        summary = "; ".join(f"row {each.batch_index}: {each.message}" for each in rows[:3])
+        summary = "; ".join(f"row {row.batch_index}: {row.message}" for row in rows[:3])
         return RecordsRejected(
             refusal.code, f"{refusal} ({summary})" if summary else str(refusal), rows
         )

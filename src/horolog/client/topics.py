@@ -131,10 +131,10 @@ class Topics(RetriedCalls):
         body = self._ask_controller(
             ApiKey.CREATE_TOPICS,
             {"topics": new, "validate_only": validate_only},
-            lambda body: [(each.name, each) for each in body.topics],
+            lambda body: [(topic.name, topic) for topic in body.topics],
         )
         self.brokers.forget()
-        return {each.name: getattr(each, "topic_id", None) for each in body.topics}
+        return {topic.name: getattr(topic, "topic_id", None) for topic in body.topics}
 
     def _defaults_of_topics(self) -> _TopicDefaults:
         """Meaning of -1, where the controller does not know it; otherwise -1."""
@@ -150,7 +150,7 @@ class Topics(RetriedCalls):
         self._ask_controller(
             ApiKey.DELETE_TOPICS,
             {"topics": [{"name": name, "topic_id": None} for name in names], "topic_names": names},
-            lambda body: [(each.name, each) for each in body.responses],
+            lambda body: [(response.name, response) for response in body.responses],
         )
         self.brokers.forget()
 
@@ -162,7 +162,7 @@ class Topics(RetriedCalls):
         self._ask_controller(
             ApiKey.CREATE_PARTITIONS,
             {"topics": topics, "validate_only": validate_only},
-            lambda body: [(each.name, each) for each in body.results],
+            lambda body: [(result.name, result) for result in body.results],
         )
         self.brokers.forget()
 

@@ -20,7 +20,7 @@ from horolog.demo.findings import RangeRead, produced_table, rejected_table, sum
 from horolog.demo.git_history import is_repository, read_commits
 from horolog.demo.report import Report, late_table
 from horolog.errors import Misconfigured, RecordsRejected
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.spark import session
 
 COMMITS, FILES, CLICKS = "git.commits", "git.files", clickstream.TOPIC
@@ -121,7 +121,7 @@ def _reasons(bootstrap: str, rejected: list[producing.DemoEvent]) -> dict[produc
     reasons = {}
     with Client(bootstrap) as client:
         for event in rejected:
-            batch = build_batch([Record(event.timestamp_ms, event.key, event.value)])
+            batch = build_batch([LogRecord(event.timestamp_ms, event.key, event.value)])
             try:
                 client.produce(event.topic, 0, batch)
             except RecordsRejected as error:

@@ -7,7 +7,7 @@ from typing import Final
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.replay import records_of, transaction_batch
 from horolog.groups.rows import GroupChange
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 
 _BATCH_BYTES: Final = 1 << 20  # of keys and values, unless one change has more
@@ -17,7 +17,7 @@ _RECORD_BYTES: Final = 32  # beside key and value, at most
 
 def parts_of(
     change: GroupChange, now_ms: int, most_bytes: int = MOST_CHANGE_BYTES
-) -> list[list[Record]]:
+) -> list[list[LogRecord]]:
     """The records of a change, by what has to be in one batch.
 
     A change is in one batch, so that a kill leaves all of it or nothing; only a drop of very many
@@ -54,7 +54,7 @@ def batch_of_transaction(
 def too_large(change: GroupChange, most_bytes: int) -> RequestRefused:
     """INVALID_COMMIT_OFFSET_SIZE; MESSAGE_TOO_LARGE for the members of a group."""
     if not change.offsets:
-        members = sum(len(each.members) for each in change.groups)
+        members = sum(len(group.members) for group in change.groups)
         return RequestRefused(
             ErrorCode.message_too_large,
             f"the subscriptions and assignments of {members} members have more than {most_bytes} "
@@ -66,17 +66,17 @@ def too_large(change: GroupChange, most_bytes: int) -> RequestRefused:
     )
 
 
-def size_of(record: Record) -> int:
+def size_of(record: LogRecord) -> int:
     """Bytes of a record in a batch, at most."""
     return len(record.key or b"") + len(record.value or b"") + _RECORD_BYTES
 
 
 def gathered(
-    parts: Iterable[list[Record]], most_bytes: int = _BATCH_BYTES
-) -> Iterator[list[list[Record]]]:
+    parts: Iterable[list[LogRecord]], most_bytes: int = _BATCH_BYTES
+) -> Iterator[list[list[LogRecord]]]:
     """Whole parts together, up to the size of a batch."""
     most_bytes = min(most_bytes, _BATCH_BYTES)
-    together: list[list[Record]] = []
+    together: list[list[LogRecord]] = []
     size = 0
     for part in parts:
         more = sum(map(size_of, part))
@@ -89,12 +89,12 @@ def gathered(
         yield together
 
 
-def join(parts: Iterable[list[Record]]) -> list[Record]:
+def join(parts: Iterable[list[LogRecord]]) -> list[LogRecord]:
     """The records of parts."""
     return list(chain.from_iterable(parts))
 
 
-def batches_of(parts: Iterable[list[Record]], leader_epoch: int = -1) -> Iterator[bytes]:
+def batches_of(parts: Iterable[list[LogRecord]], leader_epoch: int = -1) -> Iterator[bytes]:
     """The batches of parts."""
     for together in gathered(parts):
         yield build_batch(join(together), leader_epoch=leader_epoch)

@@ -24,8 +24,8 @@ from horolog.groups.members import CONSUMER_PROTOCOL_TYPE, Member, Members, unkn
 from horolog.groups.rows import GroupRow
 from horolog.groups.values import (
     Completed,
-    GroupDescription,
     GroupLimits,
+    GroupSnapshot,
     GroupState,
     Join,
     Joined,
@@ -321,10 +321,10 @@ class Group:
         """Whether the group is idle and never had members."""
         return self.is_idle and not self.generation and self.protocol_type is None
 
-    def describe(self) -> GroupDescription:
+    def describe(self) -> GroupSnapshot:
         """The group for DescribeGroups; with metadata only in state Stable."""
         settled = self.protocol_name if self.state is _STABLE else None
-        return GroupDescription(
+        return GroupSnapshot(
             self.group_id,
             self.state,
             self.protocol_type or "",
@@ -368,7 +368,7 @@ class Group:
     def _assigning_bytes(self) -> int:
         if self._assigning is None:
             return 0
-        return sum(len(each.assignment) for each in self._assigning.row.members)
+        return sum(len(member.assignment) for member in self._assigning.row.members)
 
     def _check_room(self, growth_bytes: int) -> None:
         held_bytes = self.held_bytes

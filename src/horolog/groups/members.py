@@ -188,8 +188,12 @@ class Members:
         """The members for the log, with assignments by member id."""
         return tuple(
             MemberValue(
-                *(m.member_id, m.instance_id, m.client_id, m.client_host),
-                *(m.rebalance_timeout_ms, m.session_timeout_ms),
+                m.member_id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                m.rebalance_timeout_ms,
+                m.session_timeout_ms,
                 m.metadata(protocol_name),
                 bytes(assignments.get(m.member_id, b"")),
             )

@@ -62,9 +62,7 @@ class CommittedOffsets:
         They never are if the same partitions are committed again before that.
 
         Args:
-            group_id: whose they are.
             partitions: equal only where the rows are of the same partitions.
-            rows: makes them.
         """
         if self.pending:
             self.put_all(group_id, rows())

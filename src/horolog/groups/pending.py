@@ -96,7 +96,6 @@ class PendingOffsets:
         producer adds from now on is of its next transaction. All slices must be taken.
 
         Args:
-            producer_id: whose transaction has ended.
             is_ended: which groups the marker is for: those of its partition.
             commit: whether the transaction is committed.
 

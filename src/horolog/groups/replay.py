@@ -1,8 +1,8 @@
 """Groups and committed offsets as records of `__consumer_offsets`, and back (schemas/offsets.py).
 
-`records_of` has the records of a change, `transaction_batch` the batch of one that is part of a
-transaction, or ends it. `Replay` takes batches in the order of their log and has what they add up
-to: the last value of each key; nothing of a key whose last record is a tombstone.
+`records_of` returns the records of a change, `transaction_batch` the batch of a change that is part
+of a transaction, or ends it. `GroupReplay` takes batches in the order of their log and keeps the
+last value of each key, and nothing of a key whose last record is a tombstone.
 Records of a transaction count from its commit on, and never if it is aborted (KIP-98). Of an
 offset committed outside a transaction and one inside, the later in the log counts, as in Kafka. A
 tombstone drops what is pending before it.
@@ -21,7 +21,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
 from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.builder import LogRecord, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.markers import build_marker, read_marker
 from horolog.schemas.offsets import (
@@ -48,7 +48,7 @@ TopicId = Callable[[str], UUID | None]
 """The id of a topic; None if there is no such topic."""
 
 
-def records_of(change: GroupChange, now_ms: int) -> list[Record]:
+def records_of(change: GroupChange, now_ms: int) -> list[LogRecord]:
     """The records of a change in their order, stamped with `now_ms`.
 
     A group is dropped after its offsets: what a kill leaves of a drop still has the group.
@@ -56,18 +56,18 @@ def records_of(change: GroupChange, now_ms: int) -> list[Record]:
     Raises:
         RequestRefused: a text or a number does not fit the fields of a record.
     """
-    records: list[Record] = []
+    records: list[LogRecord] = []
     try:
         if change.dropped_offsets or change.dropped_groups:
-            offsets = (OffsetKey(*each) for each in change.dropped_offsets)
+            offsets = (OffsetKey(*dropped_offset) for dropped_offset in change.dropped_offsets)
             dropped = chain[Key](offsets, map(GroupKey, change.dropped_groups))
-            records += [Record(now_ms, key_bytes(each), None) for each in dropped]
+            records += [LogRecord(now_ms, key_bytes(each), None) for each in dropped]
         for group in change.groups:
             key = key_bytes(GroupKey(group.group_id))
-            records.append(Record(now_ms, key, group_bytes(_group_value(group, now_ms))))
+            records.append(LogRecord(now_ms, key, group_bytes(_group_value(group, now_ms))))
         for row in change.offsets:
             of_offset = key_bytes(OffsetKey(row.group_id, row.topic, row.partition))
-            records.append(Record(now_ms, of_offset, committed_bytes(CommittedValue(*row[3:]))))
+            records.append(LogRecord(now_ms, of_offset, committed_bytes(CommittedValue(*row[3:]))))
     except (StructError, UnicodeError) as error:
         raise RequestRefused(
             ErrorCode.invalid_commit_offset_size, f"no record can hold it: {error}"
@@ -116,7 +116,7 @@ class _PendingRecords:
         """In memory, roughly."""
         self._count = 0
         self._held = 0
-        self._by_producer: dict[int, dict[int, Record]] = {}  # by how many came before
+        self._by_producer: dict[int, dict[int, LogRecord]] = {}  # by how many came before
         self._places: dict[bytes | None, dict[int, int]] = {}  # by key; the producers of these
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class _PendingRecords:
     def __bool__(self) -> bool:
         return bool(self._by_producer)
 
-    def add(self, producer_id: int, records: Iterable[Record]) -> None:
+    def add(self, producer_id: int, records: Iterable[LogRecord]) -> None:
         """Add records of a transaction."""
         its = self._by_producer.setdefault(producer_id, {})
         for record in records:
@@ -134,7 +134,7 @@ class _PendingRecords:
             its[self._count] = record
             self._places.setdefault(record.key, {})[self._count] = producer_id
 
-    def pop(self, producer_id: int) -> list[Record]:
+    def pop(self, producer_id: int) -> list[LogRecord]:
         """Remove the records of a producer, and return them in their order."""
         records = self._by_producer.pop(producer_id, {})
         for number, record in records.items():
@@ -153,18 +153,18 @@ class _PendingRecords:
             if not records:
                 del self._by_producer[producer_id]
 
-    def records(self) -> Iterator[tuple[int, Record]]:
+    def records(self) -> Iterator[tuple[int, LogRecord]]:
         """All of them, with their producers; those of one in their order."""
         for producer_id, records in self._by_producer.items():
             for record in records.values():
                 yield producer_id, record
 
-    def _charge(self, count: int, record: Record) -> None:
+    def _charge(self, count: int, record: LogRecord) -> None:
         self._held += count
         self.held_bytes += count * held_bytes(record.key or b"", record.value or b"")
 
 
-class Replay:
+class GroupReplay:
     """See the module. Groups and offsets are decoded once each key's last record is known."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class Replay:
         """Take the next batch; what of it cannot be read is left out."""
         self._apply(self.counted(batch))
 
-    def counted(self, batch: Buffer) -> list[Record]:
+    def counted(self, batch: Buffer) -> list[LogRecord]:
         """The records that count from the next batch on: of a transaction, with its marker."""
         header = parse_header(batch)
         try:
@@ -215,11 +215,11 @@ class Replay:
             self._pending.add(header.producer_id, records)
         return []
 
-    def _that_count(self, records: Iterable[Record]) -> list[Record]:
+    def _that_count(self, records: Iterable[LogRecord]) -> list[LogRecord]:
         """Those of a batch that are not left out."""
         return list(records)
 
-    def _apply(self, records: Iterable[Record]) -> None:
+    def _apply(self, records: Iterable[LogRecord]) -> None:
         for record in records:
             self.seen += 1
             if record.key is None:
@@ -241,10 +241,10 @@ class Replay:
         if self.reason is None:
             self.reason = reason
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[LogRecord]:
         """The last record of each key in the order of the log, of unknown types too."""
         for kept in sorted(self._kept.values(), key=lambda each: each.at):
-            yield Record(kept.timestamp, kept.key, kept.value)
+            yield LogRecord(kept.timestamp, kept.key, kept.value)
 
     def rows(self, topic_id: TopicId) -> tuple[list[GroupRow], list[OffsetRow]]:
         """Groups and committed offsets; what cannot be read is left out and noted.

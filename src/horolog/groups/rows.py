@@ -47,7 +47,7 @@ class GroupRow(NamedTuple):
     members: tuple[MemberValue, ...] = ()
 
 
-class TransactionalProducer(NamedTuple):
+class TransactionProducer(NamedTuple):
     """The producer in whose transaction offsets are committed."""
 
     id: int
@@ -81,7 +81,7 @@ class GroupChange(NamedTuple):
     offsets: Sequence[OffsetRow] = ()
     dropped_offsets: Sequence[tuple[str, str, int]] = ()
     dropped_groups: Sequence[str] = ()
-    producer: TransactionalProducer | None = None
+    producer: TransactionProducer | None = None
     """The offsets are part of its transaction; the change has nothing else."""
     ended: OffsetsEnd | None = None
     """A transaction ends; the change has nothing else."""

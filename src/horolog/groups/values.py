@@ -186,7 +186,7 @@ class MemberDescription(NamedTuple):
     assignment: bytes
 
 
-class GroupDescription(NamedTuple):
+class GroupSnapshot(NamedTuple):
     """A group for DescribeGroups."""
 
     group_id: str

@@ -26,10 +26,10 @@ No module of this package has the name of a job: once imported, it would hide th
 """
 
 from horolog.extras import lazy_names
-from horolog.jobs.parameters.table import JOBS
+from horolog.jobs.parameters.table import JOB_TABLE
 
 # The function of each job, by the module that has it; a module is imported when it is used.
-_JOBS = {row.module: name.partition(" ")[0] for name, row in JOBS.items()}
+_JOBS = {row.module: name.partition(" ")[0] for name, row in JOB_TABLE.items()}
 
 # Functions without a command of that name.
 _BESIDE = {

@@ -230,12 +230,8 @@ def retention_note(
     """How much of what is to be sent is older than the target keeps; None if nothing is.
 
     Args:
-        topic: receives it.
-        log: of the source.
-        name: the topic's name there.
         bounds: the offsets of its partitions that are to be sent.
         from_ms: the first create time that is sent; None for all.
-        now_ms: the time.
     """
     kept_ms = topic.kept_from_ms(now_ms)
     if kept_ms is None or (from_ms is not None and from_ms >= kept_ms):

@@ -24,11 +24,13 @@ def served_bounds(
     """
     leaderless = log.leaderless if isinstance(log, BrokerLog) else frozenset()
     unserved = {
-        each: f"{each}: {ErrorCode.leader_not_available.name.upper()}"
-        for each in partitions
-        if each in leaderless
+        partition: f"{partition}: {ErrorCode.leader_not_available.name.upper()}"
+        for partition in partitions
+        if partition in leaderless
     }
-    bounds, more = _asked(log, [each for each in partitions if each not in leaderless])
+    bounds, more = _asked(
+        log, [partition for partition in partitions if partition not in leaderless]
+    )
     return bounds, unserved | more
 
 
@@ -38,7 +40,7 @@ def _asked(
     """The same, asked of each log; in halves where one lost its leader meanwhile."""
     try:
         earliest, latest = log.earliest(partitions), log.latest(partitions)
-        return {each: (earliest[each], latest[each]) for each in partitions}, {}
+        return {partition: (earliest[partition], latest[partition]) for partition in partitions}, {}
     except RequestRefused as error:
         if not error.code.retriable:
             raise

@@ -27,7 +27,7 @@ _FALLBACK_CORES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[Unit, Result]):
+class UnitOutcome(Generic[Unit, Result]):
     """Outcome of a unit: its result, or the sentence of the error that it failed with."""
 
     unit: Unit
@@ -41,14 +41,13 @@ def spread(
     work: Callable[[Unit], Result],
     *,
     wave: int | None = None,
-) -> Iterator[list[Outcome[Unit, Result]]]:
+) -> Iterator[list[UnitOutcome[Unit, Result]]]:
     """Do the units in tasks of their own, in waves; gives what became of each wave.
 
     The caller writes down a wave's outcomes before it asks for the next. A unit that fails with an
     error that is not a bug leaves the others alone.
 
     Args:
-        spark: the session.
         units: what is to be done, in this order.
         work: what a task does with one; it and its result are pickled.
         wave: how many units make a wave; by default a few for each core.
@@ -66,7 +65,7 @@ def spread(
             .collect()
         )
         yield [
-            Outcome(
+            UnitOutcome(
                 chosen[row.place],
                 None if row.result is None else pickle.loads(bytes(row.result)),  # noqa: S301 - of a task
                 row.error,

@@ -74,7 +74,6 @@ class JobState:
 
         Args:
             path: the directory; empty, missing, or of an earlier run of this job.
-            job: the job's name.
             arguments: what must be the same in each run, as JSON; no secrets.
 
         Raises:
@@ -246,10 +245,7 @@ def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str,
     """Refuse the state of another run.
 
     Args:
-        directory: of the state.
         known: its document of the job.
-        job: that is to run.
-        arguments: of it.
 
     Raises:
         Misconfigured: it is of another job, of other arguments, or of another version.
@@ -323,9 +319,6 @@ def value_of(kind: type[T], document: Any, name: str, versions: Sequence[int] | 
     """A document of a job as a value, whose members it has.
 
     Args:
-        kind: see `read_as`.
-        document: it.
-        name: its file.
         versions: of the form that can be read, the newest first; None where it has no version.
 
     Raises:

@@ -43,7 +43,7 @@ __getattr__, __dir__ = lazy_names(
         "home": "PROPERTIES Signs is_own signs_in state_dir_beside",
         "image": "BROKER TOPIC Image",
         "log": "MetadataLog",
-        "mapping": "Node",
+        "mapping": "DirectoryNode",
         "open_transactions": "committed_in",
         "opening": "open_store state_dir_of",
         "reconcile": "MAX_CREATED FoundPartitions StartPlan TopicOnDisk stored_count",

@@ -14,7 +14,7 @@ from uuid import UUID
 from horolog.errors import HorologError
 from horolog.metadata.forms import QUORUM_STATE, KafkaForm
 from horolog.metadata.image import TOPIC
-from horolog.metadata.replay import Replay
+from horolog.metadata.replay import MetadataReplay
 from horolog.metadata.taking_over import static_voters
 from horolog.schemas import metadata
 from horolog.storage import names
@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 Overrides = dict[str, dict[str, str]]
 
 
-class ClusterMetadata(NamedTuple):
+class AdoptedMetadata(NamedTuple):
     """What the metadata of a Kafka says; settings are under Kafka's names."""
 
     topics: Overrides
@@ -48,13 +48,13 @@ class ClusterMetadata(NamedTuple):
     """Ids of all brokers, voters and replicas of the cluster."""
 
 
-def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> ClusterMetadata:
+def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> AdoptedMetadata:
     """Read the metadata of the Kafka that has had a log directory; empty if it holds none.
 
     Unreadable records are skipped with a warning. In a directory that `is_own` the metadata is
     horolog's, and nothing of it is read here.
     """
-    replay = Replay(str(log_dir)) if is_own else _replay(files, log_dir)
+    replay = MetadataReplay(str(log_dir)) if is_own else _replay(files, log_dir)
     image = replay.image
     topics: Overrides = {}
     others = {}
@@ -68,29 +68,32 @@ def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> Clust
     ids = {name: topic.topic_id for name, topic in image.topics.items()}
     kinds = (_COUNTED.get(type(record)) for record in image.others.values())
     nodes = frozenset() if is_own else _nodes(files, log_dir, replay)
-    return ClusterMetadata(topics, ids, others, Counter(filter(None, kinds)), nodes)
+    return AdoptedMetadata(topics, ids, others, Counter(filter(None, kinds)), nodes)
 
 
-def _nodes(files: Files, log_dir: Path, replay: Replay) -> frozenset[int]:
+def _nodes(files: Files, log_dir: Path, replay: MetadataReplay) -> frozenset[int]:
     image = replay.image
-    found = {*image.brokers, *image.controllers, *(each.voter_id for each in replay.voters)}
+    found = {*image.brokers, *image.controllers, *(voter.voter_id for voter in replay.voters)}
     for topic in image.topics.values():
         for its in topic.partitions.values():
             found.update(its.replicas, its.adding)
     directory = log_dir / str(TopicPartition(names.CLUSTER_METADATA, 0))
     try:
-        found |= {each.voter_id for each in static_voters(files, str(directory / QUORUM_STATE))}
+        found |= {
+            static_voter.voter_id
+            for static_voter in static_voters(files, str(directory / QUORUM_STATE))
+        }
     except HorologError as error:
         _logger.warning("The voters of Kafka's quorum are not known: %s", error)
     return frozenset(found)
 
 
-def _replay(files: Files, log_dir: Path) -> Replay:
+def _replay(files: Files, log_dir: Path) -> MetadataReplay:
     try:
         replay = KafkaForm(files, str(log_dir)).replay()
     except HorologError as error:
         _logger.warning("Kafka's metadata is not known: %s", error)
-        return Replay(str(log_dir))
+        return MetadataReplay(str(log_dir))
     if replay.damage:
         _logger.warning(
             "Kafka's metadata is known only in part: %s", "; ".join(map(str, replay.damage))

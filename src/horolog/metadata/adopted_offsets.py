@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from horolog.errors import HorologError, StorageFailed
-from horolog.groups.replay import Replay
-from horolog.record.builder import Record
+from horolog.groups.replay import GroupReplay
+from horolog.record.builder import LogRecord
 from horolog.schemas.offsets import OffsetKey, read_committed, read_key
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING, BatchReader
@@ -82,9 +82,9 @@ def _is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _replay(files: Files, logs: Iterable[str], most: int) -> tuple[Replay, bool]:
+def _replay(files: Files, logs: Iterable[str], most: int) -> tuple[GroupReplay, bool]:
     """What some logs add up to, and whether every one could be read to its end."""
-    replay = Replay()
+    replay = GroupReplay()
     try:
         for path in logs:
             log = BatchReader.of_file(files, path, EVERYTHING)
@@ -98,7 +98,7 @@ def _replay(files: Files, logs: Iterable[str], most: int) -> tuple[Replay, bool]
     return replay, not replay.unreadable
 
 
-def _take(found: Committed, record: Record) -> bool:
+def _take(found: Committed, record: LogRecord) -> bool:
     """Add an offset; False if the record holds none."""
     try:
         about = read_key(record.key or b"")

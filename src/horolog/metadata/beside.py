@@ -20,13 +20,16 @@ from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.record_file import RecordFile
 from horolog.transactions import replay as transactions
-from horolog.transactions.values import Transaction
+from horolog.transactions.values import CoordinatedTransaction
 
 _LOG = logging.getLogger(__name__)
 
 
 class StateBeside:
-    """What there is beside the state of a log directory."""
+    """What there is beside the state of a log directory.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     def __init__(self, files: Files, log_dir: Path, state_dir: Path) -> None:
         self._files = files
@@ -56,22 +59,14 @@ class StateBeside:
         return mine.cluster_id == its.cluster_id
 
     def groups(self, topic_id: groups.TopicId) -> StoredGroups:
-        """The groups, committed offsets, and those of open transactions.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-        replay = groups.Replay()
+        """The groups, committed offsets, and those of open transactions."""
+        replay = groups.GroupReplay()
         self._replay(replay.take, names.GROUPS_FILE, names.CONSUMER_OFFSETS)
         return StoredGroups(*replay.rows(topic_id), replay.pending(topic_id))
 
-    def transactions(self) -> dict[str, Transaction]:
-        """The states of transactional ids; none of a log directory that was taken over.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-        replay = transactions.Replay()
+    def transactions(self) -> dict[str, CoordinatedTransaction]:
+        """The states of transactional ids; none of a log directory that was taken over."""
+        replay = transactions.TransactionReplay()
         if self._state_dir != self._log_dir:
             self._replay(replay.take, names.TRANSACTIONS_FILE, names.TRANSACTION_STATE)
         return replay.states
@@ -87,11 +82,7 @@ class StateBeside:
                     _LOG.error("%s: some of its state may be lost: %s", path, damage)
 
     def remove(self) -> None:
-        """Remove it, once it has been taken over.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Remove it, once it has been taken over."""
         for path in self._paths:
             self._files.remove(path)
         if self._former is not None:

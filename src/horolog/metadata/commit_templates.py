@@ -12,7 +12,7 @@ from typing import Final
 from horolog.errors import CorruptBatch
 from horolog.history import GroupAspect, GroupEvent
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
-from horolog.record.builder import Record
+from horolog.record.builder import LogRecord
 from horolog.schemas.offsets import committed_bytes, read_committed
 
 _MOST: Final = 10_000
@@ -49,14 +49,13 @@ class CommitTemplates:
                 return GroupEvent(header.base_timestamp, *known[1:5], committed, *known[6:])
         return None
 
-    def learn(self, batch: bytes, header: BatchHeader, record: Record, event: GroupEvent) -> None:
+    def learn(
+        self, batch: bytes, header: BatchHeader, record: LogRecord, event: GroupEvent
+    ) -> None:
         """Take a commit that was decoded as a template, if it may be one.
 
         Args:
             batch: not compressed, of one record.
-            header: of the batch.
-            record: the record.
-            event: what it says.
         """
         is_alike = header.magic == MAGIC and event.time == header.base_timestamp
         if event.aspect is not GroupAspect.COMMITTED or not is_alike or len(batch) > _LONGEST:
@@ -84,7 +83,7 @@ def _fixed(batch: bytes, layout: _Layout) -> bytes:
     )
 
 
-def _layout(batch: bytes, record: Record) -> _Layout | None:
+def _layout(batch: bytes, record: LogRecord) -> _Layout | None:
     """Where the numbers of a value are; None if that is not certain."""
     value = record.value
     if value is None or record.headers or len(value) < _BEFORE_METADATA:

@@ -15,7 +15,7 @@ from uuid import UUID
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptFile, StorageFailed
-from horolog.metadata.replay import Damage, Replay
+from horolog.metadata.replay import Damage, MetadataReplay
 from horolog.metadata.snapshots import (
     PART,
     SnapshotId,
@@ -105,9 +105,9 @@ class KafkaForm:
 
     # Reading.
 
-    def replay(self) -> Replay:
+    def replay(self) -> MetadataReplay:
         """Read all there is."""
-        replay = Replay(self.directory)
+        replay = MetadataReplay(self.directory)
         if not self._exists():
             return replay
         present = self._files.names_in(self.directory)
@@ -138,12 +138,12 @@ class KafkaForm:
         replay.leader_epoch = max(replay.leader_epoch, self._known_epoch())
         return replay
 
-    def begin_from(self, path: str) -> Replay:
+    def begin_from(self, path: str) -> MetadataReplay:
         """Read a file that an earlier development version had in place of the log.
 
         The log continues behind it: a snapshot of the file comes before the first append.
         """
-        replay, file = Replay(path), RecordFile(self._files, path)
+        replay, file = MetadataReplay(path), RecordFile(self._files, path)
         for batch in file.read():
             replay.take(batch)
         replay.damage += map(lost_of, file.lost)
@@ -206,14 +206,14 @@ class KafkaForm:
         first = max(bisect_right(bases, offset) - 1, 0)
         return [f"{self.directory}/{names.segment_file(base, names.LOG)}" for base in bases[first:]]
 
-    def _from_snapshot(self, present: Sequence[str]) -> tuple[Replay, int]:
+    def _from_snapshot(self, present: Sequence[str]) -> tuple[MetadataReplay, int]:
         """What the newest whole snapshot says, and the offset of the first record behind it."""
         log_start = min(base_offsets(present, names.LOG), default=None)
         damage: list[Damage] = []
-        partial: tuple[Replay, int] | None = None
+        partial: tuple[MetadataReplay, int] | None = None
         for snapshot in reversed(self._snapshots):
             path = f"{self.directory}/{snapshot.name}"
-            replay, reader = Replay(path), SnapshotReader(self._files, path)
+            replay, reader = MetadataReplay(path), SnapshotReader(self._files, path)
             try:
                 for batch in reader.read():
                     replay.take(batch)
@@ -236,7 +236,7 @@ class KafkaForm:
         if partial is not None and log_start != 0:
             partial[0].damage = damage + partial[0].damage
             return partial
-        replay = Replay(self.directory)
+        replay = MetadataReplay(self.directory)
         replay.damage = damage
         return replay, 0
 
@@ -248,7 +248,7 @@ class KafkaForm:
         epochs = [-1]
         try:
             starts = read_epochs(self._files, f"{self.directory}/{names.LEADER_EPOCHS}")
-            epochs += [each.epoch for each in starts]
+            epochs += [start.epoch for start in starts]
         except CorruptFile as error:
             _logger.warning("The leader epoch of the metadata is that of its log: %s", error)
         path = f"{self.directory}/{QUORUM_STATE}"

@@ -20,14 +20,14 @@ from struct import error as StructError  # noqa: N812 - its own name says nothin
 from typing import TYPE_CHECKING, Final
 
 from horolog.errors import CorruptBatch, CorruptFile, ErrorCode, RequestRefused, StorageFailed
-from horolog.groups.replay import Replay
+from horolog.groups.replay import GroupReplay
 from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
 from horolog.metadata.commit_templates import CommitTemplates
 from horolog.metadata.image import BROKER, TOPIC
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.past import PastLog, answered, past_directories, shortened
 from horolog.record.batch import BatchHeader, parse_header
-from horolog.record.builder import Record
+from horolog.record.builder import LogRecord
 from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
@@ -63,8 +63,6 @@ def read_group_history(
     """The history of a group in a log directory, of a broker that runs or not; nothing is written.
 
     Args:
-        log_dir: the log directory.
-        group: its id.
         ask: which of its entries; those from `ask.start` on are the last of the answer.
         state_dir: of the broker; None: where one has it by default.
 
@@ -81,10 +79,10 @@ def read_group_history(
     directories = past_directories(log_dir, state_dir)
 
     def logs(files: Files) -> Iterator[PastLog[GroupEvent]]:
-        for each in _logs(files, directories, group, ask.topic):
-            each.since = since
-            each.at_ms = ask.at
-            yield each
+        for log in _logs(files, directories, group, ask.topic):
+            log.since = since
+            log.at_ms = ask.at
+            yield log
 
     if since is None and ask.at is None and not ask.start and ask.end is None:
         since = _enough_since(directories, group, ask)
@@ -128,7 +126,7 @@ def _enough_since(
 
 def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
     """The directories that can have the group: one, where it is known how many there are in all."""
-    found = (names.partition_of(each) for each in files.names_in(log_dir))
+    found = (names.partition_of(name) for name in files.names_in(log_dir))
     present = sorted(
         each.partition for each in found if each and each.topic == names.CONSUMER_OFFSETS
     )
@@ -142,7 +140,10 @@ def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
 
 
 class _GroupLog(PastLog[GroupEvent]):
-    """Batches with changes of groups, read for one."""
+    """Batches with changes of groups, read for one.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     def __init__(self, files: Files, path: str, name: str, group: str, topic: str | None) -> None:
         super().__init__(name)
@@ -161,9 +162,6 @@ class _GroupLog(PastLog[GroupEvent]):
         """The last base offset behind which records seem to be that many entries are made of.
 
         None where those before are needed, too. What is compressed is not seen.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         found = 0
         for base in reversed(self._bases()[1:]):
@@ -193,7 +191,7 @@ class _GroupLog(PastLog[GroupEvent]):
 
     def entries(self) -> Iterator[GroupEvent]:
         """See `PastLog`."""
-        replay = Replay()
+        replay = GroupReplay()
         try:
             paths = self._paths()
             needed = len(paths) - self._too_late(paths)
@@ -205,7 +203,7 @@ class _GroupLog(PastLog[GroupEvent]):
         if replay.unreadable:
             self.note(f"{replay.unreadable} batches cannot be read: {replay.reason}")
 
-    def _of_file(self, file: RecordFile, replay: Replay) -> Iterator[GroupEvent]:
+    def _of_file(self, file: RecordFile, replay: GroupReplay) -> Iterator[GroupEvent]:
         try:
             for header, data in self._batches(file):
                 is_plain = not header.codec_number and not header.is_control
@@ -292,7 +290,7 @@ class _GroupLog(PastLog[GroupEvent]):
         if self.since is not None:
             self._next_offset = None
             bases = bases[max(0, bisect_right(bases, self.since) - 1) :]
-        return [self._path_of(each) for each in bases]
+        return [self._path_of(base) for base in bases]
 
     def _too_late(self, paths: Sequence[str]) -> int:
         """How many of the last segments have only records that are later than is asked for."""
@@ -302,11 +300,7 @@ class _GroupLog(PastLog[GroupEvent]):
         return sum(1 for _ in takewhile(lambda path: self._lacks(path, window), reversed(paths)))
 
     def _lacks(self, path: str, window: TimeRange) -> bool:
-        """Whether it is known that a segment has no record of some times.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Whether it is known that a segment has no record of some times."""
         base_offset = names.base_offset_of(os.path.basename(path), names.LOG)
         assert base_offset is not None
         segment = SegmentReader.at(self._files, path, base_offset)
@@ -342,7 +336,7 @@ class _GroupLog(PastLog[GroupEvent]):
         is_gap = self._next_offset not in (None, header.base_offset)
         return is_gap or header.records_count <= header.last_offset_delta
 
-    def _event(self, record: Record, header: BatchHeader) -> Iterator[GroupEvent]:
+    def _event(self, record: LogRecord, header: BatchHeader) -> Iterator[GroupEvent]:
         assert record.key is not None
         time_ms = header.max_timestamp if header.is_control else record.timestamp
         try:
@@ -373,7 +367,12 @@ def _committed(time_ms: int, log: str, key: OffsetKey, data: bytes | None) -> Gr
         return GroupEvent(time_ms, log, GroupAspect.REMOVED, topic, key.partition)
     value = read_committed(data)
     return GroupEvent(
-        *(time_ms, log, GroupAspect.COMMITTED, topic, key.partition, value.offset),
+        time_ms,
+        log,
+        GroupAspect.COMMITTED,
+        topic,
+        key.partition,
+        value.offset,
         topic_id=None if value.topic_id is None else kafka_uuid(value.topic_id),
         metadata=shortened(value.metadata),
     )
@@ -390,9 +389,9 @@ def _group(time_ms: int, log: str, data: bytes | None) -> GroupEvent:
 def _in_force(entries: Iterable[GroupEvent]) -> list[GroupEvent]:
     """The group and its committed offsets after these."""
     found: dict[tuple[str, int], GroupEvent] = {}
-    for each in entries:
-        key = each.topic or "", -1 if each.partition is None else each.partition
+    for entry in entries:
+        key = entry.topic or "", -1 if entry.partition is None else entry.partition
         found.pop(key, None)
-        if each.aspect in (GroupAspect.COMMITTED, GroupAspect.GROUP):
-            found[key] = each
+        if entry.aspect in (GroupAspect.COMMITTED, GroupAspect.GROUP):
+            found[key] = entry
     return [found[key] for key in sorted(found)]

@@ -23,7 +23,7 @@ BROKER: Final = 4
 Resource = tuple[int, str]
 
 
-class Topic:
+class TopicImage:
     """A topic and its partitions."""
 
     __slots__ = ("name", "partitions", "topic_id")
@@ -31,7 +31,7 @@ class Topic:
     def __init__(self, name: str, topic_id: UUID) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions: dict[int, metadata.Partition] = {}
+        self.partitions: dict[int, metadata.PartitionRecord] = {}
         """By number, as the last change left them."""
 
 
@@ -39,21 +39,21 @@ class Image:
     """See the module."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, Topic] = {}
-        self.by_id: dict[UUID, Topic] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self.by_id: dict[UUID, TopicImage] = {}
         self.configs: dict[Resource, dict[str, str]] = {}
         """Settings by type and name of the resource; none is empty."""
         self.features: dict[str, int] = {}
         self.brokers: dict[int, metadata.RegisterBroker] = {}
         """The registrations, as the last change left them."""
         self.controllers: dict[int, metadata.RegisterController] = {}
-        self.producer_ids: metadata.ProducerIds | None = None
+        self.producer_ids: metadata.ProducerIdsRecord | None = None
         """The last block that was given."""
         self.others: dict[tuple[object, ...], Record] = {}
         """By what a later record would replace or remove."""
         self._takes = {
-            metadata.Topic: self._topic,
-            metadata.Partition: self._partition,
+            metadata.TopicRecord: self._topic,
+            metadata.PartitionRecord: self._partition,
             metadata.PartitionChange: self._change_partition,
             metadata.RemoveTopic: self._remove_topic,
             metadata.ClearElr: self._clear_elr,
@@ -65,7 +65,7 @@ class Image:
             metadata.FenceBroker: self._fence,
             metadata.UnfenceBroker: self._unfence,
             metadata.RegisterController: self._controller,
-            metadata.ProducerIds: self._producer_ids,
+            metadata.ProducerIdsRecord: self._producer_ids,
             metadata.AccessControlEntry: self._keep,
             metadata.RemoveAccessControlEntry: self._forget,
             metadata.ScramCredential: self._keep,
@@ -115,18 +115,18 @@ class Image:
         shadow.brokers = dict(self.brokers)
         seen: set[UUID] = set()
         for record in records:
-            touched: Topic | None = None
-            if isinstance(record, metadata.Topic):
+            touched: TopicImage | None = None
+            if isinstance(record, metadata.TopicRecord):
                 touched = self.topics.get(record.name)
             elif isinstance(record, metadata.ClearElr):
                 touched = self.topics.get(record.topic)
             elif isinstance(
-                record, metadata.Partition | metadata.PartitionChange | metadata.RemoveTopic
+                record, metadata.PartitionRecord | metadata.PartitionChange | metadata.RemoveTopic
             ):
                 touched = self.by_id.get(record.topic_id)
             if touched is not None and touched.topic_id not in seen:
                 seen.add(touched.topic_id)
-                copy = Topic(touched.name, touched.topic_id)
+                copy = TopicImage(touched.name, touched.topic_id)
                 copy.partitions = dict(touched.partitions)
                 shadow.topics[copy.name] = shadow.by_id[copy.topic_id] = copy
             shadow.apply(record)
@@ -144,7 +144,7 @@ class Image:
         yield from self.brokers.values()
         yield from self.controllers.values()
         for topic in self.topics.values():
-            yield metadata.Topic(topic.name, topic.topic_id)
+            yield metadata.TopicRecord(topic.name, topic.topic_id)
             yield from topic.partitions.values()
         for (kind, resource), settings in self.configs.items():
             for name, value in settings.items():
@@ -155,21 +155,21 @@ class Image:
 
     # Topics.
 
-    def _topic(self, record: metadata.Topic) -> None:
+    def _topic(self, record: metadata.TopicRecord) -> None:
         earlier = self.topics.get(record.name)
         if earlier is not None and earlier.topic_id != record.topic_id:
             raise CorruptBatch(f"topic {record.name} is made while there is one of that name")
         if earlier is None:
-            topic = Topic(record.name, record.topic_id)
+            topic = TopicImage(record.name, record.topic_id)
             self.topics[record.name] = self.by_id[record.topic_id] = topic
 
-    def _of(self, topic_id: UUID) -> Topic:
+    def _of(self, topic_id: UUID) -> TopicImage:
         topic = self.by_id.get(topic_id)
         if topic is None:
             raise CorruptBatch(f"there is no topic with the id {topic_id}")
         return topic
 
-    def _partition(self, record: metadata.Partition) -> None:
+    def _partition(self, record: metadata.PartitionRecord) -> None:
         self._of(record.topic_id).partitions[record.partition] = record
 
     def _change_partition(self, record: metadata.PartitionChange) -> None:
@@ -250,7 +250,7 @@ class Image:
     def _controller(self, record: metadata.RegisterController) -> None:
         self.controllers[record.controller_id] = record
 
-    def _producer_ids(self, record: metadata.ProducerIds) -> None:
+    def _producer_ids(self, record: metadata.ProducerIdsRecord) -> None:
         self.producer_ids = record
 
     # What is only kept.
@@ -265,7 +265,9 @@ class Image:
         (self._forget if record.remove else self._keep)(record)
 
 
-def changed(old: metadata.Partition, change: metadata.PartitionChange) -> metadata.Partition:
+def changed(
+    old: metadata.PartitionRecord, change: metadata.PartitionChange
+) -> metadata.PartitionRecord:
     """A partition after a change, which does not say the new epochs: they follow from it.
 
     A leader, also the same one again, begins a leader epoch; every change a partition epoch.

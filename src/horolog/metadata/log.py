@@ -20,10 +20,9 @@ from typing import Final
 from horolog.errors import StorageFailed
 from horolog.metadata.forms import KafkaForm
 from horolog.metadata.image import Image
-from horolog.metadata.replay import Replay
+from horolog.metadata.replay import MetadataReplay
 from horolog.metadata.snapshots import SnapshotId, snapshot_batches
-from horolog.record.builder import Record as LogRecord
-from horolog.record.builder import build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.schemas import control
 from horolog.schemas.control import Voter, control_key
 from horolog.schemas.metadata import (
@@ -49,7 +48,11 @@ class MetadataLog:
     """See the module. One thread at a time; other threads may read the image between appends."""
 
     def __init__(
-        self, form: KafkaForm, node_id: int, replay: Replay, snapshot_bytes: int = SNAPSHOT_BYTES
+        self,
+        form: KafkaForm,
+        node_id: int,
+        replay: MetadataReplay,
+        snapshot_bytes: int = SNAPSHOT_BYTES,
     ) -> None:
         """See `open`."""
         self._form = form

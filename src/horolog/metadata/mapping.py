@@ -3,9 +3,9 @@
 Pure: an image and a row in, records out. Each function returns what differs from the image, as one
 change that is appended as one batch; nothing if nothing differs.
 
-A topic is a `Topic` with a `Partition` for each directory and a `Config` for each setting; what
-Kafka has no record for is in `state.py`. A deletion is a `RemoveTopic` and a note, which is removed
-once the directories are renamed.
+A topic is a `TopicRecord` with a `PartitionRecord` for each directory and a `Config` for each
+setting; what Kafka has no record for is in `state.py`. A deletion is a `RemoveTopic` and a note,
+which is removed once the directories are renamed.
 """
 
 import logging
@@ -28,7 +28,7 @@ from horolog.metadata.rows import (
     TopicRow,
     promoted_once,
 )
-from horolog.schemas.metadata import Config, Partition, Record, RemoveTopic, Topic
+from horolog.schemas.metadata import Config, PartitionRecord, Record, RemoveTopic, TopicRecord
 from horolog.storage import names
 
 _ALL_BROKERS: Final = ""
@@ -38,7 +38,7 @@ _TRUE: Final = "true"
 _logger = logging.getLogger(__name__)
 
 
-class Node(NamedTuple):
+class DirectoryNode(NamedTuple):
     """The broker whose directory it is."""
 
     broker_id: int
@@ -50,7 +50,7 @@ class Node(NamedTuple):
 
 def topic_records(
     image: Image,
-    node: Node,
+    node: DirectoryNode,
     row: TopicRow,
     overrides: Mapping[str, str] | None = None,
     followed: FollowedRow | None = None,
@@ -76,11 +76,13 @@ def topic_records(
     return [*records, *_changed(BROKER, _ALL_BROKERS, shared, changes)]
 
 
-def _partitions(image: Image, node: Node, row: TopicRow) -> tuple[list[Record], Mapping[str, str]]:
+def _partitions(
+    image: Image, node: DirectoryNode, row: TopicRow
+) -> tuple[list[Record], Mapping[str, str]]:
     """The records of a topic and its partitions, and the settings that it has before them."""
     before = image.topics.get(row.name)
     own = image.settings_of(TOPIC, row.name)
-    present: Mapping[int, Partition] = {}
+    present: Mapping[int, PartitionRecord] = {}
     if before is not None and before.topic_id == row.topic_id:
         present = before.partitions
     indexes: Collection[int] = range(row.partitions)
@@ -92,7 +94,7 @@ def _partitions(image: Image, node: Node, row: TopicRow) -> tuple[list[Record], 
         records.append(RemoveTopic(before.topic_id))  # no record removes a partition
         is_new, own = True, {}
     if is_new:
-        records.append(Topic(row.name, row.topic_id))
+        records.append(TopicRecord(row.name, row.topic_id))
     for index in indexes:
         if is_new or index not in present:
             its = present.get(index)
@@ -100,10 +102,16 @@ def _partitions(image: Image, node: Node, row: TopicRow) -> tuple[list[Record], 
     return records, own
 
 
-def _partition(node: Node, topic_id: UUID, index: int) -> Partition:
+def _partition(node: DirectoryNode, topic_id: UUID, index: int) -> PartitionRecord:
     replicas = (node.broker_id,)
-    return Partition(
-        *(index, topic_id, replicas, replicas, (), (), node.broker_id),
+    return PartitionRecord(
+        index,
+        topic_id,
+        replicas,
+        replicas,
+        (),
+        (),
+        node.broker_id,
         leader_epoch=0,
         partition_epoch=0,
         directories=(node.directory_id,),
@@ -188,7 +196,7 @@ def identified(image: Image, identity: state.Identity | None) -> list[Record]:
     return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.IDENTITY: text})
 
 
-def placed(image: Image, node: Node) -> list[Record]:
+def placed(image: Image, node: DirectoryNode) -> list[Record]:
     """Name the directory in the records of partitions that name one which is not there any more.
 
     Kafka elects no leader for these.
@@ -208,7 +216,7 @@ def placed(image: Image, node: Node) -> list[Record]:
 
 def _is_known(directories: Sequence[UUID]) -> bool:
     """Whether these are no reserved ids, as of directories that are not assigned yet (KIP-858)."""
-    return bool(directories) and all(each.int > _MOST_RESERVED for each in directories)
+    return bool(directories) and all(directory.int > _MOST_RESERVED for directory in directories)
 
 
 def salvage_ended(image: Image) -> list[Record]:
@@ -216,7 +224,9 @@ def salvage_ended(image: Image) -> list[Record]:
     return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.SALVAGED: None})
 
 
-def carried(image: Image, beside: Image, node: Node, present: Container[str]) -> list[Record]:
+def carried(
+    image: Image, beside: Image, node: DirectoryNode, present: Container[str]
+) -> list[Record]:
     """What horolog kept beside another's log that it continues with now.
 
     These are topics that were made here, settings that were given here, and what is followed. An
@@ -225,9 +235,7 @@ def carried(image: Image, beside: Image, node: Node, present: Container[str]) ->
     directory any more, and is deleted in the log.
 
     Args:
-        image: of the log.
         beside: what horolog kept; nothing, if it was never started in the directory.
-        node: this broker.
         present: the topics that have directories.
     """
     rows = stored(beside)
@@ -290,14 +298,14 @@ def stored(image: Image) -> Stored:
     settings: list[SettingRow] = []
     for row, overrides in _topics(image, shared):
         topics.append(row)
-        settings += [SettingRow(TOPIC_SCOPE, row.name, *each) for each in overrides.items()]
+        settings += [SettingRow(TOPIC_SCOPE, row.name, *item) for item in overrides.items()]
     topics += [row for _, row in state.deletions(shared) if row.name not in image.topics]
     for (kind, resource), its in image.configs.items():
         if kind == BROKER:
             settings += [
-                SettingRow(BROKER_SCOPE, resource, *each)
-                for each in its.items()
-                if resource or not state.is_hidden(each[0])
+                SettingRow(BROKER_SCOPE, resource, *item)
+                for item in its.items()
+                if resource or not state.is_hidden(item[0])
             ]
     return Stored(
         topics,

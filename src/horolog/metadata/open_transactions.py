@@ -15,7 +15,7 @@ from horolog.errors import StorageFailed
 from horolog.metadata.home import state_dir_beside
 from horolog.metadata.opening import state_dir_of
 from horolog.offsets import HeldUp
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import TransactionStatus
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.file_errors import FileMissing
@@ -30,8 +30,8 @@ from horolog.storage.producers.replay import read_producers
 from horolog.storage.producers.states import OpenNow, Producers
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
-from horolog.transactions.replay import Replay
-from horolog.transactions.values import Transaction
+from horolog.transactions.replay import TransactionReplay
+from horolog.transactions.values import CoordinatedTransaction
 
 _logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def _producers(files: Files, log: PartitionReader) -> Producers | None:
 class _States(NamedTuple):
     """The transactional ids of a log directory."""
 
-    states: Mapping[str, Transaction]
+    states: Mapping[str, CoordinatedTransaction]
     are_all: bool
     """Whether none is missing: the coordinator of all is here, and nothing is damaged."""
 
@@ -84,12 +84,14 @@ def _read_states(files: Files, log_dir: Path, state_dir: Path | None = None) -> 
     return _States(replay.states, is_ours and is_whole)
 
 
-def _in_topic(files: Files, log_dir: Path, *, is_lenient: bool = False) -> tuple[Replay, bool]:
+def _in_topic(
+    files: Files, log_dir: Path, *, is_lenient: bool = False
+) -> tuple[TransactionReplay, bool]:
     """What `__transaction_state` has, and whether all of it could be read.
 
     A lenient read leaves out the partitions that the disk does not give, with a warning.
     """
-    replay, skipped = Replay(), 0
+    replay, skipped = TransactionReplay(), 0
     for name in sorted(files.names_in(str(log_dir))):
         partition, directory = names.partition_of(name), log_dir / name
         if partition is None or partition.topic != names.TRANSACTION_STATE:
@@ -133,13 +135,12 @@ def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided
 
 
 def may_end_in(
-    files: Files, state_dir: Path, others: Iterable[Transaction] = ()
+    files: Files, state_dir: Path, others: Iterable[CoordinatedTransaction] = ()
 ) -> Mapping[TopicPartition, frozenset[int]]:
     """By partition, the producers whose open transactions the coordinator here can still end.
 
     Args:
         files: the way to the disk.
-        state_dir: has the coordinator's `__transaction_state`.
         others: transactions that the coordinator takes over.
 
     Raises:
@@ -164,10 +165,12 @@ def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozens
         why = replay.reason or "some of its batches are damaged"
         _logger.warning("What transactions in %s came to is known only in part: %s", log_dir, why)
     known = (each for name, each in replay.states.items() if name not in replay.uncertain)
-    return _by_partition(each for each in known if each.status is Status.PREPARE_COMMIT)
+    return _by_partition(each for each in known if each.status is TransactionStatus.PREPARE_COMMIT)
 
 
-def _by_partition(states: Iterable[Transaction]) -> Mapping[TopicPartition, frozenset[int]]:
+def _by_partition(
+    states: Iterable[CoordinatedTransaction],
+) -> Mapping[TopicPartition, frozenset[int]]:
     """The producers of some transactions by the partitions that these have."""
     found: dict[TopicPartition, set[int]] = {}
     for state in states:
@@ -194,7 +197,7 @@ def _held_up(log: PartitionReader, left: Sequence[OpenNow], known: _States) -> H
 
 
 def _owner(
-    producer_id: int, partition: TopicPartition, states: Mapping[str, Transaction]
+    producer_id: int, partition: TopicPartition, states: Mapping[str, CoordinatedTransaction]
 ) -> str | None:
     """The transactional id whose open transaction has the partition."""
     for transactional_id, state in states.items():

@@ -27,7 +27,7 @@ from horolog.metadata.rows import Stored
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.taking_over import (
     UNASSIGNED,
-    Node,
+    FormerNode,
     static_voters,
     was_led_by_another,
     why_not,
@@ -66,8 +66,6 @@ def open_store(
     Args:
         files: the way to the disk.
         log_dir: the log directory, which is locked.
-        node_id: of this broker.
-        now_ms: the clock.
         first_producer_id: the lowest producer id, where it is not known which were given.
         take_over: continue as the Kafka node whose directory it is. Without effect on a directory
             that is horolog's.
@@ -114,7 +112,14 @@ def open_store(
     is_lost = was_here and carried is None and not log.image.features
     reserve = Reserve(files, state_dir)
     return MetadataStore(
-        *(log, reserve, state_dir, owns, now_ms, first_producer_id, carried, present),
+        log,
+        reserve,
+        state_dir,
+        owns,
+        now_ms,
+        first_producer_id,
+        carried,
+        present,
         remembered=_remembered(images, signs, node_id),
         is_lost=is_lost,
         succeeds_another=owns and was_led_by_another(log.image, node_id),
@@ -150,7 +155,7 @@ def _check_secured(log_dir: Path, image: Image, *, open_to_all: bool) -> None:
     Raises:
         Misconfigured: it is secured, and not to be open.
     """
-    kinds = Counter(filter(None, (_SECURES.get(type(each)) for each in image.others.values())))
+    kinds = Counter(filter(None, (_SECURES.get(type(other)) for other in image.others.values())))
     if not kinds:
         return
     counted = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
@@ -179,7 +184,7 @@ def _remembered(images: Sequence[Image], signs: Signs, node_id: int) -> Remember
         brokers = image.brokers
         broker = brokers.get(node_id, next(iter(brokers.values()), None))
         if broker is not None and (broker.broker_id == node_id or len(brokers) == 1):
-            known = (kafka_uuid(each) for each in broker.log_dirs if each != UNASSIGNED)
+            known = (kafka_uuid(log_dir) for log_dir in broker.log_dirs if log_dir != UNASSIGNED)
             return Remembered(was_served, None, broker.broker_id, tuple(known))
     return Remembered(was_served)
 
@@ -245,13 +250,13 @@ def _why_not(
     return why_not(log.image, _node(node_id, signs), voters, log.damage)
 
 
-def _node(node_id: int, signs: Signs) -> Node:
+def _node(node_id: int, signs: Signs) -> FormerNode:
     if signs.meta is None:
-        return Node(node_id, None, None)
+        return FormerNode(node_id, None, None)
     directory_id: UUID | None = None
     if signs.meta.directory_id is not None:
         try:
             directory_id = decode_uuid(signs.meta.directory_id)
         except ValueError:
             directory_id = None  # no record can name it
-    return Node(node_id, signs.meta.node_id, directory_id)
+    return FormerNode(node_id, signs.meta.node_id, directory_id)

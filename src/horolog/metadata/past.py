@@ -101,7 +101,7 @@ def _at(
     log: PastLog[EntryT], at_ms: int, in_force: Callable[[Iterable[EntryT]], list[EntryT]]
 ) -> list[EntryT]:
     # To the end of the log: a clock may have been ahead for a while.
-    return in_force(each for each in log.entries() if each.time <= at_ms)
+    return in_force(entry for entry in log.entries() if entry.time <= at_ms)
 
 
 def _last(
@@ -110,9 +110,9 @@ def _last(
     """The last entries from a number on, and the number behind the last one."""
     count = 0
     kept: deque[EntryT] = deque(maxlen=most)
-    for each in entries:
+    for entry in entries:
         if end is None or count < end:
-            kept.append(each)
+            kept.append(entry)
             count += 1
     skipped = max(0, start - (count - len(kept)))
     return tuple(islice(kept, skipped, None)), count

@@ -77,9 +77,7 @@ def reconcile(
     they may be the only copy of their records.
 
     Args:
-        rows: the stored topics.
         found: the partitions on disk, by topic.
-        new_id: generates a topic id.
         adopt_defaults: adopted topics get the broker's defaults, so that their records expire.
         compacted: topics that Kafka compacted. `adopt_defaults` does not apply to them: the
             latest record of a key must not expire.

@@ -43,7 +43,7 @@ class Damage(NamedTuple):
         return f"{self.path}: {self.what}"
 
 
-class Replay:
+class MetadataReplay:
     """See the module."""
 
     def __init__(self, path: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.builder import LogRecord, build_batch, read_records
 from horolog.schemas import control
 from horolog.schemas.control import control_key, header_timestamp, kind_of
 from horolog.storage.files import Files
@@ -119,19 +119,19 @@ def snapshot_batches(
     """
     offset = 0
 
-    def batch(records: list[Record], *, is_control: bool = False) -> bytes:
+    def batch(records: list[LogRecord], *, is_control: bool = False) -> bytes:
         nonlocal offset
         made = build_batch(records, base_offset=offset, leader_epoch=epoch, is_control=is_control)
         offset += len(records)
         return made
 
-    def record(value: bytes, kind: int | None = None) -> Record:
-        return Record(last_timestamp, None if kind is None else control_key(kind), value)
+    def record(value: bytes, kind: int | None = None) -> LogRecord:
+        return LogRecord(last_timestamp, None if kind is None else control_key(kind), value)
 
     header = control.snapshot_header(last_timestamp)
     kept = [record(value, kind) for kind, value in sorted(kept_control.items())]
     yield batch([record(header, control.SNAPSHOT_HEADER), *kept], is_control=True)
-    some: list[Record] = []
+    some: list[LogRecord] = []
     size = 0
     for value in values:
         some.append(record(value))
@@ -151,8 +151,6 @@ def retire_snapshots(
 
     Args:
         files: the way to the disk.
-        directory: of the snapshots.
-        snapshots: in order.
         before_ms: of the snapshots whose last record is from before that, the last one stays.
 
     Returns:
@@ -161,7 +159,7 @@ def retire_snapshots(
     Raises:
         StorageFailed: the disk refused.
     """
-    paths = [f"{directory}/{each.name}" for each in snapshots]
+    paths = [f"{directory}/{snapshot.name}" for snapshot in snapshots]
     old = [path for path in paths if _timestamp_of(files, path) < before_ms]
     if not old:
         return list(snapshots), 0

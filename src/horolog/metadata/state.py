@@ -154,7 +154,6 @@ def joined(row: TopicRow, own: Settings, shared: Settings) -> tuple[TopicRow, di
     Args:
         row: of the topic; its flags are replaced.
         own: the settings of its own resource.
-        shared: those of all brokers.
     """
     state = _state_of(row, shared)
     overrides = dict(own)
@@ -307,7 +306,8 @@ def source_in(shared: Settings) -> SourceRow | None:
         _logger.error(
             "the stored pattern of topics to follow, %.80s, is dropped: %s. No topic is followed "
             "without one: give another with `serve --follow` or `horolog follow --demote`",
-            *(printable(row.topics), printable(str(error))),
+            printable(row.topics),
+            printable(str(error)),
         )
         return row._replace(topics="")
     return row

@@ -21,7 +21,7 @@ from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata import mapping
 from horolog.metadata.image import Image
 from horolog.metadata.log import MetadataLog
-from horolog.metadata.mapping import Node
+from horolog.metadata.mapping import DirectoryNode
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, TopicRow
 from horolog.metadata.state import Identity
@@ -30,7 +30,7 @@ from horolog.schemas.metadata import (
     NEWEST_LEVEL,
     TRANSACTION_VERSION,
     FeatureLevel,
-    ProducerIds,
+    ProducerIdsRecord,
     Record,
     RegisterBroker,
 )
@@ -64,8 +64,6 @@ class MetadataStore:
         """Make a store of an opened log; nothing is written before the first change.
 
         Args:
-            log: its records.
-            reserve: space for deletions.
             state_dir: has the log, and the topics of the coordinators.
             is_own: whether horolog owns the log directory.
             now_ms: the clock: the time of each change.
@@ -85,7 +83,7 @@ class MetadataStore:
         self._beside = beside
         self._present = present
         self._now_ms = now_ms
-        self._node = Node(0, UUID(int=0))
+        self._node = DirectoryNode(0, UUID(int=0))
         self._guard: list[Record] = []
         self._registration: RegisterBroker | None = None  # until it is noted
         self._identity: Identity | None = None
@@ -112,7 +110,10 @@ class MetadataStore:
         )
         least = first_producer_id + self._now_ms() * _PRODUCER_IDS_A_MS
         least = min(max(least, self.image.next_producer_id), MOST_PRODUCER_ID)
-        self._guard = [*mapping.guarded(self.image), ProducerIds(self._node.broker_id, -1, least)]
+        self._guard = [
+            *mapping.guarded(self.image),
+            ProducerIdsRecord(self._node.broker_id, -1, least),
+        ]
         for record in self._guard:
             self.image.apply(record)  # so that no snapshot is without them
 
@@ -152,7 +153,7 @@ class MetadataStore:
         Raises:
             StorageFailed: the disk refused, and a directory was to be taken over.
         """
-        self._node = Node(broker.broker_id, broker.log_dirs[0])
+        self._node = DirectoryNode(broker.broker_id, broker.log_dirs[0])
         self._registration, self._identity = broker, identity
         try:
             self._append([])
@@ -261,10 +262,10 @@ class MetadataStore:
         if self.image.next_producer_id < at_least:
             self._append([self._producer_ids(at_least)])
 
-    def _producer_ids(self, next_id: int) -> ProducerIds:
+    def _producer_ids(self, next_id: int) -> ProducerIdsRecord:
         registered = self.image.brokers.get(self._node.broker_id)
         epoch = -1 if registered is None else registered.broker_epoch
-        return ProducerIds(self._node.broker_id, epoch, next_id)
+        return ProducerIdsRecord(self._node.broker_id, epoch, next_id)
 
     def _append(self, records: Sequence[Record]) -> None:
         if self.refusal is not None:

@@ -37,7 +37,7 @@ _REMOTE: Final = "remote.storage.enable"
 _MAX_QUORUM_BYTES: Final = 1 << 20
 
 
-class Node(NamedTuple):
+class FormerNode(NamedTuple):
     """Whose directory it is to be."""
 
     node_id: int
@@ -49,7 +49,7 @@ class Node(NamedTuple):
 
 
 def why_not(
-    image: Image, node: Node, voters: Collection[Voter], damage: Collection[str] = ()
+    image: Image, node: FormerNode, voters: Collection[Voter], damage: Collection[str] = ()
 ) -> str | None:
     """Why the node's metadata cannot be gone on with; None if it can.
 
@@ -57,7 +57,6 @@ def why_not(
         image: what its metadata log says.
         node: this broker, and what `meta.properties` says.
         voters: of the quorum, static or dynamic, as far as they are known.
-        damage: of the metadata log.
     """
     return next(_reasons(image, node, voters, damage), None)
 
@@ -69,7 +68,7 @@ def was_led_by_another(image: Image, node_id: int) -> bool:
 
 
 def _reasons(
-    image: Image, node: Node, voters: Collection[Voter], damage: Collection[str]
+    image: Image, node: FormerNode, voters: Collection[Voter], damage: Collection[str]
 ) -> Iterator[str]:
     if METADATA_VERSION not in image.features:
         yield (
@@ -89,7 +88,7 @@ def _reasons(
             f"it is of node {node.found_id}, and this broker is node {node.node_id}: "
             f"set node.id={node.found_id}"
         )
-    migration = next((each for each in image.others.values() if _migrates(each)), None)
+    migration = next((other for other in image.others.values() if _migrates(other)), None)
     if migration is not None:
         yield "its migration from ZooKeeper has not ended"
     yield from _other_nodes(image, node, voters)
@@ -100,7 +99,7 @@ def _migrates(record: object) -> bool:
     return isinstance(record, ZkMigrationState) and record.state != 0
 
 
-def _other_nodes(image: Image, node: Node, voters: Collection[Voter]) -> Iterator[str]:
+def _other_nodes(image: Image, node: FormerNode, voters: Collection[Voter]) -> Iterator[str]:
     others = {each.voter_id for each in voters} | image.controllers.keys()
     others.discard(node.node_id)
     if others:
@@ -113,7 +112,7 @@ def _other_nodes(image: Image, node: Node, voters: Collection[Voter]) -> Iterato
             yield f"broker {broker.broker_id} of its cluster is not fenced: it may be running"
 
 
-def _elsewhere(image: Image, node: Node) -> Iterator[str]:
+def _elsewhere(image: Image, node: FormerNode) -> Iterator[str]:
     alone, here = {node.node_id}, {node.directory_id, UNASSIGNED}
     for topic in image.topics.values():
         for index, its in topic.partitions.items():

@@ -18,7 +18,7 @@ from horolog.metadata.image import BROKER, TOPIC, Image
 from horolog.metadata.mapping import shared_settings
 from horolog.metadata.past import PastLog, answered, past_directories, shortened
 from horolog.metadata.reconcile import stored_count
-from horolog.metadata.replay import Damage, Replay
+from horolog.metadata.replay import Damage, MetadataReplay
 from horolog.metadata.rows import AS_FOUND, TopicRow
 from horolog.record.batch import parse_header
 from horolog.schemas import metadata as m
@@ -44,7 +44,6 @@ def read_topic_history(
     """The history of a topic in a log directory, of a broker that runs or not; nothing is written.
 
     Args:
-        log_dir: the log directory.
         ask: which of its entries; those from `ask.start` on are the last of the answer.
         state_dir: of the broker; None: where one has it by default.
 
@@ -87,7 +86,7 @@ def changes(files: Files, log_dir: str, damage: list[Damage] | None = None) -> I
         StorageFailed: the log cannot be read at all.
     """
     form = KafkaForm(files, log_dir)
-    replay = Replay(log_dir)
+    replay = MetadataReplay(log_dir)
     if damage is not None:
         replay.damage = damage
     for batch in form.kept(replay.damage):
@@ -131,8 +130,8 @@ class _MetadataLog(PastLog[TopicChange]):
                 self.whole_from = change.timestamp
             if touches:
                 after = _view(image, self._topic)
-                for each in _differences(before, after):
-                    yield each._replace(
+                for difference in _differences(before, after):
+                    yield difference._replace(
                         time=change.timestamp, log=self.name, is_earlier=change.is_snapshot
                     )
                 before = after
@@ -141,12 +140,12 @@ class _MetadataLog(PastLog[TopicChange]):
 def _touches(image: Image, topic: str, record: Record) -> bool:
     """Whether a record may change what a topic is."""
     match record:
-        case m.Topic():
+        case m.TopicRecord():
             return record.name == topic
         case m.Config():
             resource = record.resource_type, record.resource
             return resource == (TOPIC, topic) or (resource == (BROKER, "") and topic in record.name)
-        case m.Partition() | m.RemoveTopic():
+        case m.PartitionRecord() | m.RemoveTopic():
             its = image.topics.get(topic)
             return its is not None and its.topic_id == record.topic_id
         case _:
@@ -185,18 +184,18 @@ def _differences(before: _View | None, after: _View | None) -> Iterator[TopicCha
         if was != comes:
             aspect, name = key
             yield TopicChange(
-                *(0, "", topic_id, aspect, shortened(name), shortened(was), shortened(comes))
+                0, "", topic_id, aspect, shortened(name), shortened(was), shortened(comes)
             )
 
 
 def _in_force(entries: Iterable[TopicChange]) -> list[TopicChange]:
     """The last change of all that holds after these."""
     found: dict[tuple[TopicAspect, str | None], TopicChange] = {}
-    for each in entries:
-        if each.aspect in (TopicAspect.CREATED, TopicAspect.DELETED):
+    for entry in entries:
+        if entry.aspect in (TopicAspect.CREATED, TopicAspect.DELETED):
             found.clear()
-        if each.aspect is TopicAspect.CREATED or each.after is not None:
-            found[each.aspect, each.name] = each
+        if entry.aspect is TopicAspect.CREATED or entry.after is not None:
+            found[entry.aspect, entry.name] = entry
         else:
-            found.pop((each.aspect, each.name), None)
+            found.pop((entry.aspect, entry.name), None)
     return list(found.values())

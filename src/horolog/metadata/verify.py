@@ -14,7 +14,7 @@ from horolog.errors import CorruptFile, StorageFailed
 from horolog.metadata.forms import KafkaForm
 from horolog.metadata.opening import read_stored, state_dir_of
 from horolog.metadata.reconcile import TopicOnDisk, reconcile
-from horolog.metadata.replay import Damage, Replay
+from horolog.metadata.replay import Damage, MetadataReplay
 from horolog.metadata.rows import TOPIC_SCOPE, Stored, TopicRow
 from horolog.metadata.snapshots import SnapshotReader, snapshots_in
 from horolog.storage import names
@@ -28,7 +28,6 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
     """What a start would do about topics and settings that are stored, and directories.
 
     Args:
-        log_dir: the log directory.
         is_live: a broker is running, so rows and directories may differ.
         is_clean: the last broker was stopped, not killed.
     """
@@ -179,7 +178,7 @@ def check_metadata(log_dir: Path) -> Steps[None]:
 def _check_snapshots(files: Files, directory: str) -> Steps[None]:
     for snapshot in snapshots_in(files.names_in(directory)):
         path = f"{directory}/{snapshot.name}"
-        reader, replay = SnapshotReader(files, path), Replay(path)
+        reader, replay = SnapshotReader(files, path), MetadataReplay(path)
         batches = 0
         try:
             for batch in reader.read():

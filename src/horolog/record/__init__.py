@@ -46,9 +46,9 @@ __getattr__, __dir__ = lazy_names(
             "CRC_START DELETE_HORIZON_BIT HEADER_SIZE LOG_OVERHEAD MAGIC UNKNOWN_COUNT "
             "BatchHeader iter_headers parse_header restamp verify_crc with_records"
         ),
-        "batch_producers": "TYPES",
+        "batch_producers": "PRODUCER_TYPES",
         "batch_runs": "next_offset_of",
-        "builder": "Record build_batch read_records read_with_create_times",
+        "builder": "LogRecord build_batch read_records read_with_create_times",
         "cleaning": "load_kernels",
         "column_writer": "PickedRows RecordsEncoder encode_batches encode_picked",
         "columns": "DEFAULT_COLUMNS DecodeStatistics batch_schema decode",

@@ -348,7 +348,6 @@ def new_batch_header(
     """The header of a new batch, and its bytes.
 
     Args:
-        base_offset: the first.
         length: bytes that follow the length.
         leader_epoch: -1 where it is to be given.
         covered: the fields from `attributes` on, which the checksum covers.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from horolog.record.batch import BatchHeader
 from horolog.record.stretches import Int64Array, stretch_of
 
-TYPES = {"producer_id": pa.int64(), "producer_epoch": pa.int32(), "sequence": pa.int32()}
+PRODUCER_TYPES = {"producer_id": pa.int64(), "producer_epoch": pa.int32(), "sequence": pa.int32()}
 
 _FACTS = 4  # of a batch: base offset, producer id, producer epoch, base sequence
 _SEQUENCES = 1 << 31
@@ -43,7 +43,6 @@ class BatchProducers:
 
         Args:
             facts: base offset, producer id, producer epoch and base sequence of each.
-            next_offset: that follows them.
         """
         self._facts.frombytes(facts.tobytes())
         self.next_offset = next_offset
@@ -54,7 +53,7 @@ class BatchProducers:
         self.next_offset = -1
 
     def column(self, name: str, offsets: Int64Array) -> pa.Array:
-        """One of the columns `TYPES`, for rows with these offsets, all of batches added."""
+        """Return a column of `PRODUCER_TYPES` for rows with these offsets, of all batches added."""
         facts = np.frombuffer(self._facts, np.int64).reshape(-1, _FACTS)
         return producer_column(name, facts, stretch_of(facts[:, 0], offsets), offsets)
 
@@ -62,13 +61,11 @@ class BatchProducers:
 def producer_column(
     name: str, facts: Int64Array, batch: Int64Array, offsets: Int64Array
 ) -> pa.Array:
-    """One of the columns `TYPES`.
+    """One of the columns `PRODUCER_TYPES`.
 
     Args:
-        name: of the column.
         facts: base offset, producer id, producer epoch and base sequence of each batch.
         batch: the place in `facts` of each record's batch.
-        offsets: of the records.
     """
     base_offset, producer_id, epoch, base_sequence = facts.T
     is_null = producer_id < 0  # of each batch
@@ -81,4 +78,4 @@ def producer_column(
             is_null = is_null | (base_sequence < 0)
             values = (offsets + (base_sequence - base_offset)[batch]) % _SEQUENCES
     mask = is_null[batch] if is_null.any() else None
-    return pa.array(values.astype(TYPES[name].to_pandas_dtype(), copy=False), mask=mask)
+    return pa.array(values.astype(PRODUCER_TYPES[name].to_pandas_dtype(), copy=False), mask=mask)

@@ -68,7 +68,6 @@ class BatchRun(NamedTuple):
 
         Args:
             ends: where the records of each end.
-            start: of the first.
         """
         stretches = self.stretches.copy()
         stretches[:, layout.STRETCH_END] = ends
@@ -118,7 +117,6 @@ def next_offset_of(buffer: Buffer, offset: int, log_end: int) -> int:
     before it.
 
     Args:
-        buffer: what a broker gave.
         offset: that it was asked for.
         log_end: the high watermark, beyond which it gives nothing.
 

@@ -37,7 +37,7 @@ _MASK64 = (1 << 64) - 1
 _MAX_BYTES = 1 << 30  # what reading a batch may decompress
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """One record; a timestamp of -1 is none, `offset` is known once it was read from a log."""
 
     timestamp: int
@@ -48,7 +48,7 @@ class Record(NamedTuple):
 
 
 def build_batch(
-    records: Iterable[Record],
+    records: Iterable[LogRecord],
     *,
     base_offset: int = 0,
     codec: Codec = Codec.NONE,
@@ -91,7 +91,7 @@ def empty_batch(first_offset: int, last_offset: int) -> bytes:
     return with_records(header._replace(last_offset_delta=last_offset - first_offset), b"")
 
 
-def read_records(batch: Buffer, *, max_bytes: int = _MAX_BYTES) -> Iterator[Record]:
+def read_records(batch: Buffer, *, max_bytes: int = _MAX_BYTES) -> Iterator[LogRecord]:
     """The records of one whole batch with offsets and their true timestamps.
 
     Invalid UTF-8 in a header's key is replaced (U+FFFD), as Java's consumer does.
@@ -106,7 +106,7 @@ def read_records(batch: Buffer, *, max_bytes: int = _MAX_BYTES) -> Iterator[Reco
 
 def read_with_create_times(
     batch: Buffer, *, max_bytes: int = _MAX_BYTES
-) -> Iterator[tuple[Record, int]]:
+) -> Iterator[tuple[LogRecord, int]]:
     """The same with the time that each record's own bytes hold.
 
     In a batch of v2, or a compressed message of v1, that is stamped with LogAppendTime this is the
@@ -146,7 +146,7 @@ class _Reader:
         self.data = data
         self.position = 0
 
-    def record(self, header: BatchHeader) -> tuple[Record, int]:
+    def record(self, header: BatchHeader) -> tuple[LogRecord, int]:
         length = self.varint()
         end = self.position + length
         self.take(1)
@@ -165,7 +165,7 @@ class _Reader:
                 f"instead read {self.position - end + length}",
                 self.position,
             )
-        return Record(timestamp, key, value, headers, offset), created
+        return LogRecord(timestamp, key, value, headers, offset), created
 
     def header(self) -> Header:
         length = self.varint()

@@ -344,11 +344,9 @@ def write_small_batches(
 
     Args:
         data: in which they were read.
-        small: the batches.
         keep: 1 for each record of all of them that stays.
         may_go: 1 for each of them that is a marker whose transaction is gone.
         first: the number of the first to be written.
-        end: before this one.
         horizon_ms: from when on tombstones, and such markers, may go where their batch does not say
             it yet; in milliseconds.
     """
@@ -399,7 +397,6 @@ def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) ->
     """Keep the latest offset of each key.
 
     Args:
-        table: the map.
         keys: in the order of their offsets.
         from_offset: records before that are passed.
         room: how many more keys the map may take.
@@ -431,8 +428,6 @@ def judge(
     """Mark the records that stay.
 
     Args:
-        table: the map.
-        keys: of the records.
         end_offset: records from there on are not in the map, and stay.
         keeps_tombstones: whether a tombstone that is the latest record of its key stays.
         keeps_keyless: whether records without a key do.
@@ -467,7 +462,6 @@ def retained(
     in it that stays (KIP-31), and in v1 the largest timestamp or the append time (KIP-32).
 
     Args:
-        opened: its records.
         header: its header, as it was read.
         staying: which of its records stay.
         horizon_ms: from when on its tombstones may go (KIP-534), in milliseconds; None leaves a

@@ -136,7 +136,6 @@ class RecordsEncoder:
             rows: with the columns that `encode` takes; the times are those in the records' bytes.
             deltas: of each row its offset less its batch's base offset.
             counts: of each batch how many of the rows.
-            base_timestamps: of each batch.
 
         Returns:
             The records of all batches, valid until the next call, and where those of each end.

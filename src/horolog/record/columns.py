@@ -19,7 +19,7 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import MAGIC, verify_crc
-from horolog.record.batch_producers import TYPES as OF_PRODUCERS
+from horolog.record.batch_producers import PRODUCER_TYPES
 from horolog.record.batch_runs import BatchRunReader, may_be_read_in_runs
 from horolog.record.decoder import Decoder, DecodeStatistics, may_meet
 from horolog.record.row_buffers import RowBuffers
@@ -45,7 +45,7 @@ _TYPES = {
     "offset": pa.int64(),
     "timestamp_ms": pa.int64(),
     "timestamp_type": pa.int32(),
-    **OF_PRODUCERS,
+    **PRODUCER_TYPES,
 }
 
 

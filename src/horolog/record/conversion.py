@@ -83,7 +83,6 @@ def down_convert(
     Args:
         data: batches of any formats; a part of one at the end is ignored.
         magic: 0 or 1.
-        start_offset: that was fetched from.
         max_batch_bytes: what one batch may decompress to.
 
     Raises:
@@ -132,7 +131,6 @@ def convert_all(
     """Every whole batch of a log in one format; plain messages become batches of `run_bytes`.
 
     Args:
-        data: batches of any formats.
         magic: 0, 1 or 2.
         least_offset: that the first batch can have.
         zstd_as: codec of messages whose batch was compressed with zstd; None refuses it.

@@ -121,7 +121,7 @@ class HeaderTable:
         Those in `columns`, and their lengths, become the ones that these records give.
         """
         columns = self.columns
-        columns["batch_length"] = [HEADER_SIZE - LOG_OVERHEAD + len(each) for each in records]
+        columns["batch_length"] = [HEADER_SIZE - LOG_OVERHEAD + len(record) for record in records]
         data = memoryview(columns.tobytes())
         columns["crc"] = [
             crc32c.crc32c(each, crc32c.crc32c(data[start + CRC_START : start + HEADER_SIZE]))

@@ -100,12 +100,8 @@ def stamped_marker(
     """The control batch that ends a producer's transaction in a partition, as in Kafka 4.3.
 
     Args:
-        ended: what it says.
         now_ms: the time of its record.
-        base_offset: where it is stored.
-        leader_epoch: in which it is.
         append_ms: when it is stored; on a LogAppendTime topic its largest timestamp.
-        timestamp_type: of the topic.
     """
     producer_id, producer_epoch, coordinator_epoch, is_commit, _ = ended
     records = _records(coordinator_epoch, is_commit)

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from horolog.buffers import Buffer
-from horolog.record.batch_producers import TYPES as OF_PRODUCERS
-from horolog.record.batch_producers import BatchProducers
+from horolog.record.batch_producers import PRODUCER_TYPES, BatchProducers
 from horolog.record.kernels import layout
 from horolog.record.kernels.column_kernels import Column, Columns
 from horolog.record.kernels.loading import COLUMN_KERNELS
@@ -34,7 +33,7 @@ class RowBuffers:
         self._state[layout.COLUMNS] = sum(_COLUMN_BITS.get(name, 0) for name in schema.names)
         if not rows.is_empty:
             self._state[: len(rows)] = array("q", rows)
-        self.producers = BatchProducers() if OF_PRODUCERS.keys() & {*schema.names} else None
+        self.producers = BatchProducers() if PRODUCER_TYPES.keys() & {*schema.names} else None
         """Producers of the batches whose records are gathered; None where no column needs them."""
         self.reserve(0)
 
@@ -118,7 +117,7 @@ class RowBuffers:
                     column = arrow_of(_fitted(self._offsets, self.count), field.type)
                 case "timestamp_ms":
                     column = arrow_of(_fitted(self._times, self.count), field.type)
-                case name if name in OF_PRODUCERS:
+                case name if name in PRODUCER_TYPES:
                     assert self.producers is not None
                     column = self.producers.column(name, self._offsets[: self.count])
                 case _:

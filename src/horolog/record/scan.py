@@ -84,8 +84,6 @@ def scan_batch(
     """Check every record of a whole batch and sum up what they say. The CRC is not looked at.
 
     Args:
-        batch: the whole batch.
-        header: its header.
         max_bytes: what the records may decompress to.
         min_offset: only records from there on count for the timestamps.
         arrival_ms: when they arrived, for the latencies; without it those are zeros.
@@ -119,8 +117,6 @@ def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordF
 
     Args:
         batch: a whole batch of v2 and nothing else; not compressed, with create times.
-        header: its header.
-        arrival_ms: as for `scan_batch`.
 
     Returns:
         None if anything is wrong: `scan_batch` says what.
@@ -142,8 +138,6 @@ def scan_records(
 
     Args:
         header: its base timestamp is that of the records.
-        records: decompressed, cut anywhere.
-        arrival_ms: as for `scan_batch`.
 
     Raises:
         CorruptBatch: the records break the format; also from `records`.
@@ -218,8 +212,6 @@ def find_faults(
     The batch is one that `scan_batch` has found sound, or `scan_records` if `records` are given.
 
     Args:
-        batch: the whole batch.
-        header: its header.
         keys: whether each record must have a key.
         times: now, and how far a timestamp may be before and after that, all in milliseconds;
             differences wrap at 64 bits, as Java's. None if any timestamp is good.

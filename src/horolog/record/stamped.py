@@ -17,7 +17,7 @@ from horolog.record.batch import (
     new_batch_header,
     new_head,
 )
-from horolog.record.builder import Record
+from horolog.record.builder import LogRecord
 from horolog.record.record_bytes import write_varlong
 from horolog.record.scan import RecordFacts, new_facts, scan_batch
 from horolog.record.time_stats import LATENCY_COUNT, Counts
@@ -45,7 +45,7 @@ class StampedBatch(NamedTuple):
     facts: RecordFacts
 
 
-def stamped_batch(records: Sequence[Record], now_ms: int) -> StampedBatch:
+def stamped_batch(records: Sequence[LogRecord], now_ms: int) -> StampedBatch:
     """A batch of records that all have the time at which they are appended.
 
     Args:
@@ -55,7 +55,7 @@ def stamped_batch(records: Sequence[Record], now_ms: int) -> StampedBatch:
     return stamped_body(stamped_records(records), len(records), now_ms)
 
 
-def stamped_records(records: Sequence[Record]) -> bytes:
+def stamped_records(records: Sequence[LogRecord]) -> bytes:
     """The bytes of these records in that batch, behind its header."""
     parts: list[bytes] = []
     for delta, (_, key, value, _, _) in enumerate(records):
@@ -87,11 +87,7 @@ def stamped_head(
     """The header of the batch that `stamped_body` makes, as a leader stores it; `now_ms` is not -1.
 
     Args:
-        body: the records.
-        count: how many there are.
         now_ms: their timestamp in milliseconds.
-        base_offset: of the first.
-        leader_epoch: of the leader.
     """
     length = HEADER_SIZE - LOG_OVERHEAD + len(body)
     covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)

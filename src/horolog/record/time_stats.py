@@ -104,7 +104,7 @@ class TimeStats(NamedTuple):
             "q",
             (
                 *(count, count - self.untimed),
-                *(each or 0 for each in times),
+                *(time or 0 for time in times),
                 *(self.out_of_order, *self.latencies),
             ),
         )

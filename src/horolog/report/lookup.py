@@ -8,7 +8,7 @@ from typing import NamedTuple
 from horolog.client import Client, FoundRecord, RecordClock, TopicPartition
 from horolog.client.topic_facts import PartitionFacts
 from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.builder import Record, read_records
+from horolog.record.builder import LogRecord, read_records
 from horolog.record.compression import UncompressedTooLarge
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.report.retention import moment_text
@@ -145,21 +145,21 @@ class _Batch:
     count: int = 0
     place: int = 1
     """Place of the record of the offset, or of the next one, from 1 on."""
-    last: Record | None = None
+    last: LogRecord | None = None
     """The last record up to the offset; without key and value."""
     earliest_ms: int | None = None
     latest_ms: int | None = None
     is_too_large: bool = False
     """It decompresses to more than `MOST_BATCH_BYTES`, and nothing else is known of it."""
 
-    def add(self, record: Record, offset: int) -> None:
+    def add(self, record: LogRecord, offset: int) -> None:
         """Count a record."""
         its_offset, ms = record.offset or 0, record.timestamp
         self.first_offset = its_offset if self.first_offset is None else self.first_offset
         self.count += 1
         self.place += its_offset < offset
         if its_offset <= offset:
-            self.last = Record(ms, None, None, offset=its_offset)
+            self.last = LogRecord(ms, None, None, offset=its_offset)
         if ms != NO_TIMESTAMP:
             self.earliest_ms = ms if self.earliest_ms is None else min(ms, self.earliest_ms)
             self.latest_ms = ms if self.latest_ms is None else max(ms, self.latest_ms)

@@ -74,7 +74,7 @@ def explained_by_broker(
         unread = client.ask(RETENTION_UNREAD, topic, AskUnread(number, settings=settings))
         try:
             segments = [
-                read_as(SegmentRetention, each, may_have_more=True) for each in found.segments
+                read_as(SegmentRetention, segment, may_have_more=True) for segment in found.segments
             ]
         except ValueError:
             raise StorageFailed(
@@ -161,15 +161,17 @@ def at_risk(here: Explained, there: Explained) -> list[AtRisk]:
     """A partition here and in Kafka; nothing where Kafka does not delete more, nor earlier."""
     if here.is_exempt:
         return []
-    stay = {each.base_offset: each for each in here.segments if not each.goes_now}
-    at_once = [each for each in there.segments if each.goes_now and each.base_offset in stay]
+    stay = {segment.base_offset: segment for segment in here.segments if not segment.goes_now}
+    at_once = [
+        segment for segment in there.segments if segment.goes_now and segment.base_offset in stay
+    ]
     earlier = [
-        each.size
-        for each in there.segments
-        if not each.goes_now
-        and each.goes_ms is not None
-        and (its := stay.get(each.base_offset)) is not None
-        and (its.goes_ms is None or each.goes_ms < its.goes_ms)
+        segment.size
+        for segment in there.segments
+        if not segment.goes_now
+        and segment.goes_ms is not None
+        and (its := stay.get(segment.base_offset)) is not None
+        and (its.goes_ms is None or segment.goes_ms < its.goes_ms)
     ]
     if not at_once and not earlier:
         return []

@@ -106,8 +106,8 @@ def _partition(name: str, explained: Explained | None) -> PartitionPart:
     settings = explained.settings
     note = ", ".join(f"{key}={value}" for key, value in settings.items())
     segments = [
-        {name: getattr(each, name) for name in _OF_SEGMENT}
-        for each in explained.segments[-_MOST_SEGMENTS:]
+        {name: getattr(segment, name) for name in _OF_SEGMENT}
+        for segment in explained.segments[-_MOST_SEGMENTS:]
     ]
     left_out = len(explained.segments) - len(segments)
     if left_out:

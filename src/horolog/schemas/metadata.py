@@ -55,7 +55,7 @@ NO_CHANGE: Final = -2
 _FRAME: Final = 1
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """Where a broker or a controller listens."""
 
     name: Text
@@ -79,7 +79,7 @@ class QuotaEntity(NamedTuple):
     name: NullableText
 
 
-Endpoints = Annotated[tuple[Endpoint, ...], struct_of(Endpoint)]
+Endpoints = Annotated[tuple[BrokerEndpoint, ...], struct_of(BrokerEndpoint)]
 AllSupported = Annotated[tuple[Supported, ...], struct_of(Supported)]
 Entities = Annotated[tuple[QuotaEntity, ...], struct_of(QuotaEntity)]
 
@@ -107,14 +107,14 @@ class UnregisterBroker(NamedTuple):
     broker_epoch: I64
 
 
-class Topic(NamedTuple):
+class TopicRecord(NamedTuple):
     """A topic is made; its partitions follow."""
 
     name: Text
     topic_id: Id
 
 
-class Partition(NamedTuple):
+class PartitionRecord(NamedTuple):
     """A partition, whole."""
 
     partition: I32
@@ -217,7 +217,7 @@ class ClientQuota(NamedTuple):
     remove: Bool = False
 
 
-class ProducerIds(NamedTuple):
+class ProducerIdsRecord(NamedTuple):
     """A block of producer ids is given to a broker: all below `next_producer_id` are given."""
 
     broker_id: I32
@@ -322,8 +322,8 @@ class Unknown(NamedTuple):
 Record = (
     RegisterBroker
     | UnregisterBroker
-    | Topic
-    | Partition
+    | TopicRecord
+    | PartitionRecord
     | Config
     | PartitionChange
     | FenceBroker
@@ -333,7 +333,7 @@ Record = (
     | ScramCredential
     | FeatureLevel
     | ClientQuota
-    | ProducerIds
+    | ProducerIdsRecord
     | BrokerChange
     | AccessControlEntry
     | RemoveAccessControlEntry
@@ -354,8 +354,8 @@ _WITH_SHUTDOWN, _WITH_MIGRATION, _WITH_DIRECTORIES, _WITH_ELR, _WITH_CORDONED = 
 _TYPES: Final[dict[int, tuple[type[Any], tuple[int, ...]]]] = {
     0: (RegisterBroker, (_WITH_SHUTDOWN, _WITH_MIGRATION, _WITH_DIRECTORIES, _WITH_CORDONED)),
     1: (UnregisterBroker, ()),
-    2: (Topic, ()),
-    3: (Partition, (_WITH_DIRECTORIES, _WITH_ELR)),
+    2: (TopicRecord, ()),
+    3: (PartitionRecord, (_WITH_DIRECTORIES, _WITH_ELR)),
     4: (Config, ()),
     5: (PartitionChange, (_WITH_DIRECTORIES, _WITH_ELR)),
     7: (FenceBroker, ()),
@@ -365,7 +365,7 @@ _TYPES: Final[dict[int, tuple[type[Any], tuple[int, ...]]]] = {
     11: (ScramCredential, ()),
     12: (FeatureLevel, ()),
     14: (ClientQuota, ()),
-    15: (ProducerIds, ()),
+    15: (ProducerIdsRecord, ()),
     17: (BrokerChange, (_WITH_SHUTDOWN, _WITH_DIRECTORIES, _WITH_CORDONED)),
     18: (AccessControlEntry, ()),
     19: (RemoveAccessControlEntry, ()),
@@ -418,8 +418,8 @@ def decode(value: bytes) -> Record:
     return record
 
 
-def _partition(value: bytes) -> Partition | None:
-    """The same for a `Partition` that has this size, if it is of the usual shape."""
+def _partition(value: bytes) -> PartitionRecord | None:
+    """The same for a `PartitionRecord` that has this size, if it is of the usual shape."""
     (
         frame, _, version, number, topic_id, replica_count, replica, isr_count, in_sync, removing,
         adding, leader, leader_epoch, epoch, directory_count, directory, tags,
@@ -430,7 +430,7 @@ def _partition(value: bytes) -> Partition | None:
         or version not in (1, 2)
     ):
         return None
-    return Partition(
+    return PartitionRecord(
         number, uuid_of(topic_id), _one_number(replica), _one_number(in_sync), (), (), leader, 0,
         leader_epoch, epoch, _one_uuid(directory),
     )  # fmt: skip

@@ -40,7 +40,7 @@ _INDEXES: Final = tuple(Struct(f">B{count}iB") for count in range(_MOST_SHORT + 
 """Of a topic's partitions: how many and one more, the partitions, and no tags."""
 
 
-class Status(IntEnum):
+class TransactionStatus(IntEnum):
     """State of a transactional id; the numbers are Kafka's."""
 
     EMPTY = 0
@@ -59,7 +59,7 @@ class TransactionValue(NamedTuple):
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    status: Status
+    status: TransactionStatus
     partitions: Mapping[str, tuple[int, ...]] | None = MappingProxyType({})
     """Of an open transaction, by topic; None is written where the id has no transaction."""
     updated_ms: int = -1
@@ -188,9 +188,9 @@ def _by_topic(found: list[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, 
     return partitions
 
 
-def _status(number: int) -> Status:
+def _status(number: int) -> TransactionStatus:
     try:
-        return Status(number)
+        return TransactionStatus(number)
     except ValueError:
         raise CorruptBatch(f"a value of __transaction_state has status {number}") from None
 

@@ -51,7 +51,7 @@ __getattr__, __dir__ = lazy_names(
         "file_systems": "Root",
         "java_patterns": "UnlikeJavaError java_matcher",
         "limits": (
-            "Assigned AtTime Everywhere OffsetByPartition Pattern TimeByPartition Topics "
+            "Assigned AtTime Everywhere OffsetByPartition Pattern TimeByPartition TopicSelection "
             "subscription_of"
         ),
         "location": "Location",

@@ -46,7 +46,11 @@ class ArrivalLog:
             RequestRefused, NoAnswer: the broker refuses, or does not answer.
         """
         with opened_log(options) as log:
-            chosen = [each for each in log.partitions() if not numbers or each.partition in numbers]
+            chosen = [
+                partition
+                for partition in log.partitions()
+                if not numbers or partition.partition in numbers
+            ]
             self._stretches = plan_offsets(log, chosen, RowFilter(), {}, {}).stretches
         self.partitions = sorted(chosen)
         self._options = options
@@ -54,11 +58,11 @@ class ArrivalLog:
     @property
     def offsets(self) -> int:
         """How many there are to go through."""
-        return sum(each.end - each.start for each in self._stretches)
+        return sum(stretch.end - stretch.start for stretch in self._stretches)
 
     def offsets_of(self, partition: TopicPartition) -> int:
         """How many there are of one partition."""
-        its = (each for each in self._stretches if each.partition == partition)
+        its = (stretch for stretch in self._stretches if stretch.partition == partition)
         return sum(each.end - each.start for each in its)
 
     def of(self, partition: TopicPartition) -> Iterator[Arrival]:

@@ -18,7 +18,7 @@ from horolog.errors import Misconfigured, RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import TimeRange
 from horolog.sources.bounds import Bounds, first_time
-from horolog.sources.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
+from horolog.sources.limits import EARLIEST, LATEST, Assigned, TopicSelection, subscribed
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
 from horolog.sources.row_filter import RowFilter
@@ -71,7 +71,7 @@ class BrokerLog:
         assert subscription is not None
         topics: Sequence[str] | None = None
         match subscription:
-            case Topics(names):
+            case TopicSelection(names):
                 topics = names
             case Assigned(assigned):
                 topics = tuple(dict.fromkeys(partition.topic for partition in assigned))
@@ -191,11 +191,15 @@ class BrokerLog:
             if start < end and row_filter.takes(*partition):
                 stretches.append(BrokerStretch(partition, start, end))
         if row_filter.from_ms is not None:
-            starts = self.none_before(row_filter.from_ms, [each.partition for each in stretches])
+            starts = self.none_before(
+                row_filter.from_ms, [stretch.partition for stretch in stretches]
+            )
             later = (
-                BrokerStretch(each.partition, max(each.start, starts[each.partition]), each.end)
-                for each in stretches
-                if each.partition in starts
+                BrokerStretch(
+                    stretch.partition, max(stretch.start, starts[stretch.partition]), stretch.end
+                )
+                for stretch in stretches
+                if stretch.partition in starts
             )
             stretches = [each for each in later if each.start < each.end]
         for window in row_filter.windows:
@@ -213,15 +217,15 @@ class BrokerLog:
         if not stretches:
             return []
         where: dict[tuple[str, int], tuple[int, int]] = {}
-        for each in stretches:
-            key = each.partition.topic, each.partition.partition
-            first, last = where.get(key, (each.start, each.end))
-            where[key] = min(first, each.start), max(last, each.end)
+        for stretch in stretches:
+            key = stretch.partition.topic, stretch.partition.partition
+            first, last = where.get(key, (stretch.start, stretch.end))
+            where[key] = min(first, stretch.start), max(last, stretch.end)
         found = self._persist(lambda: self._client.offsets.time_ranges(where, window))
         return [
             part
-            for each in stretches
-            for part in _parts(each, found[each.partition.topic, each.partition.partition])
+            for stretch in stretches
+            for part in _parts(stretch, found[stretch.partition.topic, stretch.partition.partition])
         ]
 
     def none_before(

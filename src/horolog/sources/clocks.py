@@ -35,12 +35,10 @@ def decode_with_clocks(
     """Decode batches, with the columns of this module where they are asked for.
 
     Args:
-        buffer: of whole batches.
         append_times: gives them in order, for offsets from the first up to the second. Of
             batches that are stamped with LogAppendTime it need not know them; None if it knows
             no others.
         columns: of `decode`, and of this module.
-        how: what else `decode` takes.
     """
     clocks = [name for name in _CLOCKS if name in columns]
     if not clocks:
@@ -77,10 +75,12 @@ def _append_columns(
     asked: Sequence[str],
 ) -> dict[str, pa.Array]:
     """When the rows of a table were appended, and when those were seen of which that is unknown."""
-    starts = np.fromiter((each.offset for each in stretches), np.int64, len(stretches))
-    times = np.fromiter((each.ms or 0 for each in stretches), np.int64, len(stretches))
-    unknown = np.fromiter((each.known_ms is None for each in stretches), np.bool_, len(stretches))
-    seen = np.fromiter((each.is_seen for each in stretches), np.bool_, len(stretches))
+    starts = np.fromiter((stretch.offset for stretch in stretches), np.int64, len(stretches))
+    times = np.fromiter((stretch.ms or 0 for stretch in stretches), np.int64, len(stretches))
+    unknown = np.fromiter(
+        (stretch.known_ms is None for stretch in stretches), np.bool_, len(stretches)
+    )
+    seen = np.fromiter((stretch.is_seen for stretch in stretches), np.bool_, len(stretches))
     # One more for what is before the first, which a place of -1 finds.
     times, unknown, seen = np.append(times, 0), np.append(unknown, True), np.append(seen, False)
     place = stretch_of(starts, offsets)

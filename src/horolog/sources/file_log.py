@@ -36,8 +36,8 @@ from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.offline.transactions import (
-    LogPart,
-    Transactions,
+    FileTransactions,
+    OpenLogPart,
     find_transactions,
     open_before,
 )
@@ -61,7 +61,7 @@ class FileLog:
         self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._replicas: dict[TopicPartition, list[tuple[Root, Replica]]] = {}
-        self._transactions: dict[TopicPartition, Transactions] = {}
+        self._transactions: dict[TopicPartition, FileTransactions] = {}
         self._of_topic: dict[str, Replica] = {}  # one that has a topic id
         self._compacted: dict[TopicPartition, bool] = {}
         self.topic_ids: dict[str, str] = {}
@@ -297,7 +297,7 @@ class FileLog:
             if each.first_offset < end and (each.last_offset is None or start <= each.last_offset)
         )
 
-    def _transactions_of(self, partition: TopicPartition) -> Transactions:
+    def _transactions_of(self, partition: TopicPartition) -> FileTransactions:
         if partition not in self._transactions:
             parts, replicas = self._parts[partition], self._replicas[partition]
             first = parts[0] if parts else None
@@ -318,14 +318,14 @@ class FileLog:
 
     def _walked(
         self, root: Root, replica: Replica, parts: Sequence[SegmentPart]
-    ) -> Iterator[LogPart]:
+    ) -> Iterator[OpenLogPart]:
         """All parts, and before them what is still in files from before the log start offset."""
         first = parts[0].segment.base_offset if parts else 0
         for segment, start, end in replica._replace(start=0).stretches():
             if start < first:
                 with suppress(FileMissing):  # deleted meanwhile
                     batches = _batches_of(root, segment, min(end, first))
-                    yield LogPart(batches, start, min(end, first), replica.is_dense)
+                    yield OpenLogPart(batches, start, min(end, first), replica.is_dense)
         for part in parts:
             # The batches before a log start are in its segment.
             start = first if part is parts[0] else part.start
@@ -333,7 +333,7 @@ class FileLog:
             if part.is_followed and part.root.is_local:  # it may have grown since it was listed
                 segment = segment._replace(size=part.root.files.size(segment.path))
             batches = _batches_of(part.root, segment, part.segment_end)
-            yield LogPart(batches, start, part.end, part.is_followed)
+            yield OpenLogPart(batches, start, part.end, part.is_followed)
 
     def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         for part in self._parts[partition]:

@@ -71,7 +71,7 @@ def _batches_in_segment(
         size = reader.size_up_to(within.end)  # so that nothing behind is read ahead
         stretch = replace(stretch, start=within.start, end=within.end, size=size)
         if within.is_exact:
-            windows = tuple(each for each in windows if not each.of_append)
+            windows = tuple(window for window in windows if not window.of_append)
             appended = EVER_APPENDED
     batch_filter = _BatchFilter(stretch, row_filter, reader, appended, with_markers=with_markers)
     # Without a limit in time, all that is within the offsets is worth reading.
@@ -147,9 +147,7 @@ class _BatchFilter:
         """Of a stretch of a segment.
 
         Args:
-            stretch: the stretch.
             row_filter: whose records are looked for.
-            reader: of the segment.
             appended: the append times of the filter, where the batches themselves must say theirs.
             with_markers: whether batches without records for consumers are read, too.
         """

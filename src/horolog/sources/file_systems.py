@@ -76,9 +76,9 @@ class Root:
 
     def _matching(self, pattern: str) -> "list[Root]":
         found: dict[str, None] = {}
-        for each in alternatives(pattern):
+        for alternative in alternatives(pattern):
             level = [self._above]
-            for part in each.split("/"):
+            for part in alternative.split("/"):
                 if is_pattern(part):
                     level = [path for above in level for path in self._matched_in(above, part)]
                 else:

@@ -124,11 +124,11 @@ class GrowingFiles:
         """
         log = self._look(may_miss=True)
         found: list[SegmentStretch] = []
-        for each in stretches:
-            bounds = {each.partition: Bounds(each.start, each.end)}
-            row_filter = RowFilter().within(each.times).within(self._options.appended)
+        for stretch in stretches:
+            bounds = {stretch.partition: Bounds(stretch.start, stretch.end)}
+            row_filter = RowFilter().within(stretch.times).within(self._options.appended)
             pieces = log.stretches(bounds, row_filter)
-            found += [replace(piece, times=each.times) for piece in pieces]
+            found += [replace(piece, times=stretch.times) for piece in pieces]
         return found
 
     # Details.

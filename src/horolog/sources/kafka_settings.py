@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Collection, Mapping
 
 from horolog.client import Security
-from horolog.client.security import NAMES as SECURITY_SETTINGS
+from horolog.client.security import SECURITY_SETTINGS
 from horolog.errors import Misconfigured
 
 PREFIX = "kafka."

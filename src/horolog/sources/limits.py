@@ -29,7 +29,7 @@ _TIMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicSelection:
     """`subscribe`: topics by name."""
 
     names: tuple[str, ...]
@@ -59,7 +59,7 @@ class Assigned:
     partitions: tuple[TopicPartition, ...]
 
 
-Subscription = Topics | Pattern | Assigned
+Subscription = TopicSelection | Pattern | Assigned
 
 
 def subscribed(
@@ -75,7 +75,7 @@ def subscribed(
         Misconfigured: one that is named does not exist, unless it `may_miss`.
     """
     match subscription:
-        case Topics(topics):
+        case TopicSelection(topics):
             missing = [topic for topic in topics if topic not in {p.topic for p in partitions}]
             found = [partition for partition in partitions if partition.topic in topics]
             named = "topic" if len(missing) == 1 else "topics"
@@ -156,7 +156,9 @@ def subscription_of(given: Mapping[str, str]) -> Subscription | None:
                 raise Misconfigured(
                     f"No topics to subscribe to: option 'subscribe' is '{given['subscribe']}'"
                 )
-            return Topics(tuple(topic_name(each, "subscribe") for each in dict.fromkeys(topics)))
+            return TopicSelection(
+                tuple(topic_name(fromkey, "subscribe") for fromkey in dict.fromkeys(topics))
+            )
         case ["subscribePattern"]:
             return _java_pattern(given["subscribepattern"].strip())
         case ["topicsPattern"]:

@@ -24,7 +24,7 @@ from horolog.sources.limits import (
     Limit,
     OffsetByPartition,
     Subscription,
-    Topics,
+    TopicSelection,
     check_order,
     limit_of,
     subscription_of,
@@ -214,7 +214,7 @@ class ReadOptions:
     def of_topic(cls, config: ClientConfig, topic: str) -> "ReadOptions":
         """A read of a whole topic that continues where something is gone, and fails at damage."""
         return cls.of_client(
-            config, max_bytes=4 << 20, subscription=Topics((topic,)), **_THROUGH_LOSS
+            config, max_bytes=4 << 20, subscription=TopicSelection((topic,)), **_THROUGH_LOSS
         )
 
     @classmethod

@@ -148,7 +148,6 @@ def left_open(
     not know whether that one did.
 
     Args:
-        tasks: what `share_out` gave.
         open_starts: partitions that are read from the log start offset on.
         open_ends: partitions that are read up to the log end; of each an empty stretch at its
             present end, for where nothing is read up to there.

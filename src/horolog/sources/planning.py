@@ -67,9 +67,6 @@ def plan_offsets(
     """Plan the stretches that may hold records that a filter takes, of the log as it is now.
 
     Args:
-        log: that is read.
-        partitions: of it.
-        row_filter: of each.
         starts: the first offsets, where not the log start offsets.
         ends: the offsets after the last, where they are before the log ends.
 
@@ -78,15 +75,15 @@ def plan_offsets(
     """
     earliest, latest = log.earliest(partitions), log.latest(partitions)
     bounds = {}
-    for each in partitions:
-        first, last = earliest[each], latest[each]
-        start = starts.get(each, first)
+    for partition in partitions:
+        first, last = earliest[partition], latest[partition]
+        start = starts.get(partition, first)
         if not first <= start <= max(first, last):
             raise RequestRefused(
                 ErrorCode.offset_out_of_range,
-                f"{each} has no offset {start}: it has {first} up to {last}",
+                f"{partition} has no offset {start}: it has {first} up to {last}",
             )
-        bounds[each] = Bounds(start, max(start, min(last, ends.get(each, last))))
+        bounds[partition] = Bounds(start, max(start, min(last, ends.get(partition, last))))
     return ReadPlan(log.stretches(bounds, row_filter), latest)
 
 
@@ -98,12 +95,12 @@ def numbered(
     Raises:
         RequestRefused: one of them is not there; `what` is for the message.
     """
-    missing = set(numbers) - {each.partition for each in partitions}
+    missing = set(numbers) - {partition.partition for partition in partitions}
     if missing:
         raise RequestRefused(
             ErrorCode.unknown_topic_or_partition, f"{what} has no partition {min(missing)}"
         )
-    return sorted(each for each in partitions if each.partition in numbers)
+    return sorted(partition for partition in partitions if partition.partition in numbers)
 
 
 def tasks(
@@ -112,8 +109,6 @@ def tasks(
     """Plan what each task reads, of the log as it is now.
 
     Args:
-        options: of the read.
-        row_filter: what it takes.
         cores: counts the cores of the cluster, once it is known that there is something to read.
 
     Raises:
@@ -133,7 +128,7 @@ def tasks(
 def shared_out(options: ReadOptions, stretches: Sequence[Stretch], cores: int | None) -> list[Task]:
     """The stretches in tasks, as the options say."""
     task_weight = TASK_BYTES if options.paths else TASK_RECORDS
-    cores = cores or _guessed_cores(sum(each.weight for each in stretches) // task_weight)
+    cores = cores or _guessed_cores(sum(stretch.weight for stretch in stretches) // task_weight)
     shares: list[Task] = [
         *share_out(
             stretches,

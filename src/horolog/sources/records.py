@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, Damaged, Misconfigured, StorageFailed
 from horolog.record.batch import BatchHeader
-from horolog.record.builder import Record, read_with_create_times
+from horolog.record.builder import LogRecord, read_with_create_times
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import (
     ALL_TIMES,
@@ -43,7 +43,7 @@ class ReadRecord(NamedTuple):
     partition: int
     offset: int
     timestamp_type: str
-    record: Record
+    record: LogRecord
     appended_ms: int | None = None
     """When it was appended, if that was asked for and is known."""
     created_ms: int | None = None
@@ -111,10 +111,10 @@ class RecordLog:
         self, plan: ReadPlan, partition: TopicPartition, start: int, end: int
     ) -> Iterator[list[ReadRecord]]:
         """Yield the records of a plan between two offsets of a partition, batch by batch."""
-        for each in plan.stretches:
-            first, last = max(start, each.start), min(end, each.end)
-            if each.partition == partition and first < last:
-                for _, records in self.read(replace(each, start=first, end=last)):
+        for stretch in plan.stretches:
+            first, last = max(start, stretch.start), min(end, stretch.end)
+            if stretch.partition == partition and first < last:
+                for _, records in self.read(replace(stretch, start=first, end=last)):
                     yield records
 
     def follow(
@@ -194,7 +194,10 @@ def read_batch(
         assert record.offset is not None
         created_ms = created if is_stamped else None
         yield ReadRecord(
-            *(partition, record.offset, kind, record),
+            partition,
+            record.offset,
+            kind,
+            record,
             appended.known_ms,
             created_ms,
             appended.seen_ms,

@@ -66,7 +66,7 @@ def _pieces(root: Root, stretch: SegmentStretch) -> tuple[list[SegmentStretch], 
     """
     directory = stretch.path.rpartition("/")[0]
     replicas = find_replicas(root.at(directory), may_miss=True, may_have_any_name=True)
-    found = [(root, each) for each in replicas if each.directory == directory]
+    found = [(root, replica) for replica in replicas if replica.directory == directory]
     parts = [*merged_parts(found)] if found else []
     position, is_gone, pieces = stretch.start, False, []
     for part in parts:

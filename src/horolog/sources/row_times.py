@@ -102,7 +102,7 @@ class RowTimes:
         return replace(self, **changed)
 
     def _since(self, *starts: GivenMoment | None) -> TimeRange:
-        first_ms = max((each.timestamp_ms for each in starts if each is not None), default=None)
+        first_ms = max((start.timestamp_ms for start in starts if start is not None), default=None)
         return TimeRange.between(first_ms, None if self.to is None else self.to.timestamp_ms)
 
     def _all(self) -> tuple[GivenMoment | None, ...]:

@@ -62,7 +62,7 @@ def narrowed_in_time(
             return None
         part = part._replace(start=within.start, end=within.end)
         if within.is_exact:
-            windows = tuple(each for each in windows if not each.of_append)
+            windows = tuple(window for window in windows if not window.of_append)
     if not windows:
         return part
     look = segment.blocks.look(segment.size)

@@ -143,7 +143,7 @@ class StreamOffset:
                 stretches.append(
                     BrokerStretch(partition, seam, end, times=live, largest_ms=largest_ms)
                 )
-        return [each for each in stretches if not each.times.is_empty]
+        return [stretch for stretch in stretches if not stretch.times.is_empty]
 
 
 def limited(positions: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:

@@ -61,7 +61,6 @@ class StretchReader:
         """The batches of a stretch that may hold a record that a filter takes.
 
         Args:
-            stretch: of the log.
             row_filter: whose records are looked for.
             with_append_times: say when records were appended, as far as that is known.
             with_markers: also give batches without records for consumers, be they control batches

@@ -13,7 +13,7 @@ from horolog.record.columns import DEFAULT_COLUMNS, batch_schema
 from horolog.record.timestamps import EVER_APPENDED, NO_TIMESTAMP, RecordClock, TimeRange
 from horolog.sources.clocks import APPEND, CREATE, SEEN
 from horolog.sources.kafka_settings import PREFIX, security_of
-from horolog.sources.limits import Topics
+from horolog.sources.limits import TopicSelection
 from horolog.sources.location import Location
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
@@ -66,14 +66,12 @@ def scan(
     Args:
         source: a client of the brokers, or their `host:port`; or a path: of a log directory, a
             partition or a segment, also in an object store (`s3://...`).
-        topic: its name.
         partitions: their numbers; None for all.
         from_ms: the first time, in milliseconds since 1970; None without a limit.
         to_ms: the time after the last.
         clock: whose times these are: the records' own, or when they were appended.
         starting_offsets: the first offsets, by partition.
         ending_offsets: the offsets after the last.
-        columns: of the tables.
         read_committed: leaves out aborted transactions, and what follows an open one.
         max_wait_ms: how long a broker may wait for records.
         fail_on_data_loss: else it continues with a warning where records are gone or damaged.
@@ -89,7 +87,7 @@ def scan(
     times = TimeRange.between(from_ms, to_ms, clock)
     options = replace(
         _source(source, settings or {}, max_wait_ms),
-        subscription=Topics((topic,)),
+        subscription=TopicSelection((topic,)),
         appended=times if times.of_append else EVER_APPENDED,
         read_committed=read_committed,
         fail_on_data_loss=fail_on_data_loss,

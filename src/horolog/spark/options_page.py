@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from horolog.client.security.settings import OBEYED as SECURITY
+from horolog.client.security.settings import OBEYED_SETTINGS
 from horolog.sources import consumer_settings, read_option_table
 from horolog.spark.write import options, producer_settings
 from horolog.spark.write.rejected_times import DEAD_LETTER_HEADERS
@@ -55,7 +55,7 @@ def options_page() -> str:
                 producer_settings.FORBIDDEN,
                 producer_settings.TUNING,
             ),
-            (_SECURITY.format(names=_names(sorted(SECURITY))),),
+            (_SECURITY.format(names=_names(sorted(OBEYED_SETTINGS))),),
         )
     )
 

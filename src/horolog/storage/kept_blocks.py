@@ -47,8 +47,6 @@ class KeptBlocks:
 
         Args:
             content: a number that nothing else has ever had.
-            number: of its first entry.
-            block: its entries.
         """
         key = content << _NUMBER_BITS | number
         with self._lock:

@@ -8,19 +8,21 @@ from collections.abc import Collection
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import TopicPartition
-from horolog.schemas.transactions import SECOND_FLOW, Status
-from horolog.transactions.values import LAST_EPOCH, NONE, Producer, Transaction
+from horolog.schemas.transactions import SECOND_FLOW, TransactionStatus
+from horolog.transactions.values import LAST_EPOCH, NONE, CoordinatedTransaction, ProducerIdentity
 
 _COMPLETE = {
-    Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT,
-    Status.PREPARE_ABORT: Status.COMPLETE_ABORT,
+    TransactionStatus.PREPARE_COMMIT: TransactionStatus.COMPLETE_COMMIT,
+    TransactionStatus.PREPARE_ABORT: TransactionStatus.COMPLETE_ABORT,
 }
 
 
 # --- InitProducerId -----------------------------------------------------------------------
 
 
-def check_initialisable(transaction: Transaction, expected: Producer | None) -> None:
+def check_initialisable(
+    transaction: CoordinatedTransaction, expected: ProducerIdentity | None
+) -> None:
     """Refuse an InitProducerId that cannot be answered now, or never (KIP-360).
 
     Raises:
@@ -41,7 +43,7 @@ def check_initialisable(transaction: Transaction, expected: Producer | None) -> 
         raise _fenced(expected, producer)
 
 
-def rotates(transaction: Transaction, expected: Producer | None) -> bool:
+def rotates(transaction: CoordinatedTransaction, expected: ProducerIdentity | None) -> bool:
     """Whether InitProducerId needs a new producer id, because the epochs are used up."""
     epoch = transaction.producer.epoch
     return transaction.is_exhausted and (
@@ -50,12 +52,12 @@ def rotates(transaction: Transaction, expected: Producer | None) -> bool:
 
 
 def initialised(
-    transaction: Transaction,
-    expected: Producer | None,
+    transaction: CoordinatedTransaction,
+    expected: ProducerIdentity | None,
     timeout_ms: int,
     now_ms: int,
     new_id: int | None,
-) -> Transaction:
+) -> CoordinatedTransaction:
     """The state after InitProducerId; without an open transaction, after `check_initialisable`.
 
     Args:
@@ -63,15 +65,15 @@ def initialised(
     """
     producer, previous_id = transaction.producer, transaction.producer.id
     if new_id is not None:
-        producer = Producer(new_id, 0)
+        producer = ProducerIdentity(new_id, 0)
     elif expected is None or producer.epoch == NONE or expected.epoch == producer.epoch:
-        producer = Producer(producer.id, producer.epoch + 1)
+        producer = ProducerIdentity(producer.id, producer.epoch + 1)
     else:  # a retry whose answer was lost: the same answer
         previous_id = transaction.previous_id
     return transaction._replace(
         producer=producer,
         timeout_ms=timeout_ms,
-        status=Status.EMPTY,
+        status=TransactionStatus.EMPTY,
         partitions=frozenset(),
         started_ms=NONE,
         updated_ms=now_ms,
@@ -84,7 +86,7 @@ def initialised(
 # --- adding partitions --------------------------------------------------------------------
 
 
-def check_producer(transaction: Transaction, producer: Producer) -> None:
+def check_producer(transaction: CoordinatedTransaction, producer: ProducerIdentity) -> None:
     """Refuse a producer that is not the present one, or has to wait for the former transaction.
 
     Raises:
@@ -105,17 +107,19 @@ def check_producer(transaction: Transaction, producer: Producer) -> None:
 
 
 def with_partitions(
-    transaction: Transaction,
+    transaction: CoordinatedTransaction,
     partitions: Collection[TopicPartition],
     client_version: int,
     now_ms: int,
-) -> Transaction:
+) -> CoordinatedTransaction:
     """The state with further partitions; itself if it has them. After `check_producer`."""
-    if transaction.status is Status.ONGOING and transaction.partitions.issuperset(partitions):
+    if transaction.status is TransactionStatus.ONGOING and transaction.partitions.issuperset(
+        partitions
+    ):
         return transaction
-    is_first = transaction.status is not Status.ONGOING
+    is_first = transaction.status is not TransactionStatus.ONGOING
     return transaction._replace(
-        status=Status.ONGOING,
+        status=TransactionStatus.ONGOING,
         partitions=transaction.partitions.union(partitions),
         started_ms=now_ms if is_first else transaction.started_ms,
         updated_ms=now_ms,
@@ -128,8 +132,13 @@ def with_partitions(
 
 
 def ended(
-    transaction: Transaction, producer: Producer, client_version: int, now_ms: int, *, commit: bool
-) -> Transaction:
+    transaction: CoordinatedTransaction,
+    producer: ProducerIdentity,
+    client_version: int,
+    now_ms: int,
+    *,
+    commit: bool,
+) -> CoordinatedTransaction:
     """The state after EndTxn; itself where a retry has its answer already.
 
     Where that is Prepare of an exhausted producer under version 2, `with_next_id` has to follow.
@@ -151,7 +160,7 @@ def ended(
     if producer.epoch != present.epoch and not is_retry:
         raise _fenced(producer, present)
     status, prepare = transaction.status, _prepare(commit=commit)
-    if status is Status.ONGOING:
+    if status is TransactionStatus.ONGOING:
         return prepared(transaction, client_version, now_ms, commit=commit)
     if transaction.is_preparing:
         raise concurrent()
@@ -164,13 +173,13 @@ def ended(
 
 
 def prepared(
-    transaction: Transaction,
+    transaction: CoordinatedTransaction,
     client_version: int,
     now_ms: int,
     *,
     commit: bool,
     fences: bool = False,
-) -> Transaction:
+) -> CoordinatedTransaction:
     """The state with its outcome decided; `fences` bumps the epoch whatever the version.
 
     Who is fenced by a timeout may initialise again, until another has done so (KIP-588).
@@ -180,9 +189,9 @@ def prepared(
     """
     epoch = transaction.producer.epoch
     bumps = fences or client_version >= SECOND_FLOW
-    is_empty = transaction.status is not Status.ONGOING
+    is_empty = transaction.status is not TransactionStatus.ONGOING
     return transaction._replace(
-        producer=Producer(transaction.producer.id, min(epoch + bumps, LAST_EPOCH)),
+        producer=ProducerIdentity(transaction.producer.id, min(epoch + bumps, LAST_EPOCH)),
         status=_prepare(commit=commit),
         started_ms=now_ms if is_empty else transaction.started_ms,
         updated_ms=now_ms,
@@ -192,7 +201,7 @@ def prepared(
     )
 
 
-def wants_next_id(transaction: Transaction) -> bool:
+def wants_next_id(transaction: CoordinatedTransaction) -> bool:
     """Whether Prepare has to reserve the producer id that Complete takes (KAFKA-18660)."""
     return (
         transaction.is_preparing
@@ -202,7 +211,7 @@ def wants_next_id(transaction: Transaction) -> bool:
     )
 
 
-def completed(transaction: Transaction, now_ms: int) -> Transaction:
+def completed(transaction: CoordinatedTransaction, now_ms: int) -> CoordinatedTransaction:
     """The state once all markers are written."""
     return transaction._replace(
         producer=transaction.next_producer,
@@ -214,22 +223,25 @@ def completed(transaction: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def _is_retry(transaction: Transaction, producer: Producer) -> bool:
+def _is_retry(transaction: CoordinatedTransaction, producer: ProducerIdentity) -> bool:
     """Whether it is an EndTxn of version 2 whose answer, with a bumped epoch, was lost."""
     present = transaction.producer
-    if transaction.status in (Status.EMPTY, Status.ONGOING):  # no end has bumped the epoch last
+    if transaction.status in (
+        TransactionStatus.EMPTY,
+        TransactionStatus.ONGOING,
+    ):  # no end has bumped the epoch last
         return False
     if producer.id == present.id and producer.epoch == present.epoch - 1:
         return True
     return (
-        producer == Producer(transaction.previous_id, LAST_EPOCH - 1)
+        producer == ProducerIdentity(transaction.previous_id, LAST_EPOCH - 1)
         and present.epoch == 0
         and transaction.status in _COMPLETE.values()
     )
 
 
-def _prepare(*, commit: bool) -> Status:
-    return Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT
+def _prepare(*, commit: bool) -> TransactionStatus:
+    return TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
 
 
 def concurrent() -> RequestRefused:
@@ -239,7 +251,7 @@ def concurrent() -> RequestRefused:
     )
 
 
-def _fenced(producer: Producer, present: Producer) -> RequestRefused:
+def _fenced(producer: ProducerIdentity, present: ProducerIdentity) -> RequestRefused:
     return RequestRefused(
         ErrorCode.producer_fenced,
         f"the producer {producer.id} with epoch {producer.epoch} is fenced: "
@@ -247,7 +259,7 @@ def _fenced(producer: Producer, present: Producer) -> RequestRefused:
     )
 
 
-def _wrong_state(transaction: Transaction, *, commit: bool) -> RequestRefused:
+def _wrong_state(transaction: CoordinatedTransaction, *, commit: bool) -> RequestRefused:
     return RequestRefused(
         ErrorCode.invalid_txn_state,
         f"a transaction in state {transaction.status.name} cannot be "

@@ -16,20 +16,20 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from horolog.schemas.transactions import SECOND_FLOW, Status
+from horolog.schemas.transactions import SECOND_FLOW, TransactionStatus
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
 from horolog.storage.producers.states import NEVER_GIVEN, NO_END, LastEnd
 from horolog.transactions import decisions
-from horolog.transactions.replay import Replay
-from horolog.transactions.values import LAST_EPOCH, NONE, Producer, Transaction
+from horolog.transactions.replay import TransactionReplay
+from horolog.transactions.values import LAST_EPOCH, NONE, CoordinatedTransaction, ProducerIdentity
 
 MOST_NOTES: Final = 1_000
 """Transactions that are named for each partition; the others are counted."""
 
 _LONGEST_ID: Final = 100
 
-_COMPLETE: Final = (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
-_COMMITS: Final = (Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT)
+_COMPLETE: Final = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
+_COMMITS: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT)
 
 
 class PartitionHere(NamedTuple):
@@ -47,7 +47,7 @@ class PartitionHere(NamedTuple):
 class Ends(NamedTuple):
     """What a promotion has to do."""
 
-    changed: dict[str, Transaction]
+    changed: dict[str, CoordinatedTransaction]
     """States to be written before a partition leads."""
     committed: dict[TopicPartition, frozenset[int]]
     """Producer ids whose open transactions are committed; the others are aborted."""
@@ -55,7 +55,7 @@ class Ends(NamedTuple):
     """Sentences about transactions that are not what they were at the source."""
 
 
-class FollowedStates(Replay):
+class FollowedStates(TransactionReplay):
     """The states of the source's transactional ids, and what they decide in the partitions."""
 
     def __init__(self, partitions: Mapping[TopicPartition, PartitionHere]) -> None:
@@ -70,10 +70,10 @@ class FollowedStates(Replay):
         self.lacking: dict[str, set[TopicPartition]] = {}
         """Partitions that may lack records of a committed transaction, by transactional id."""
         self._partitions = partitions
-        self._opened: dict[Producer, list[TopicPartition]] = {}
+        self._opened: dict[ProducerIdentity, list[TopicPartition]] = {}
         for key, here in partitions.items():
             for opened in here.opened.items():
-                self._opened.setdefault(Producer(*opened), []).append(key)
+                self._opened.setdefault(ProducerIdentity(*opened), []).append(key)
         self._arrived_ms = 0
 
     def begin(self, arrived_ms: int) -> None:
@@ -87,9 +87,9 @@ class FollowedStates(Replay):
         return max((id_ for id_ in ids if id_ < NEVER_GIVEN), default=-1)
 
     def note(
-        self, transactional_id: str, after: Transaction | None, written_ms: int = NONE
+        self, transactional_id: str, after: CoordinatedTransaction | None, written_ms: int = NONE
     ) -> None:
-        """See `Replay.note`."""
+        """See `TransactionReplay.note`."""
         before = self.states.get(transactional_id)
         if after is not None and not after.is_open:
             # Kafka takes this time before it writes the markers, and writes the record after them.
@@ -105,7 +105,7 @@ class FollowedStates(Replay):
             for key in self._opened.get(writer, ()):
                 self._decide(transactional_id, key, writer.id, after)
 
-    def _note_prepared(self, id_: str, after: Transaction, epoch: int) -> None:
+    def _note_prepared(self, id_: str, after: CoordinatedTransaction, epoch: int) -> None:
         producer, is_second = after.producer, after.client_version >= SECOND_FLOW
         for key in partitions_of(after, self._partitions):
             here = self._partitions[key]
@@ -121,7 +121,9 @@ class FollowedStates(Replay):
             elif after.status in _COMMITS and here.confirmed_ms <= self._arrived_ms:
                 self.lacking.setdefault(id_, set()).add(key)
 
-    def _decide(self, id_: str, key: TopicPartition, producer_id: int, state: Transaction) -> None:
+    def _decide(
+        self, id_: str, key: TopicPartition, producer_id: int, state: CoordinatedTransaction
+    ) -> None:
         """Let a state decide what is open in a partition, unless an earlier one has."""
         is_commit = state.status in _COMMITS
         self.decided.setdefault((key, producer_id), is_commit)
@@ -169,10 +171,10 @@ class _Ending:
         markers = {
             id_: self._marker_of(state)
             for id_, state in self._known.states.items()
-            if state.status is Status.ONGOING
+            if state.status is TransactionStatus.ONGOING
         }
         self._decide_by_markers(owners, markers)
-        changed: dict[str, Transaction] = {}
+        changed: dict[str, CoordinatedTransaction] = {}
         for id_, state in self._known.states.items():
             for key in sorted(self._known.lacking.get(id_, ())):
                 self._note(key, id_, "committed at the source", "may not have arrived")
@@ -192,7 +194,7 @@ class _Ending:
 
     # --- what is decided by markers ---------------------------------------------------
 
-    def _marker_of(self, state: Transaction) -> LastEnd | None:
+    def _marker_of(self, state: CoordinatedTransaction) -> LastEnd | None:
         """The marker of a transaction that is open by its last state here, in any partition."""
         producer, is_second = state.producer, state.client_version >= SECOND_FLOW
         found = []
@@ -222,7 +224,7 @@ class _Ending:
                 state = None if id_ is None else self._known.states[id_]
                 is_its = (
                     state is not None
-                    and state.status is Status.ONGOING
+                    and state.status is TransactionStatus.ONGOING
                     and epoch == state.producer.epoch
                     and key in partitions_of(state, self._partitions)
                 )
@@ -241,7 +243,11 @@ class _Ending:
                     self._note(key, name, "committed at the source", "may not have arrived")
 
     def _by_markers(
-        self, key: TopicPartition, producer_id: int, epoch: int, state: Transaction | None
+        self,
+        key: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        state: CoordinatedTransaction | None,
     ) -> bool | None:
         """Whether markers commit what is open in a partition, and no state knows; None: unknown."""
         keys = self._keys[producer_id]
@@ -249,11 +255,13 @@ class _Ending:
         outcomes = {end.is_commit for end in ends if end.epoch == epoch + 1}
         # The flow of a producer is known from its first transaction on.
         is_first = state is not None and state.client_version < SECOND_FLOW
-        if outcomes and (not is_first or (state is not None and state.status is Status.EMPTY)):
+        if outcomes and (
+            not is_first or (state is not None and state.status is TransactionStatus.EMPTY)
+        ):
             return outcomes == {True}
         if state is None or not is_first or state.is_open or epoch < state.producer.epoch:
             return None
-        if state.status is Status.EMPTY and epoch > state.producer.epoch:
+        if state.status is TransactionStatus.EMPTY and epoch > state.producer.epoch:
             return None  # it may be of the second flow
         since_ms = state.updated_ms if epoch == state.producer.epoch else NONE
         own = self._partitions[key].ends.get(producer_id, NO_END)
@@ -264,17 +272,19 @@ class _Ending:
 
     # --- states -----------------------------------------------------------------------
 
-    def _after(self, id_: str, state: Transaction, marker: LastEnd | None) -> Transaction:
+    def _after(
+        self, id_: str, state: CoordinatedTransaction, marker: LastEnd | None
+    ) -> CoordinatedTransaction:
         """The state of an id, once what it has open is decided."""
         keys = [*partitions_of(state, self._partitions)]
         id_of_producer, epoch = state.producer
-        if state.status is Status.PREPARE_COMMIT:
+        if state.status is TransactionStatus.PREPARE_COMMIT:
             for key in keys:
                 here = self._partitions[key]
                 is_known = id_of_producer in here.ends  # then it is decided by that marker
                 if here.opened.get(id_of_producer) == epoch and not is_known:
                     self._known.decided.setdefault((key, id_of_producer), True)
-        if state.status is not Status.ONGOING:
+        if state.status is not TransactionStatus.ONGOING:
             return state
         if self._is_led and not any(key.topic in self._promoted for key in keys):
             return state
@@ -287,7 +297,7 @@ class _Ending:
             self._note(key, id_, "open at the source, and aborted here", "may be missing")
         return decisions.prepared(state, version, self._now_ms, commit=False, fences=True)
 
-    def _above(self, after: Transaction) -> Transaction:
+    def _above(self, after: CoordinatedTransaction) -> CoordinatedTransaction:
         """A state whose epoch is above all that partitions have of its producer.
 
         With a lower one its markers, and what its next producer writes, would be fenced. It is two
@@ -304,12 +314,12 @@ class _Ending:
                 highest = max(highest, opened)
         if highest == NONE:
             return after
-        producer = Producer(id_, min(highest + 2, LAST_EPOCH))
+        producer = ProducerIdentity(id_, min(highest + 2, LAST_EPOCH))
         return after._replace(producer=producer, last_epoch=NONE)
 
     # --- what is to be said -----------------------------------------------------------
 
-    def _note_late(self, id_: str, state: Transaction) -> None:
+    def _note_late(self, id_: str, state: CoordinatedTransaction) -> None:
         """Name a transaction that has ended after its last state here.
 
         Which partitions it had is not known, so any of them may lack records of it.
@@ -346,7 +356,7 @@ class _Ending:
 
 
 def partitions_of(
-    state: Transaction, partitions: Container[TopicPartition]
+    state: CoordinatedTransaction, partitions: Container[TopicPartition]
 ) -> Iterator[TopicPartition]:
     """The partitions of a transaction that are among some, by their names here."""
     for topic, index in sorted(state.partitions):
@@ -359,35 +369,37 @@ def _name(transactional_id: str | None, producer_id: int) -> str:
     return f"producer id {producer_id}" if transactional_id is None else transactional_id
 
 
-def _epoch_of_records(before: Transaction | None, decided: Transaction) -> int:
+def _epoch_of_records(
+    before: CoordinatedTransaction | None, decided: CoordinatedTransaction
+) -> int:
     """The epoch of the records of a transaction that is decided.
 
     The decision raises it in the second flow, and so does a fence, or a promotion (`_above`): then
     it is known from the state before.
     """
-    if before is not None and before.status is Status.ONGOING:
+    if before is not None and before.status is TransactionStatus.ONGOING:
         of_before = before.producer.id, before.started_ms
         if of_before == (decided.producer.id, decided.started_ms):
             return before.producer.epoch
     return decided.producer.epoch - (decided.client_version >= SECOND_FLOW)
 
 
-def _writer_of(completed: Transaction) -> Producer:
+def _writer_of(completed: CoordinatedTransaction) -> ProducerIdentity:
     """The producer with the epoch of the records of a completed transaction of the second flow.
 
     Its markers had the next epoch. After the last epoch the id has changed, too.
     """
     producer = completed.producer
     if producer.epoch == 0:
-        return Producer(completed.previous_id, LAST_EPOCH - 1)
-    return Producer(producer.id, producer.epoch - 1)
+        return ProducerIdentity(completed.previous_id, LAST_EPOCH - 1)
+    return ProducerIdentity(producer.id, producer.epoch - 1)
 
 
-def _is_after(end: LastEnd, state: Transaction, key: TopicPartition) -> bool:
+def _is_after(end: LastEnd, state: CoordinatedTransaction, key: TopicPartition) -> bool:
     """Whether a marker was written after a state that does not tell of it."""
     if end.epoch != state.producer.epoch or state.client_version >= SECOND_FLOW:
         return end.epoch > state.producer.epoch
     if state.is_preparing and key in partitions_of(state, (key,)):
         return False  # it is its own, as far as can be known
-    since_ms = state.started_ms if state.status is Status.ONGOING else state.updated_ms
+    since_ms = state.started_ms if state.status is TransactionStatus.ONGOING else state.updated_ms
     return end.timestamp > since_ms

@@ -5,34 +5,36 @@ from typing import Final
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, HorologError, RequestRefused
 from horolog.record.batch import parse_header
-from horolog.record.builder import Record, read_records
+from horolog.record.builder import LogRecord, read_records
 from horolog.schemas.transactions import (
     read_transaction,
     read_transaction_key,
     transaction_bytes,
     transaction_key,
 )
-from horolog.transactions.values import NONE, Transaction, transaction_of
+from horolog.transactions.values import NONE, CoordinatedTransaction, transaction_of
 
 MOST_BATCH_BYTES: Final = 64 << 20
 """That a batch may hold when decompressed."""
 
 
-def record_of(transactional_id: str, transaction: Transaction | None, now_ms: int) -> Record:
+def record_of(
+    transactional_id: str, transaction: CoordinatedTransaction | None, now_ms: int
+) -> LogRecord:
     """The record of a state; None removes the id.
 
     Raises:
         struct.error: the id is longer than 32,767 bytes.
     """
     value = None if transaction is None else transaction_bytes(transaction.value())
-    return Record(now_ms, transaction_key(transactional_id), value)
+    return LogRecord(now_ms, transaction_key(transactional_id), value)
 
 
-class Replay:
+class TransactionReplay:
     """The states that records leave; the last one of each id counts."""
 
     def __init__(self) -> None:
-        self.states: dict[str, Transaction] = {}
+        self.states: dict[str, CoordinatedTransaction] = {}
         self.uncertain: set[str] = set()
         """The ids whose last state is damaged, so that the one before it counts."""
         self.unreadable = 0
@@ -59,7 +61,7 @@ class Replay:
         self.unreadable += 1
         self.reason = self.reason or str(error)
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: LogRecord) -> None:
         key, value = record.key, record.value
         if key is None:
             raise CorruptBatch("a record of __transaction_state has no key")
@@ -74,7 +76,7 @@ class Replay:
         self.note(transactional_id, after, record.timestamp)
 
     def note(
-        self, transactional_id: str, after: Transaction | None, written_ms: int = NONE
+        self, transactional_id: str, after: CoordinatedTransaction | None, written_ms: int = NONE
     ) -> None:
         """Let a state count; None removes the id.
 

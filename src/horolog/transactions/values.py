@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from horolog.offsets import TopicPartition
-from horolog.schemas.transactions import Status, TransactionValue
+from horolog.schemas.transactions import TransactionStatus, TransactionValue
 
 LAST_EPOCH: Final = (1 << 15) - 1
 """Only markers have it: no producer is given it, and so no one can write after them."""
@@ -15,35 +15,39 @@ NONE: Final = -1
 
 STATUS_NAMES: Final = MappingProxyType(
     {
-        Status.EMPTY: "Empty",
-        Status.ONGOING: "Ongoing",
-        Status.PREPARE_COMMIT: "PrepareCommit",
-        Status.PREPARE_ABORT: "PrepareAbort",
-        Status.COMPLETE_COMMIT: "CompleteCommit",
-        Status.COMPLETE_ABORT: "CompleteAbort",
-        Status.DEAD: "Dead",
-        Status.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
+        TransactionStatus.EMPTY: "Empty",
+        TransactionStatus.ONGOING: "Ongoing",
+        TransactionStatus.PREPARE_COMMIT: "PrepareCommit",
+        TransactionStatus.PREPARE_ABORT: "PrepareAbort",
+        TransactionStatus.COMPLETE_COMMIT: "CompleteCommit",
+        TransactionStatus.COMPLETE_ABORT: "CompleteAbort",
+        TransactionStatus.DEAD: "Dead",
+        TransactionStatus.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
     }
 )
 """As Kafka's tools spell them."""
 
 
-_OPEN: Final = (Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+_OPEN: Final = (
+    TransactionStatus.ONGOING,
+    TransactionStatus.PREPARE_COMMIT,
+    TransactionStatus.PREPARE_ABORT,
+)
 
 
-class Producer(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """A producer id with its epoch."""
 
     id: int
     epoch: int
 
 
-class Transaction(NamedTuple):
+class CoordinatedTransaction(NamedTuple):
     """A transactional id: its producer, and its open or last transaction."""
 
-    producer: Producer
+    producer: ProducerIdentity
     timeout_ms: int
-    status: Status = Status.EMPTY
+    status: TransactionStatus = TransactionStatus.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NONE
     """Wall-clock time of the first partition's addition."""
@@ -60,7 +64,7 @@ class Transaction(NamedTuple):
     @property
     def is_preparing(self) -> bool:
         """Whether the outcome is decided, and markers are being written."""
-        return self.status in (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+        return self.status in (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 
     @property
     def is_open(self) -> bool:
@@ -73,9 +77,9 @@ class Transaction(NamedTuple):
         return self.producer.epoch >= LAST_EPOCH - 1
 
     @property
-    def next_producer(self) -> Producer:
+    def next_producer(self) -> ProducerIdentity:
         """The producer once the transaction has ended."""
-        return self.producer if self.next_id == NONE else Producer(self.next_id, 0)
+        return self.producer if self.next_id == NONE else ProducerIdentity(self.next_id, 0)
 
     def topics(self) -> dict[str, tuple[int, ...]]:
         """The partitions by topic, sorted."""
@@ -90,7 +94,7 @@ class Transaction(NamedTuple):
     def value(self) -> TransactionValue:
         """The record of it."""
         topics: Mapping[str, tuple[int, ...]] | None = self.topics()
-        if self.status is Status.EMPTY and not topics:
+        if self.status is TransactionStatus.EMPTY and not topics:
             topics = None  # as Kafka writes it
         return TransactionValue(
             self.producer.id,
@@ -106,10 +110,10 @@ class Transaction(NamedTuple):
         )
 
 
-def transaction_of(value: TransactionValue) -> Transaction:
+def transaction_of(value: TransactionValue) -> CoordinatedTransaction:
     """The state that a record has."""
-    return Transaction(
-        Producer(value.producer_id, value.producer_epoch),
+    return CoordinatedTransaction(
+        ProducerIdentity(value.producer_id, value.producer_epoch),
         value.timeout_ms,
         value.status,
         frozenset(

@@ -50,7 +50,6 @@ def read_carefully(
     """Decode a whole message. Records and bytes are slices of `data`: views if `data` is one.
 
     Args:
-        shape: the message's schema.
         data: the buffer that ends with the message.
         position: the message's first byte.
         may_trail: whether bytes may follow the message.

@@ -358,7 +358,6 @@ def committed(request: CommitRequest, error_codes: Sequence[int]) -> bytes:
     """The whole answer, its length and header included.
 
     Args:
-        request: that is answered.
         error_codes: of its topics, in their order; each is that of all partitions.
     """
     form, topics = _FORMS[request.version], request.topics

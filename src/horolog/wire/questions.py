@@ -245,12 +245,12 @@ class LeftBehind(NamedTuple):
     @property
     def settings(self) -> Mapping[str, str]:
         """Those that it gave the topic and that are without effect here."""
-        return {each[0]: each[1] for each in self.entries if len(each) == 2}
+        return {entry[0]: entry[1] for entry in self.entries if len(entry) == 2}
 
     @property
     def offsets(self) -> list[tuple[str, int, int]]:
         """Group, partition and offset of what was committed with it, and not here."""
-        return [each for each in self.entries if len(each) > 2]
+        return [entry for entry in self.entries if len(entry) > 2]
 
 
 class Wrong(NamedTuple):

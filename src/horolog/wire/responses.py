@@ -685,7 +685,7 @@ class DescribeClusterResponse(TypedDict):
     cluster_authorized_operations: NotRequired[int]
 
 
-class ProducerState(TypedDict):
+class DescribeProducersProducerState(TypedDict):
     producer_id: int
     producer_epoch: int
     last_sequence: NotRequired[int]
@@ -698,7 +698,7 @@ class PartitionResponse(TypedDict):
     partition_index: int
     error_code: NotRequired[int]
     error_message: NotRequired[str | None]
-    active_producers: Sequence[ProducerState]
+    active_producers: Sequence[DescribeProducersProducerState]
 
 
 class TopicResponse(TypedDict):

@@ -54,7 +54,6 @@ class Shape:
     """One structure on the wire.
 
     Args:
-        name: Kafka's name.
         is_flexible: whether it has tagged fields.
         plain: the fields that are always present, in wire order.
         tagged: those that are present only if not the default, by ascending tag (KIP-482).
@@ -83,7 +82,7 @@ class Shape:
     @cached_property
     def tuple_type(self) -> type[Any]:
         """The named tuple of a decoded structure, with `fields` in order."""
-        names = [each.name for each in self.fields]
+        names = [field.name for field in self.fields]
         plain_type = namedtuple(self.name, names)  # type: ignore[misc]  # fields are of the schema
         members: dict[str, Any] = {"__slots__": ()}
         if self._request is not None:  # its view has the defaults of what this version lacks
@@ -119,13 +118,13 @@ def knows(kind: Kind, api_key: ApiKey, name: str) -> bool:
 
 @cache
 def _names(shape: Shape) -> frozenset[str]:
-    inner = (_names(each.shape) for each in shape.fields if each.shape is not None)
-    return frozenset(each.name for each in shape.fields).union(*inner)
+    inner = (_names(field.shape) for field in shape.fields if field.shape is not None)
+    return frozenset(field.name for field in shape.fields).union(*inner)
 
 
 def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
     """The shape of a structure; `request` is the API whose requests it is in, if it is in one."""
-    described = [_describe(each, request) for each in declared_fields(entity)]
+    described = [_describe(declared_field, request) for declared_field in declared_fields(entity)]
     plain = tuple(each for each in described if each.tag is None)
     tagged = sorted(
         (each for each in described if each.tag is not None), key=lambda it: it.tag or 0
@@ -199,5 +198,5 @@ def _default(declared: Declared, shape: Shape | None, *, is_nullable: bool) -> A
     if kafka_type == "datetime_i64":
         return -1
     if shape is not None and value != () and value is not None:
-        return shape.tuple_type(*(each.default for each in shape.fields))
+        return shape.tuple_type(*(field.default for field in shape.fields))
     return value

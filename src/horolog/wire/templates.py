@@ -24,8 +24,6 @@ class AnswerTemplate:
         """A template of an answer that was encoded as any other.
 
         Args:
-            api_key: the API.
-            version: the version.
             body: an answer with the numbers of `sample`.
             numbers: the layout of the numbers, which follow one another.
             sample: numbers that appear nowhere else in the body.

@@ -94,15 +94,15 @@ class Unwritable(ValueError):
 
 def writer_of(shape: Shape, kind: Kind, api_key: ApiKey) -> Writer:
     """The writer of a structure and everything nested in it."""
-    names = frozenset(each.name for each in shape.fields)
+    names = frozenset(field.name for field in shape.fields)
     plain: list[tuple[str, Writer, Any]] = []
     marked: list[tuple[str, int, Writer, Any]] = []
-    for each in shape.fields:
-        write_value = _value_writer(each, shape.is_flexible, kind, api_key)
-        if each.tag is None:
-            plain.append((each.name, write_value, each.default))
+    for field in shape.fields:
+        write_value = _value_writer(field, shape.is_flexible, kind, api_key)
+        if field.tag is None:
+            plain.append((field.name, write_value, field.default))
         else:
-            marked.append((each.name, each.tag, write_value, each.default))
+            marked.append((field.name, field.tag, write_value, field.default))
 
     def write(out: bytearray, response: Mapping[str, Any]) -> None:
         given = 0

@@ -8,7 +8,7 @@ from running_broker import NOW_MS, TOPIC, RunningBroker, a_broker
 from horolog.client import Client, ResourceType
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.storage import Log
 from horolog.testing import Broker
 from horolog.wire import APPEND_TIMES_AHEAD, ApiKey
@@ -21,7 +21,7 @@ broker = a_broker("t", partitions=3, of_topics={"message_timestamp_type": "LogAp
 
 def produce(broker: RunningBroker, *partitions: int, topic: str = "t") -> list[int]:
     """The append time of one record in each partition."""
-    batch = build_batch([Record(5, None, b"v")])
+    batch = build_batch([LogRecord(5, None, b"v")])
     appended = [broker.produce(topic, batch, partition) for partition in partitions]
     assert [each.error_code for each in appended] == [0] * len(partitions)
     return [each.log_append_time_ms for each in appended]
@@ -168,7 +168,7 @@ def test_stock_clients_are_reported_of_it_nowhere_but_as_a_feature(broker: Runni
 @pytest.mark.parametrize("days", [100, 300 * 365])
 def test_the_floor_and_its_reset_survive_a_restart(end: str, days: int) -> None:
     clock = ManualClock(NOW_MS)
-    batch = build_batch([Record(5, None, b"v")])
+    batch = build_batch([LogRecord(5, None, b"v")])
     with Broker(clock=clock) as broker:
         broker.create_topic("t", settings={"message.timestamp.type": "LogAppendTime"})
 

@@ -12,10 +12,10 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import HEALTH, Wrong
 
-BATCH = build_batch([Record(NOW_MS, None, b"v")])
+BATCH = build_batch([LogRecord(NOW_MS, None, b"v")])
 
 broker = a_broker("t", partitions=2)
 

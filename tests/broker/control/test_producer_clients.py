@@ -7,7 +7,7 @@ from scripted_broker import ScriptedBroker
 
 from horolog.client import Client
 from horolog.jobs.questions.audit import known_clients
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 
 broker = a_broker("t", partitions=2)
 
@@ -16,7 +16,7 @@ def produce(
     broker: RunningBroker, client_id: str, producer: int, *, epoch: int = 0, sequence: int = 0
 ) -> None:
     batch = build_batch(
-        [Record(NOW_MS, None, b"v")],
+        [LogRecord(NOW_MS, None, b"v")],
         producer_id=producer,
         producer_epoch=epoch,
         base_sequence=sequence,
@@ -28,7 +28,7 @@ def produce(
 def test_a_producer_has_the_client_id_of_its_requests(broker: RunningBroker) -> None:
     produce(broker, "billing", 7)
     produce(broker, "billing-2", 9)
-    broker.client.produce("t", 0, build_batch([Record(NOW_MS, None, b"v")]))
+    broker.client.produce("t", 0, build_batch([LogRecord(NOW_MS, None, b"v")]))
     assert known_clients(broker.client, [9, 7, 8, -1, 7]) == {7: "billing", 9: "billing-2"}
     assert known_clients(broker.client, []) == {}
 

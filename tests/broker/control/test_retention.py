@@ -9,7 +9,7 @@ import pytest
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.broker.control import partitions
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import RETENTION, AskRetention
 
 broker = a_broker("t", of_topics={"retention_ms": "1000"})
@@ -18,7 +18,7 @@ broker = a_broker("t", of_topics={"retention_ms": "1000"})
 def test_retention_is_explained_with_the_settings_that_it_was_judged_by(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.append("t", build_batch([Record(NOW_MS, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(NOW_MS, None, b"v")]))
     partition, fit = broker.broker.partition("t", 0), partitions.as_many_as_fit
 
     def beside_a_change(*args: Any) -> Any:

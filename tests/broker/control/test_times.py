@@ -12,7 +12,7 @@ from scripted_broker import ScriptedBroker
 
 from golden import GOLDEN
 from horolog.clock import DAY_MS, ManualClock
-from horolog.record import LATENCY_BOUNDS, Record, build_batch, latency_class
+from horolog.record import LATENCY_BOUNDS, LogRecord, build_batch, latency_class
 from horolog.wire import ApiKey
 
 broker = a_broker("t", partitions=2, of_topics={**ANY_TIME, "segment_bytes": "20000"})
@@ -26,7 +26,7 @@ def fill(broker: RunningBroker, clock: ManualClock) -> list[tuple[int, int]]:
         now_ms = NOW_MS + clock.advance(rng.randrange(1, 5000)) - NOW_MS
         late = [rng.choice((-1, 3, 50, 7000, 90_000, 10**9)) for _ in range(rng.randrange(1, 6))]
         times = [-1 if rng.random() < 0.1 else now_ms - each for each in late]
-        broker.append("t", build_batch([Record(time, None, bytes(100)) for time in times]), 1)
+        broker.append("t", build_batch([LogRecord(time, None, bytes(100)) for time in times]), 1)
         records += [(time, now_ms) for time in times]
     return records
 
@@ -104,7 +104,7 @@ def test_what_an_adopted_log_has_no_map_of_is_said_and_mapped_by_the_next_append
     shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=broker.address)
     assert "without 81 offsets" in shown.out
     assert "that of the last segment the next append" in shown.out
-    broker.append("t", build_batch([Record(NOW_MS, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(NOW_MS, None, b"v")]))
     (found,) = described(broker)
     assert (found["records"], found["unknown_offsets"]) == (82, 0)
 
@@ -121,8 +121,8 @@ def test_a_share_of_latencies_is_told_by_its_class(
 ) -> None:
     """Of 201 records 200 are exactly a second late; a figure within a class would be made up."""
     at_once, late = clock.now_ms() - 1_000, clock.now_ms() - 20_000
-    broker.append("t", build_batch([Record(at_once, None, b"v")] * 200))
-    broker.append("t", build_batch([Record(late, None, b"v")]))
+    broker.append("t", build_batch([LogRecord(at_once, None, b"v")] * 200))
+    broker.append("t", build_batch([LogRecord(late, None, b"v")]))
     found, _ = described(broker)
     for share in ("p50", "p90", "p99"):
         assert found["latency_ms"][share] == {"from_ms": 1_000, "below_ms": 10_000}

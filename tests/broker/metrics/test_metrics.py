@@ -20,7 +20,7 @@ from horolog.broker import FAMILIES, Scrape
 from horolog.client import CommittedOffset
 from horolog.clock import ManualClock
 from horolog.network import RequestTimes
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 TOPIC_METRICS = "kafka_server_brokertopicmetrics_"
@@ -30,7 +30,7 @@ broker = a_broker(horolog_metrics_port="0")
 
 
 def send(broker: RunningBroker, topic: str, *times: int, partition: int = 0) -> bytes:
-    batch = build_batch([Record(each, None, b"v") for each in times])
+    batch = build_batch([LogRecord(each, None, b"v") for each in times])
     broker.produce(topic, batch, partition)
     return batch
 

@@ -18,7 +18,7 @@ from storelogs import NOW, new_log
 from horolog.broker import Checkers, Partition, write_queue
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.record.scan import load_kernels
 from horolog.storage import Appended, prepare
 
@@ -27,12 +27,12 @@ MAX_BYTES = 1 << 20
 
 
 def small(value: bytes = b"v") -> bytes:
-    return build_batch([Record(NOW, b"k", value)])
+    return build_batch([LogRecord(NOW, b"k", value)])
 
 
 def packed(size: int = LARGE_BYTES, value: bytes = b"v") -> bytes:
     """Small as sent: it looks as if the event loop could check it."""
-    return build_batch([Record(NOW, b"k", value * size)], codec=Codec.ZSTD)
+    return build_batch([LogRecord(NOW, b"k", value * size)], codec=Codec.ZSTD)
 
 
 def large(value: bytes = b"v") -> bytes:
@@ -42,7 +42,7 @@ def large(value: bytes = b"v") -> bytes:
 
 def noise(codec: Codec, value: bytes = b"v", size: int = LARGE_BYTES) -> bytes:
     noise = random.Random(value).randbytes(size)
-    return build_batch([Record(NOW, b"k", value + noise)], codec=codec)
+    return build_batch([LogRecord(NOW, b"k", value + noise)], codec=codec)
 
 
 class Gate:
@@ -133,7 +133,7 @@ def test_what_decompresses_quickly_and_to_not_much_more_is_checked_at_once(
         assert isinstance(partition.writes.append(batch, NOW, 9, "a"), Appended)
         assert gate.limits == [MAX_BYTES]
         gate.limits.clear()
-        bomb = build_batch([Record(NOW, b"k", b"v" * MAX_BYTES)], codec=codec)
+        bomb = build_batch([LogRecord(NOW, b"k", b"v" * MAX_BYTES)], codec=codec)
         assert write_queue.INLINE_RATIO * len(bomb) < MAX_BYTES
         with pytest.raises(RequestRefused):  # with its header it is a little too large
             await append(partition, bomb, "a")

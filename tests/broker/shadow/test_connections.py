@@ -17,7 +17,7 @@ from scripted_source import ScriptedSource
 
 from horolog.broker import follower as follower_module
 from horolog.clock import ManualClock
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 LONG_S = 20
@@ -26,7 +26,7 @@ LONG_S = 20
 
 def filled(source: ScriptedSource) -> ScriptedSource:
     for topic in source.topics.values():
-        topic.batches = [build_batch([Record(NOW_MS, None, b"v")], leader_epoch=topic.epoch)]
+        topic.batches = [build_batch([LogRecord(NOW_MS, None, b"v")], leader_epoch=topic.epoch)]
     return source
 
 
@@ -110,7 +110,7 @@ def test_a_source_that_comes_after_its_follower_is_followed_soon(
     shadow = make_broker(horolog_follow=source.address)
     assert eventually(lambda: shadow.broker.follower.why is not None)
     source.restart()
-    source.append("t", build_batch([Record(source.clock.now_ms(), None, b"v")]))
+    source.append("t", build_batch([LogRecord(source.clock.now_ms(), None, b"v")]))
     begun = time.monotonic()
     assert is_followed(shadow)
     assert time.monotonic() - begun < 3 * LONG_S
@@ -128,7 +128,7 @@ def test_a_file_of_properties_that_is_gone_is_named_until_it_is_back(
     assert eventually(lambda: "client.properties" in str(shadow.broker.follower.why))
     (tmp_path / "moved").rename(file)
     topic = secured.topics["t"]
-    batch = build_batch([Record(NOW_MS, None, b"w")], base_offset=1, leader_epoch=topic.epoch)
+    batch = build_batch([LogRecord(NOW_MS, None, b"w")], base_offset=1, leader_epoch=topic.epoch)
     topic.batches.append(batch)
     assert eventually(lambda: shadow.broker.partitions["t", 0].log.high_watermark == 2)
     assert shadow.broker.follower.why is None
@@ -145,7 +145,7 @@ def test_a_leader_of_another_cluster_gives_nothing(
     asked = len(source.asked(ApiKey.FETCH))
     topic = source.topics["t"]
     topic.batches.append(
-        build_batch([Record(NOW_MS, None, b"w")], base_offset=1, leader_epoch=topic.epoch)
+        build_batch([LogRecord(NOW_MS, None, b"w")], base_offset=1, leader_epoch=topic.epoch)
     )
 
     def why() -> str:
@@ -190,7 +190,7 @@ def test_a_source_at_another_address_is_gone_on_with(
         moved.topics = source.topics
         source.broker.advertised_port = moved.broker.port
         topic.batches.append(
-            build_batch([Record(NOW_MS, None, b"w")], base_offset=1, leader_epoch=topic.epoch)
+            build_batch([LogRecord(NOW_MS, None, b"w")], base_offset=1, leader_epoch=topic.epoch)
         )
         source.broker.answers = {**source.broker.answers, ApiKey.FETCH: Silence()}
         assert eventually(lambda: shadow.broker.partitions["t", 0].log.high_watermark == 2)

@@ -10,7 +10,7 @@ from raw_connection import fetch_fields
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.errors import ErrorCode, StorageFailed
-from horolog.record import Codec, Record, TimestampType, build_batch
+from horolog.record import Codec, LogRecord, TimestampType, build_batch
 from horolog.storage import Batch, Log, SourceBatches
 from horolog.wire import ApiKey
 
@@ -24,7 +24,7 @@ def shadow(make_broker: MakeBroker, source: RunningBroker) -> RunningBroker:
 
 
 def batch(number: int, count: int = 3, size: int = 50) -> bytes:
-    records = [Record(NOW_MS + number + each, b"k", bytes(size)) for each in range(count)]
+    records = [LogRecord(NOW_MS + number + each, b"k", bytes(size)) for each in range(count)]
     return build_batch(records, codec=tuple(Codec)[number % 5])
 
 
@@ -282,7 +282,7 @@ def test_a_large_batch_and_many_small_topics_come_together(
     for number in range(30):
         source.create_topic(f"small{number}", **ANY_TIME)
     source.alter("t", max_message_bytes=str(20 << 20))
-    source.append("t", build_batch([Record(NOW_MS, None, bytes(12 << 20))]))
+    source.append("t", build_batch([LogRecord(NOW_MS, None, bytes(12 << 20))]))
     for number in range(30):
         source.append(f"small{number}", batch(number))
     fill(source, 20, size=200_000)

@@ -8,7 +8,13 @@ from uuid import UUID
 import pytest
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker import FollowedGroups, SourcePartition, SourceTopic, SourceTopics, committed_at
+from horolog.broker import (
+    FollowedGroups,
+    SourcePartition,
+    SourceTopics,
+    TopicAtSource,
+    committed_at,
+)
 from horolog.client import CommittedOffset
 from horolog.wire import ApiKey
 
@@ -20,7 +26,7 @@ def start_following(leader: RunningBroker) -> None:
     leader.restart(horolog_follow="127.0.0.1:1", horolog_follow_topics="t")
     topics = leader.broker.followed_topics
     partitions = tuple(SourcePartition(n, 5, 0) for n in range(2))
-    t = SourceTopic("t", UUID(int=1), partitions, {})
+    t = TopicAtSource("t", UUID(int=1), partitions, {})
     leader.run(topics.apply(SourceTopics("source-id", {}, {"t": t})))
 
 
@@ -82,7 +88,7 @@ def test_offsets_of_a_topic_that_was_made_again_meanwhile_are_not_committed(
     groups = follow(broker)
     asked = groups.topic_ids()
     partitions = tuple(SourcePartition(n, 5, 0) for n in range(2))
-    again = SourceTopic("t", UUID(int=2), partitions, {})
+    again = TopicAtSource("t", UUID(int=2), partitions, {})
     topics = broker.broker.followed_topics
     broker.run(topics.apply(SourceTopics("source-id", {}, {"t": again})))
     broker.run(groups.apply({"g": {("t", 0): CommittedOffset(900)}}, asked))

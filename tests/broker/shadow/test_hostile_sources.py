@@ -12,14 +12,14 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker
 from scripted_source import Answer, ScriptedSource, Tamper
 
 from horolog.clock import ManualClock
-from horolog.record import Record, build_batch, parse_header
+from horolog.record import LogRecord, build_batch, parse_header
 from horolog.wire import FOLLOWING, ApiKey, Versions
 
 EPOCH = 3
 
 
 def batch(base_offset: int, count: int = 3, epoch: int = EPOCH) -> bytes:
-    records = [Record(NOW_MS + each, None, bytes(40)) for each in range(count)]
+    records = [LogRecord(NOW_MS + each, None, bytes(40)) for each in range(count)]
     return build_batch(records, base_offset=base_offset, leader_epoch=epoch)
 
 

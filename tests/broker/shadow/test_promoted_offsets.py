@@ -22,7 +22,7 @@ from horolog.broker import Followed, FollowedTopics, LeaderFetcher, Promotions, 
 from horolog.broker.shadow import shadow as shadow_module
 from horolog.client import CommittedOffset, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record import AbortedTransactions, Codec, Record, build_batch, iter_headers
+from horolog.record import AbortedTransactions, Codec, LogRecord, build_batch, iter_headers
 from horolog.schemas.offsets import (
     CommittedValue,
     OffsetKey,
@@ -66,7 +66,7 @@ def source(start: Start) -> RunningBroker:
     for name in ("in", "out"):
         broker.create_topic(name)
     for number in range(10):
-        broker.append("in", build_batch([Record(0, None, b"%d" % number)]))
+        broker.append("in", build_batch([LogRecord(0, None, b"%d" % number)]))
     broker.client.offset_commit(GROUP, {("in", 0): CommittedOffset(5)})
     return broker
 
@@ -476,15 +476,15 @@ def test_records_that_cannot_be_read_leave_the_others(
     assert comes(shadow, 5)
     key, index = key_bytes(OffsetKey(GROUP, "in", 0)), partition_for(GROUP, THEIRS)
     records = [
-        Record(0, None, b"without a key"),
-        Record(0, b"", b"v"),
-        Record(0, b"\0\1\xff\xff", b"v"),
-        Record(0, b"\0\1\0\1g\0\2in\0\0", b"v"),
-        Record(0, b"\x7f\xff of another type", b"v"),
-        Record(0, key_bytes(OffsetKey("", "in", 0)), committed_bytes(CommittedValue(1))),
-        Record(0, key_bytes(OffsetKey("far", "in", (1 << 31) - 1)), b"\0\3"),
-        Record(0, key, b"\0\3short"),
-        Record(0, key, b""),
+        LogRecord(0, None, b"without a key"),
+        LogRecord(0, b"", b"v"),
+        LogRecord(0, b"\0\1\xff\xff", b"v"),
+        LogRecord(0, b"\0\1\0\1g\0\2in\0\0", b"v"),
+        LogRecord(0, b"\x7f\xff of another type", b"v"),
+        LogRecord(0, key_bytes(OffsetKey("", "in", 0)), committed_bytes(CommittedValue(1))),
+        LogRecord(0, key_bytes(OffsetKey("far", "in", (1 << 31) - 1)), b"\0\3"),
+        LogRecord(0, key, b"\0\3short"),
+        LogRecord(0, key, b""),
     ]
     transactional: dict[str, Any] = {
         "producer_id": 9,
@@ -495,7 +495,7 @@ def test_records_that_cannot_be_read_leave_the_others(
         for batch in (build_batch([each]), build_batch([each], **transactional)):
             write_offsets(source, index, batch)
     beyond = committed_bytes(CommittedValue(-(1 << 63)))
-    batch = build_batch([Record(0, key_bytes(OffsetKey("low", "in", 0)), beyond)])
+    batch = build_batch([LogRecord(0, key_bytes(OffsetKey("low", "in", 0)), beyond)])
     write_offsets(source, index, batch)
     with held(source, CONSUMER_OFFSETS):
         assert transform(source).end() == 0
@@ -572,7 +572,7 @@ def test_an_offset_of_another_topic_that_is_led_here_is_left_alone(
     key, value = key_bytes(OffsetKey("h", "other", 0)), committed_bytes(CommittedValue(77))
     of_producer = {"producer_id": producer.id, "producer_epoch": producer.epoch}
     # Without a topic id, as most releases of Kafka write it.
-    batch = build_batch([Record(0, key, value)], is_transactional=True, **of_producer)
+    batch = build_batch([LogRecord(0, key, value)], is_transactional=True, **of_producer)
     write_offsets(source, partition_for("h", THEIRS), batch)
     with held(source, CONSUMER_OFFSETS):
         assert producer.end() == 0
@@ -607,7 +607,7 @@ def test_a_batch_that_claims_more_records_than_memory_has_room_for_is_not_read(
 ) -> None:
     """Few bytes that are compressed may be millions of records, though of one key."""
     override(monkeypatch, "horolog.broker", MOST_BYTES=100 * 300)
-    batch = build_batch([Record(0, b"k", None)] * 200, codec=Codec.GZIP)
+    batch = build_batch([LogRecord(0, b"k", None)] * 200, codec=Codec.GZIP)
     write_offsets(source, 0, batch)
     shadow = start("b", source)
     assert eventually(lambda: "__consumer_offsets-0 of the source is not read" in caplog.text)

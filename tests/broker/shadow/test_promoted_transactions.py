@@ -24,9 +24,9 @@ from horolog.broker import (
     Partitions,
     Promotions,
     SourcePartition,
-    SourceTopic,
     SourceTopics,
     StateTopic,
+    TopicAtSource,
 )
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record import AbortedTransactions, iter_headers
@@ -708,7 +708,7 @@ def test_states_of_a_topic_that_the_source_has_made_again_are_those_of_the_new_o
     def seen(id_: int, count: int) -> SourceTopics:
         partitions = tuple(SourcePartition(n, 5, 0) for n in range(count))
         settings = {"cleanup.policy": "compact"}
-        topic = SourceTopic(TRANSACTION_STATE, UUID(int=id_), partitions, settings)
+        topic = TopicAtSource(TRANSACTION_STATE, UUID(int=id_), partitions, settings)
         return SourceTopics("source-id", {}, {TRANSACTION_STATE: topic})
 
     for id_, count in [(1, 2), (1, 4), (2, 3)]:

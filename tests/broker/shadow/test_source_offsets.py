@@ -11,7 +11,7 @@ from typing import Any
 from storelogs import NOW, new_follower, pull
 
 from horolog.broker import SourceOffsets
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
 from horolog.storage import Log
 
@@ -19,7 +19,7 @@ from horolog.storage import Log
 def commit(at: int, group: str, offset: int) -> bytes:
     """A commit in the source's log at an offset."""
     value = committed_bytes(CommittedValue(offset, commit_ms=NOW))
-    record = Record(NOW, key_bytes(OffsetKey(group, "t", 0)), value)
+    record = LogRecord(NOW, key_bytes(OffsetKey(group, "t", 0)), value)
     return build_batch([record], base_offset=at, leader_epoch=1)
 
 

@@ -9,7 +9,7 @@ from batches import batch
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stored import lose_metadata, opened_store, spoil_state
 
-from horolog.broker import FollowedTopics, Placement, SourcePartition, SourceTopic, SourceTopics
+from horolog.broker import FollowedTopics, Placement, SourcePartition, SourceTopics, TopicAtSource
 from horolog.client import Address
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata import state
@@ -25,12 +25,12 @@ def topic(
     partitions: int = 2,
     topic_id: UUID | None = ONE,
     settings: Mapping[str, str] | None = None,
-) -> SourceTopic:
+) -> TopicAtSource:
     its = tuple(SourcePartition(index, 5, 3) for index in range(partitions))
-    return SourceTopic(name, topic_id, its, {} if settings is None else settings)
+    return TopicAtSource(name, topic_id, its, {} if settings is None else settings)
 
 
-def seen(*topics: SourceTopic, deleted: frozenset[str] = frozenset()) -> SourceTopics:
+def seen(*topics: TopicAtSource, deleted: frozenset[str] = frozenset()) -> SourceTopics:
     brokers = {5: Address("kafka", 9092)}
     return SourceTopics("source-id", brokers, {each.name: each for each in topics}, deleted)
 

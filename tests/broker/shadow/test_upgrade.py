@@ -14,7 +14,7 @@ from running_broker import NOW_MS, RunningBroker
 
 from horolog.clock import ManualClock
 from horolog.errors import HorologError
-from horolog.record import AppendTimeStretch, Record, build_batch, read_records
+from horolog.record import AppendTimeStretch, LogRecord, build_batch, read_records
 from horolog.storage import Finding, Log, Severity, Verification
 
 TOPIC = "orders"
@@ -81,7 +81,7 @@ class Load:
     def _send(self, version: int, value: bytes) -> None:
         self._clock.advance(3)
         created_ms = self._clock.now_ms() - 1
-        records = [Record(created_ms, b"k", value)]
+        records = [LogRecord(created_ms, b"k", value)]
         batch = build_batch(records)
         if version < 3:
             batch = bytes(build_messages(records, 0 if version < 2 else 1))

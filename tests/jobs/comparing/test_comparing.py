@@ -25,7 +25,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs.comparing import Compared, compare
 from horolog.jobs.questions.hops import Hop
 from horolog.jobs.selection import Selection
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 
 Compare = Callable[..., Compared]
 
@@ -38,7 +38,9 @@ def compared() -> Compare:
     return run
 
 
-def batches_of(rows: list[Record], rng: random.Random, codec: Codec | None = None) -> list[bytes]:
+def batches_of(
+    rows: list[LogRecord], rng: random.Random, codec: Codec | None = None
+) -> list[bytes]:
     """Rows in batches of random sizes."""
     found, offset = [], 0
     while offset < len(rows):

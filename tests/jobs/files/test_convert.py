@@ -15,7 +15,7 @@ from partition_files import formats_in, records_by_partition
 import horolog.jobs.files.parts  # noqa: F401 - has the constant that tests lower
 from horolog import jobs
 from horolog.errors import Misconfigured
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.storage import lock_directory
 
 NOW = 1_763_000_000_000
@@ -31,7 +31,7 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for number in range(segments):
             base = 10 * number
             records = [
-                Record(NOW + base + each, b"key-%d" % each, b"value" * (each + number))
+                LogRecord(NOW + base + each, b"key-%d" % each, b"value" * (each + number))
                 for each in range(10)
             ]
             codec = [Codec.NONE, Codec.GZIP, Codec.LZ4][number % 3]
@@ -44,7 +44,7 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     in_transaction = tmp_path / "log" / "paid-0"
     in_transaction.mkdir()
     data = build_batch(
-        [Record(NOW, None, b"paid")], producer_id=7, producer_epoch=0, is_transactional=True
+        [LogRecord(NOW, None, b"paid")], producer_id=7, producer_epoch=0, is_transactional=True
     )
     (in_transaction / f"{0:020d}.log").write_bytes(data)
     (tmp_path / "log" / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")

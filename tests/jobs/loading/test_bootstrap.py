@@ -24,7 +24,7 @@ from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.survey import Survey
 from horolog.jobs.receiving import ReceivingTopic
 from horolog.jobs.state import look_at_state
-from horolog.record import Record, partition_of_key
+from horolog.record import LogRecord, partition_of_key
 from horolog.spark.errors import TaskFailed
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ NOW = 1_763_000_000_000
 DAY_MS = 86_400_000
 
 
-def records_of(broker: RunningBroker, topic: str, partition: int = 0) -> list[Record]:
+def records_of(broker: RunningBroker, topic: str, partition: int = 0) -> list[LogRecord]:
     return rows_of(broker.address, topic, partition)
 
 

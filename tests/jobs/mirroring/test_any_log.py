@@ -21,7 +21,7 @@ from mirror_lab import (
 from running_broker import RunningBroker
 
 from horolog.jobs.comparing import compare
-from horolog.record import Codec, Record, build_batch, convert_all
+from horolog.record import Codec, LogRecord, build_batch, convert_all
 
 ABORT, COMMIT = b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"
 KINDS = ("plain", "plain", "gap", "stamped", "v1", "part", "end", "empty")
@@ -34,9 +34,9 @@ class AnyLog:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.batches: list[bytes] = []
-        self.expected: list[Record] = []
+        self.expected: list[LogRecord] = []
         self._offset = 0
-        self._open: dict[int, list[Record]] = {}
+        self._open: dict[int, list[LogRecord]] = {}
         self._sequences: dict[int, int] = {}
         for _ in range(rng.randrange(1, 25)):
             self._add(
@@ -45,7 +45,7 @@ class AnyLog:
         for producer in [*self._open]:
             self._end(producer, commit=rng.random() < 0.5)
 
-    def _rows(self) -> list[Record]:
+    def _rows(self) -> list[LogRecord]:
         rows = [generated_record(self.rng) for _ in range(self.rng.randrange(1, 6))]
         # What the target's format and bounds take; nothing is special about the rest.
         return [row._replace(timestamp=max(row.timestamp % (2 * T0_MS), 0)) for row in rows]
@@ -88,7 +88,7 @@ class AnyLog:
         elif kind == "empty":
             self._put(build_batch([], base_offset=self._offset), [], 1)
 
-    def _put(self, batch: bytes, seen: list[Record], count: int | None = None) -> None:
+    def _put(self, batch: bytes, seen: list[LogRecord], count: int | None = None) -> None:
         self.batches.append(batch)
         self.expected += [row._replace(offset=self._offset + at) for at, row in enumerate(seen)]
         self._offset += len(seen) if count is None else count
@@ -98,7 +98,7 @@ class AnyLog:
         if commit:
             self.expected += rows
         marker = build_batch(
-            [Record(T0_MS, COMMIT if commit else ABORT, bytes(6))],
+            [LogRecord(T0_MS, COMMIT if commit else ABORT, bytes(6))],
             base_offset=self._offset,
             producer_id=producer,
             producer_epoch=0,
@@ -108,7 +108,7 @@ class AnyLog:
         self._put(marker, [], 1)
 
     @property
-    def rows(self) -> list[Record]:
+    def rows(self) -> list[LogRecord]:
         return sorted(self.expected, key=lambda row: row.offset or 0)
 
 

@@ -17,7 +17,7 @@ from running_broker import RunningBroker
 
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import compare
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 
 
 def headers_of(broker: "RunningBroker", topic: str) -> list[int]:
@@ -106,7 +106,7 @@ def test_a_batch_that_the_target_refuses_does_not_hold_up_those_before_it(lab: M
         for number in range(20):
             rows = records(5 * number, 5)
             if partition and number == 13:
-                rows[2] = Record(-(1 << 60), b"k", b"refused")
+                rows[2] = LogRecord(-(1 << 60), b"k", b"refused")
             lab.produce("t", partition, rows)
     done = lab.run(batch_bytes=100_000)
     assert len(done.errors) == 1
@@ -134,7 +134,7 @@ def test_what_grows_when_it_is_compressed_is_joined_for_a_target_of_small_batche
     noise = random.Random(7)
     for number in range(30):
         # Ten of them nearly fill such a batch, and gzip makes it larger than the target takes.
-        rows = [Record(T0_MS + number, None, noise.randbytes(184))]
+        rows = [LogRecord(T0_MS + number, None, noise.randbytes(184))]
         lab.produce("t", 0, rows, codec=Codec.GZIP)
     assert not lab.run(batch_bytes=100_000).errors
     assert headers_of(lab.target, "t") == [9, 9, 9, 3]
@@ -156,7 +156,7 @@ def test_record_times_of_any_year_are_joined_or_left(lab: MirrorLab) -> None:
     lab.source.create_topic("t", 1, retention_ms="-1", message_timestamp_after_max_ms=unlimited)
     times = (-5_000, -1, 0, T0_MS, (1 << 63) - 1, -(1 << 63), T0_MS)
     for time in times:
-        lab.produce("t", 0, [Record(time, b"k", b"v")])
+        lab.produce("t", 0, [LogRecord(time, b"k", b"v")])
     assert not lab.run(batch_bytes=100_000).errors
     assert lab.rows("t") == lab.source_rows("t")
     assert [row.timestamp for row in lab.rows("t")] == list(times)

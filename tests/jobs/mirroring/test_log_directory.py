@@ -24,7 +24,7 @@ from transactional import end, init, write
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record import AppendTimeStretch, Codec, Record, build_batch, convert_all
+from horolog.record import AppendTimeStretch, Codec, LogRecord, build_batch, convert_all
 from horolog.sources import scan
 from horolog.storage import Finding, Severity, Verification
 
@@ -107,7 +107,7 @@ def test_when_a_follower_saw_records_is_mirrored_as_such(
         AppendTimeStretch(2, None),
         AppendTimeStretch(3, T0_MS + 7, is_seen=True),
     ]
-    rows = [build_batch([Record(T0_MS, b"k", b"v")], base_offset=offset) for offset in range(5)]
+    rows = [build_batch([LogRecord(T0_MS, b"k", b"v")], base_offset=offset) for offset in range(5)]
     source.restart_followed("t", b"".join(rows), times)
     done = lab.run(source.address, tmp_path / "copy")
     assert not done.errors
@@ -194,7 +194,7 @@ def test_files_of_any_kind_keep_their_bytes(
                 leader_epoch=5,
             ),
             build_batch(
-                [Record(T0_MS, b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00")],
+                [LogRecord(T0_MS, b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00")],
                 base_offset=11,
                 producer_id=7,
                 producer_epoch=0,

@@ -32,7 +32,7 @@ from horolog.jobs.mirroring import Control
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.moving import Target
 from horolog.jobs.state import JobState
-from horolog.record import Codec, Record, build_batch, convert_all
+from horolog.record import Codec, LogRecord, build_batch, convert_all
 from horolog.wire import ApiKey
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def test_records_of_all_kinds_are_the_same_at_the_target(lab: MirrorLab) -> None
     for codec in Codec:
         for partition in range(3):
             rows = [generated_record(rng) for _ in range(30)]
-            rows += [Record(-5_000, None, b"before 1970"), Record(-1, b"key", None)]
+            rows += [LogRecord(-5_000, None, b"before 1970"), LogRecord(-1, b"key", None)]
             lab.produce("t", partition, rows, codec=codec)
     done = lab.run()
     assert not done.errors
@@ -154,7 +154,7 @@ def test_a_killed_run_is_gone_on_with_without_loss_or_doubling(
     for number in range(10):
         lab.produce("t", number % 2, records(10 * number, 10))
     lab.killed_before_the_end(after=after, at_commit=at_commit)
-    produce(lab.target.address, "t", 0, [Record(T0_MS, None, b"of others")])
+    produce(lab.target.address, "t", 0, [LogRecord(T0_MS, None, b"of others")])
     done = lab.run()
     assert not done.errors
     assert sum(partition.records for partition in done.partitions) == 100
@@ -322,7 +322,7 @@ def test_a_range_of_time_is_exact_and_leaves_out_records_without_a_time(lab: Mir
     rows = []
     for _ in range(20):
         batch = [
-            Record(rng.choice((-1, rng.randrange(-500, 1500))), b"k", rng.randbytes(4))
+            LogRecord(rng.choice((-1, rng.randrange(-500, 1500))), b"k", rng.randbytes(4))
             for _ in range(10)
         ]
         rows += batch
@@ -372,7 +372,7 @@ def test_transactions_are_mirrored_as_far_as_they_are_committed(
 
     def marker(kind: bytes, producer: int, offset: int) -> bytes:
         return build_batch(
-            [Record(T0_MS, kind, b"\x00\x00\x00\x00\x00\x00")],
+            [LogRecord(T0_MS, kind, b"\x00\x00\x00\x00\x00\x00")],
             base_offset=offset,
             producer_id=producer,
             producer_epoch=0,
@@ -432,7 +432,7 @@ def test_a_damaged_and_an_oversized_batch_stop_their_partitions_alone(
     good = build_batch(records(0, 5))
     damaged = bytearray(build_batch(records(5, 5), base_offset=5))
     damaged[-1] ^= 1
-    large = build_batch([Record(T0_MS, b"k", bytes(5_000))], base_offset=5)
+    large = build_batch([LogRecord(T0_MS, b"k", bytes(5_000))], base_offset=5)
     last = build_batch(records(10, 5), base_offset=10)
     write_log(tmp_path / "log" / "t-0", [good, bytes(damaged)])
     write_log(tmp_path / "log" / "t-0", [last], 10)

@@ -9,7 +9,7 @@ from plain_kernels import Answers, plain_and_compiled
 from horolog.record import (
     COLUMN_KERNELS,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     layout,
@@ -26,7 +26,7 @@ def batches(rng: random.Random) -> bytes:
     out, offset = bytearray(), rng.choice(OFFSETS)
     broken, codec = rng.choice((0.0, 0.1, 0.3)), rng.choice((Codec.NONE, Codec.NONE, Codec.LZ4))
     for _ in range(rng.choice((0, 1, 3, 20))):
-        records = [Record(rng.choice((-1, 5)), None, rng.randbytes(9))] * rng.choice((1, 2, 9))
+        records = [LogRecord(rng.choice((-1, 5)), None, rng.randbytes(9))] * rng.choice((1, 2, 9))
         batch = bytearray(
             build_batch(
                 records,

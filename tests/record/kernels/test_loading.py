@@ -18,7 +18,7 @@ from horolog.record import (
     SCAN_KERNELS,
     Codec,
     Kernels,
-    Record,
+    LogRecord,
     build_batch,
     column_kernels,
     decode,
@@ -200,10 +200,10 @@ def test_much_decoding_brings_the_kernels_and_a_little_does_not(monkeypatch):
     lazy = Kernels(column_kernels.__name__)
     monkeypatch.setattr(lazy, "load_in_background", lambda: started.append(1))
     override(monkeypatch, "horolog.record", COLUMN_KERNELS=lazy)
-    small = build_batch([Record(1, None, b"v")])
+    small = build_batch([LogRecord(1, None, b"v")])
     assert sum(table.num_rows for table in decode(small)) == 1
     assert started == []
-    large = build_batch([Record(1, None, bytes(1 << 20))])
+    large = build_batch([LogRecord(1, None, bytes(1 << 20))])
     assert sum(table.num_rows for table in decode(large)) == 1
     assert started
 

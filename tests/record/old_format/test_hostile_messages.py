@@ -16,7 +16,7 @@ from horolog.record import (
     SCAN_KERNELS,
     BatchHeader,
     Codec,
-    Record,
+    LogRecord,
     Sent,
     build_batch,
     convert_all,
@@ -30,7 +30,7 @@ from horolog.record import (
 CASES = 120
 MOST = 1 << 20
 ROWS = [
-    Record(1_000 + at, b"k%d" % at if at % 3 else None, b"v" * at if at % 4 else None)
+    LogRecord(1_000 + at, b"k%d" % at if at % 3 else None, b"v" * at if at % 4 else None)
     for at in range(12)
 ]
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)

@@ -15,7 +15,7 @@ from horolog.record import (
     UNKNOWN_COUNT,
     Codec,
     DecodeStatistics,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     compress,
@@ -34,16 +34,16 @@ from horolog.record.scan import timestamps
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 COMPRESSED = CODECS[1:]
 ROWS = [
-    Record(1_000, b"k0", b"v0"),
-    Record(3_000, None, b"v1"),
-    Record(2_000, b"k2", None),
-    Record(-1, b"", b""),
+    LogRecord(1_000, b"k0", b"v0"),
+    LogRecord(3_000, None, b"v1"),
+    LogRecord(2_000, b"k2", None),
+    LogRecord(-1, b"", b""),
 ]
 MAX = 1 << 30
 LAT = TimestampType.LOG_APPEND_TIME
 
 
-def read_all(data: bytes) -> list[Record]:
+def read_all(data: bytes) -> list[LogRecord]:
     return [
         record
         for position, header in iter_headers(data)
@@ -51,9 +51,9 @@ def read_all(data: bytes) -> list[Record]:
     ]
 
 
-def expected(rows: list[Record], magic: int, base_offset: int = 0) -> list[Record]:
+def expected(rows: list[LogRecord], magic: int, base_offset: int = 0) -> list[LogRecord]:
     return [
-        Record(row.timestamp if magic else -1, row.key, row.value, (), base_offset + place)
+        LogRecord(row.timestamp if magic else -1, row.key, row.value, (), base_offset + place)
         for place, row in enumerate(rows)
     ]
 
@@ -61,11 +61,11 @@ def expected(rows: list[Record], magic: int, base_offset: int = 0) -> list[Recor
 def test_bytes_are_those_that_kafka_writes():
     v0 = bytes.fromhex("0000000000000005000000101fecd70a0000000000016b0000000176")
     v1 = bytes.fromhex("000000000000000500000018e4e321bc010000000000000003e8000000016b0000000176")
-    row = [Record(1_000, b"k", b"v")]
+    row = [LogRecord(1_000, b"k", b"v")]
     assert build_messages(row, 0, base_offset=5) == v0
     assert build_messages(row, 1, base_offset=5) == v1
     # MemoryRecordsTest.testChecksum
-    two = [Record(283_843, b"key1", b"value1"), Record(1_234, b"key2", b"value2")]
+    two = [LogRecord(283_843, b"key1", b"value1"), LogRecord(1_234, b"key2", b"value2")]
     assert parse_header(build_messages(two, 0)).crc == 1978725405
     assert parse_header(build_messages(two, 1)).crc == 109425508
 
@@ -269,7 +269,7 @@ def _until_error(tables):
 
 
 def test_what_a_message_may_decompress_to_is_bounded():
-    data = build_messages([Record(0, None, bytes(1 << 20))] * 3, 1, codec=Codec.GZIP)
+    data = build_messages([LogRecord(0, None, bytes(1 << 20))] * 3, 1, codec=Codec.GZIP)
     with pytest.raises(RequestRefused):
         scan_batch(data, parse_header(data), max_bytes=2 << 20)
     with pytest.raises(RequestRefused):
@@ -282,7 +282,7 @@ def test_a_message_larger_than_a_piece_is_read_as_a_whole(monkeypatch, rng, load
         MESSAGE_KERNELS.load()
     else:
         without_numba(MESSAGE_KERNELS, monkeypatch)
-    rows = [Record(place, None, rng.randbytes(size)) for place, size in enumerate(
+    rows = [LogRecord(place, None, rng.randbytes(size)) for place, size in enumerate(
         (10, 3 << 20, 20, 1 << 20, 700_000, 700_000)
     )]  # fmt: skip
     data = build_messages(rows, 1, base_offset=11, codec=Codec.LZ4)
@@ -292,7 +292,7 @@ def test_a_message_larger_than_a_piece_is_read_as_a_whole(monkeypatch, rng, load
 
 
 records = st.builds(
-    Record,
+    LogRecord,
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.none() | st.binary(max_size=20),
     st.none() | st.binary(max_size=40),

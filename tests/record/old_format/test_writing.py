@@ -8,8 +8,8 @@ from overrides import override
 from golden import partitions
 from horolog.record import (
     Codec,
+    LogRecord,
     MessageTooLong,
-    Record,
     TimestampType,
     build_batch,
     iter_headers,
@@ -72,7 +72,7 @@ def test_lz4_of_v0_has_the_checksum_that_kafka_gave_it():
 def test_append_times_are_in_the_message_that_holds_the_others(codec):
     """KIP-32: the type bit and the time of the outer message count."""
     batch = build_batch(
-        [Record(5, b"k", b"v")] * 2,
+        [LogRecord(5, b"k", b"v")] * 2,
         base_offset=3,
         timestamp_type=TimestampType.LOG_APPEND_TIME,
         max_timestamp=900,
@@ -89,7 +89,7 @@ def test_append_times_are_in_the_message_that_holds_the_others(codec):
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_message_that_is_far_too_long_is_neither_written_nor_read_whole(magic, monkeypatch):
     """Records come in pieces of a megabyte; only those of a message that is held whole are kept."""
-    batch = build_batch([Record(-1, b"k", bytes(9 << 20))], codec=Codec.GZIP)
+    batch = build_batch([LogRecord(-1, b"k", bytes(9 << 20))], codec=Codec.GZIP)
     opened = open_batch(batch, parse_header(batch))
     message = write_messages(magic, opened.header, opened.pieces, codec=Codec.GZIP).messages
     override(monkeypatch, "horolog.record", MOST_MESSAGE_BYTES=2 << 20)

@@ -19,7 +19,7 @@ from horolog.record import (
     CLEANING_KERNELS,
     HEADER_SIZE,
     BatchHeader,
-    Record,
+    LogRecord,
     iter_headers,
     parse_header,
 )
@@ -91,7 +91,7 @@ def test_a_batch_that_reaches_beyond_the_end_is_damage(log: OpenFile) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_short_message_of_an_old_format_at_the_end_is_a_batch(log: OpenFile, magic: int) -> None:
-    message = build_messages([Record(NOW, b"k", b"v")], magic, base_offset=9_000)
+    message = build_messages([LogRecord(NOW, b"k", b"v")], magic, base_offset=9_000)
     assert len(message) < HEADER_SIZE
     FILES.write_at(log, [message], END)
     end = END + len(message)
@@ -122,7 +122,7 @@ def test_a_search_by_offset_and_time_finds_what_a_walk_finds(tmp_path: Path, sma
         batch(time, base_offset=number, value=b"v" * (small if number % 40 else 70_000))
         for number, time in enumerate(times)
     ]
-    batches[77] = build_messages([Record(times[77], b"k", b"v")], 1, base_offset=77)
+    batches[77] = build_messages([LogRecord(times[77], b"k", b"v")], 1, base_offset=77)
     file = FILES.create(str(tmp_path / f"{FIRST}.log"))
     FILES.write_at(file, [b"".join(batches)], 0)
     size = sum(map(len, batches))
@@ -262,7 +262,7 @@ def test_kernels_pass_the_batches_that_the_walk_does(rng: Random) -> None:
     pieces, base = [], 40
     for _ in range(rng.randrange(1, 12)):
         if rng.random() < 0.2:
-            records = [Record(NOW, b"k", b"v", offset=base + at) for at in range(3)]
+            records = [LogRecord(NOW, b"k", b"v", offset=base + at) for at in range(3)]
             pieces.append(build_messages(records, rng.randrange(2)))
             base += 3
         else:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from storelogs import records_in
 
-from horolog.record import Record
+from horolog.record import LogRecord
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 RETENTION_MS = COMPACT.delete_retention_ms
@@ -23,7 +23,7 @@ RETENTION_MS = COMPACT.delete_retention_ms
 class CompactedLog(CleanedLife):
     def __init__(self) -> None:
         super().__init__()
-        self.records: list[Record] = []
+        self.records: list[LogRecord] = []
         self.point = 0  # up to which a run that has ended has cleaned
         self.begun: dict[int, int] = {}  # tombstones: when a run first can have kept them
         self.kept: dict[int, int] = {}  # and when one surely has
@@ -35,7 +35,7 @@ class CompactedLog(CleanedLife):
             put(self.log, key, at=self.now, now=self.clock, value=value)
             self.appended()
             time = self.time_of(self.now)
-            self.records.append(Record(time, key, value, offset=len(self.records)))
+            self.records.append(LogRecord(time, key, value, offset=len(self.records)))
 
     def tombstones(self) -> list[int]:
         end = self.log.segments[-1].base_offset

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
-from horolog.groups.replay import Replay
+from horolog.groups.replay import GroupReplay
 from horolog.record import (
     HEADER_SIZE,
     Codec,
-    Record,
+    LogRecord,
     build_batch,
     cleaning,
     parse_header,
@@ -63,7 +63,7 @@ class Log:
             log.write(batch)
         self.next_offset = parse_header(batch).next_offset
 
-    def put(self, *records: Record, **fields: object) -> None:
+    def put(self, *records: LogRecord, **fields: object) -> None:
         self.add(build_batch(records, base_offset=self.next_offset, **fields))  # type: ignore[arg-type]
 
     def segments(self) -> list[SegmentReader]:
@@ -88,16 +88,16 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-def commit(number: int, offset: int) -> Record:
+def commit(number: int, offset: int) -> LogRecord:
     value = committed_bytes(CommittedValue(offset, commit_ms=NOW, topic_id=TOPIC_ID))
-    return Record(NOW, key_bytes(OffsetKey("g", "t", number)), value)
+    return LogRecord(NOW, key_bytes(OffsetKey("g", "t", number)), value)
 
 
-def removal(number: int) -> Record:
-    return Record(NOW, key_bytes(OffsetKey("g", "t", number)), None)
+def removal(number: int) -> LogRecord:
+    return LogRecord(NOW, key_bytes(OffsetKey("g", "t", number)), None)
 
 
-def state(replay: Replay) -> tuple[object, ...]:
+def state(replay: GroupReplay) -> tuple[object, ...]:
     groups, offsets = replay.rows(lambda _: TOPIC_ID)
     records = [(each.key, each.value, each.timestamp) for each in replay.records()]
     pending = replay.pending(lambda _: TOPIC_ID)
@@ -109,7 +109,7 @@ def states(log: Log, first_offset: int, most_map_bytes: int) -> list[tuple[objec
     """What the whole log adds up to, and what the latest values do."""
     found = []
     for is_latest in (False, True):
-        replay, segments = Replay(), log.segments()
+        replay, segments = GroupReplay(), log.segments()
         if is_latest:
             said = replay_latest(segments, first_offset, replay.take, most_map_bytes=most_map_bytes)
         else:
@@ -118,7 +118,7 @@ def states(log: Log, first_offset: int, most_map_bytes: int) -> list[tuple[objec
     return found
 
 
-def some_record(chance: random.Random, at: int) -> Record:
+def some_record(chance: random.Random, at: int) -> LogRecord:
     number = chance.randrange(KEYS)
     match chance.choices(range(7), (60, 12, 12, 4, 4, 4, 4))[0]:
         case 0:
@@ -127,13 +127,15 @@ def some_record(chance: random.Random, at: int) -> Record:
             return removal(number)
         case 2:
             key = key_bytes(GroupKey(f"g{number % 2}"))
-            return Record(NOW, key, chance.choice([None, group_bytes(GroupValue("consumer", at))]))
+            return LogRecord(
+                NOW, key, chance.choice([None, group_bytes(GroupValue("consumer", at))])
+            )
         case 3:
-            return Record(NOW, None, b"no key")
+            return LogRecord(NOW, None, b"no key")
         case 4:
-            return Record(NOW, key_bytes(OffsetKey("g", "t", number)), b"no value of Kafka's")
+            return LogRecord(NOW, key_bytes(OffsetKey("g", "t", number)), b"no value of Kafka's")
         case 5:
-            return Record(NOW, b"\0\x63", b"of an unknown type")
+            return LogRecord(NOW, b"\0\x63", b"of an unknown type")
         case _:
             return commit(number, at)._replace(headers=(("header", b"value"),))
 

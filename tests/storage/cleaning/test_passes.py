@@ -26,7 +26,7 @@ from horolog.record import (
     NO_TIMESTAMP,
     AppendTimeStretch,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     cleaning,
@@ -75,7 +75,7 @@ def test_records_of_aborted_transactions_go_and_their_markers_later(tmp_path: Pa
 
     def sent(offset: int, producer: int, sequence: int, *, value: bytes = b"v") -> bytes:
         return build_batch(
-            [Record(NOW + offset, b"k%d" % producer, value)],
+            [LogRecord(NOW + offset, b"k%d" % producer, value)],
             base_offset=offset,
             is_transactional=True,
             producer_id=producer,
@@ -88,14 +88,14 @@ def test_records_of_aborted_transactions_go_and_their_markers_later(tmp_path: Pa
         pull(log, sent(2, 7, 1, value=b"aborted"), marker(3, 7, kind=0))
         pull(log, sent(4, 9, 0), marker(5, 9, kind=1))
         log.roll(NOW)
-        pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=6))
+        pull(log, build_batch([LogRecord(NOW, b"z", b"v")], base_offset=6))
         log.roll(NOW)
         clean(log, NOW)
         values = [value for _, key, value in held(log) if key in (b"k7", b"k9", b"z")]
         assert values == [b"old", b"v", b"v"], "the aborted record was not the latest"
         assert [e.last_offset for e in log.aborted_transactions(0, 7)] == [3]
         for at in (7, 8, 9):
-            pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=at))
+            pull(log, build_batch([LogRecord(NOW, b"z", b"v")], base_offset=at))
             log.roll(NOW)
             clean(log, NOW + at * HOUR)
         assert (b"old" in [value for _, _, value in held(log)]) is True
@@ -108,7 +108,7 @@ def test_records_of_aborted_transactions_go_and_their_markers_later(tmp_path: Pa
 def test_what_a_producer_commits_counts_though_it_has_aborted_before(tmp_path: Path) -> None:
     def sent(offset: int, sequence: int, key: bytes, value: bytes | None) -> bytes:
         return build_batch(
-            [Record(NOW, key, value)],
+            [LogRecord(NOW, key, value)],
             base_offset=offset,
             is_transactional=True,
             producer_id=7,
@@ -118,11 +118,11 @@ def test_what_a_producer_commits_counts_though_it_has_aborted_before(tmp_path: P
 
     def end_segment(log: Log, offset: int) -> None:
         log.roll(NOW)
-        pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=offset))
+        pull(log, build_batch([LogRecord(NOW, b"z", b"v")], base_offset=offset))
         log.roll(NOW)
 
     with new_follower(tmp_path, replace(COMPACT, delete_retention_ms=HOUR)) as log:
-        pull(log, build_batch([Record(NOW, b"k", b"deleted")], base_offset=0))
+        pull(log, build_batch([LogRecord(NOW, b"k", b"deleted")], base_offset=0))
         pull(log, sent(1, 0, b"x", b"aborted"), marker(2, 7, kind=0))
         end_segment(log, 3)
         clean(log, NOW)
@@ -157,7 +157,7 @@ def test_an_empty_batch_that_kafka_has_left_has_no_time_any_more(
     cleaning.load_kernels()
     of_producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     sent = build_batch(
-        [Record(NOW + 999, b"k", b"v")], base_offset=1, leader_epoch=0, **of_producer
+        [LogRecord(NOW + 999, b"k", b"v")], base_offset=1, leader_epoch=0, **of_producer
     )
     header = parse_header(sent)._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD, base_timestamp=NO_TIMESTAMP, records_count=0
@@ -165,11 +165,11 @@ def test_an_empty_batch_that_kafka_has_left_has_no_time_any_more(
     codec = Codec.NONE if together else Codec.LZ4  # others are cleaned one by one
     with new_follower(tmp_path, replace(COMPACT, segment_bytes=10_000)) as log:
         for offset, data in enumerate((None, with_records(header, b""), None)):
-            record = Record(NOW + offset, b"%d" % offset, b"v")
+            record = LogRecord(NOW + offset, b"%d" % offset, b"v")
             more: dict[str, Any] = {"base_offset": offset, "leader_epoch": 0, "codec": codec}
             pull(log, data or build_batch([record], **more))
         log.roll(NOW)
-        pull(log, build_batch([Record(NOW, b"0", b"v")], base_offset=3, leader_epoch=0))
+        pull(log, build_batch([LogRecord(NOW, b"0", b"v")], base_offset=3, leader_epoch=0))
         assert clean(log, NOW) is not None
         first, *_ = log.segments
         headers = [header for _, header in first.headers(0, first.size)]
@@ -190,7 +190,7 @@ def test_formats_v0_and_v1_are_cleaned_as_they_are(
 ) -> None:
     def messages(first: int, keys: Sequence[bytes]) -> bytes:
         records = [
-            Record(NOW + first + at, key, b"%d" % (first + at), offset=first + at)
+            LogRecord(NOW + first + at, key, b"%d" % (first + at), offset=first + at)
             for at, key in enumerate(keys)
         ]
         return bytes(build_messages(records, magic, codec=codec))
@@ -224,7 +224,7 @@ def test_formats_v0_and_v1_are_cleaned_as_they_are(
 def test_messages_of_v1_with_different_append_times_are_cleaned(tmp_path: Path) -> None:
     def message(offset: int, key: bytes) -> bytes:
         return build_messages(
-            [Record(NOW, key, b"v")],
+            [LogRecord(NOW, key, b"v")],
             1,
             base_offset=offset,
             timestamp_type=TimestampType.LOG_APPEND_TIME,
@@ -234,7 +234,7 @@ def test_messages_of_v1_with_different_append_times_are_cleaned(tmp_path: Path) 
     with new_follower(tmp_path, COMPACT) as log:
         pull(log, b"".join(message(offset, b"k%d" % (offset % 3)) for offset in range(7)))
         log.roll(NOW)
-        pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=7))
+        pull(log, build_batch([LogRecord(NOW, b"z", b"v")], base_offset=7))
         clean(log, NOW)
         assert [(one.offset, one.timestamp - NOW) for one in records_in(log)][:3] == [
             (4, 2),
@@ -413,7 +413,8 @@ def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
         for _ in range(160):
             keys = [b"%d" % rng.randrange(12) for _ in range(rng.choice((1, 1, 1, 2, 5)))]
             records = [
-                Record(NOW + offset, key, None if rng.random() < 0.2 else b"v" * 9) for key in keys
+                LogRecord(NOW + offset, key, None if rng.random() < 0.2 else b"v" * 9)
+                for key in keys
             ]
             if rng.random() < 0.1:
                 records = [record._replace(key=None) for record in records]
@@ -437,7 +438,7 @@ def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
             if rng.random() < 0.05:
                 log.roll(NOW)
         log.roll(NOW)
-        pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=offset))
+        pull(log, build_batch([LogRecord(NOW, b"z", b"v")], base_offset=offset))
 
     found = []
     for most in (layout.SMALL_BYTES, 0):
@@ -447,7 +448,7 @@ def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
             fill(log)
             runs = [clean(log, NOW + at) for at in (0, 5000)]
             log.roll(NOW)
-            pull(log, build_batch([Record(NOW, b"1", b"v")], base_offset=log.log_end_offset))
+            pull(log, build_batch([LogRecord(NOW, b"1", b"v")], base_offset=log.log_end_offset))
             log.roll(NOW)
             runs.append(clean(log, NOW + 9000))
             kept = [run and (run.keys, run.records_before, run.records_after) for run in runs]

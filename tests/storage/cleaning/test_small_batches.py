@@ -22,7 +22,7 @@ from horolog.record import (
     DELETE_HORIZON_BIT,
     AppendTimeStretch,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     cleaning,
@@ -123,7 +123,8 @@ class History:
         value = b"v" * 3000 if sent.form == "large" else sent.value
         headers = (("h", b"x"),) if sent.form == "headers" else ()
         records = [
-            Record(NOW + self.offset + at, key, value, headers) for at, key in enumerate(sent.keys)
+            LogRecord(NOW + self.offset + at, key, value, headers)
+            for at, key in enumerate(sent.keys)
         ]
         if sent.form in ("v0", "v1"):
             messages = build_messages(records, int(sent.form[1]), base_offset=self.offset)
@@ -154,9 +155,9 @@ class History:
             self.append(end_of(self.offset, producer, producer % 2), 1)
         for after_ms in (10, 500, 2000):
             self.log.roll(NOW)
-            self.append(build_batch([Record(NOW, b"z", b"v")], base_offset=self.offset), 1)
+            self.append(build_batch([LogRecord(NOW, b"z", b"v")], base_offset=self.offset), 1)
             self.log.roll(NOW)
-            self.append(build_batch([Record(NOW, b"a", b"v")], base_offset=self.offset), 1)
+            self.append(build_batch([LogRecord(NOW, b"a", b"v")], base_offset=self.offset), 1)
             self.add(Cleaned(after_ms))
 
     def left(self) -> list[object]:
@@ -279,7 +280,7 @@ def test_what_may_go_is_known_of_many_batches_as_of_each(
     cleaning.load_kernels()
     batches, offset = [], 0
     for producer, kind, count in made:
-        records = [Record(NOW, b"k", b"v")] * count
+        records = [LogRecord(NOW, b"k", b"v")] * count
         more = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0}
         if kind in ("records", "plain"):
             is_part = kind == "records"
@@ -310,7 +311,7 @@ def test_producers_without_an_open_transaction_take_no_memory() -> None:
     for producer in range(500):
         batches.append(
             build_batch(
-                [Record(NOW, b"k", b"v")],
+                [LogRecord(NOW, b"k", b"v")],
                 base_offset=2 * producer,
                 producer_id=producer,
                 producer_epoch=0,
@@ -331,8 +332,8 @@ def test_small_batches_of_all_kinds_are_read_together(horizon: bool) -> None:
     cleaning.load_kernels()
     more = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     made = [
-        build_batch([Record(NOW, b"k", None)], base_offset=0),
-        build_batch([Record(NOW + 5, b"k", b"v")], base_offset=1, is_transactional=True, **more),
+        build_batch([LogRecord(NOW, b"k", None)], base_offset=0),
+        build_batch([LogRecord(NOW + 5, b"k", b"v")], base_offset=1, is_transactional=True, **more),
         marker(2, 7, kind=ABORT),
         end_of(3, 7, EMPTY_MARKER),
         build_batch([], base_offset=4, **more),
@@ -359,7 +360,7 @@ def test_a_marker_with_headers_is_left_to_be_read_alone() -> None:
     """They may be malformed, and then it is damage."""
     cleaning.load_kernels()
     batch = build_batch(
-        [Record(NOW, b"\0\0\0\1", bytes(6), (("h", b"v"),))],
+        [LogRecord(NOW, b"\0\0\0\1", bytes(6), (("h", b"v"),))],
         producer_id=7,
         producer_epoch=0,
         is_transactional=True,

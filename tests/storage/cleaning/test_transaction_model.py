@@ -21,7 +21,7 @@ from storelogs import records_in
 from horolog.record import (
     AbortedTransaction,
     AbortedTransactions,
-    Record,
+    LogRecord,
     TransactionEnd,
     build_batch,
     iter_headers,
@@ -145,7 +145,7 @@ class TransactionalLog(CleanedLife):
 
 def put_in_transaction(log: Log, key: bytes, producer: int, sequence: int, now: int) -> None:
     sent = build_batch(
-        [Record(now, key, VALUE)],
+        [LogRecord(now, key, VALUE)],
         producer_id=producer,
         producer_epoch=0,
         base_sequence=sequence,

@@ -32,7 +32,7 @@ from storelogs import (
 from companions import map_in, put_map
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
-from horolog.record import Record, TimeRange, build_batch, iter_headers, read_records
+from horolog.record import LogRecord, TimeRange, build_batch, iter_headers, read_records
 from horolog.storage import (
     TIMES_AT,
     AppendTimeEntry,
@@ -270,7 +270,7 @@ def test_a_reader_of_a_file_that_is_cut_meanwhile_knows_no_append_times(tmp_path
 def follower(path: Path, kinds: str) -> SegmentReader:
     """A segment of a batch for each kind: known, seen, unknown."""
     log = b"".join(
-        build_batch([Record(NOW, None, b"v")] * 2, base_offset=2 * number)
+        build_batch([LogRecord(NOW, None, b"v")] * 2, base_offset=2 * number)
         for number in range(len(kinds))
     )
     (path / f"{FIRST}.log").write_bytes(log)

@@ -9,7 +9,7 @@ import pytest
 from old_messages import build_messages
 
 from horolog.errors import CorruptBatch
-from horolog.record import Codec, Record, TimestampType, build_batch, iter_headers
+from horolog.record import Codec, LogRecord, TimestampType, build_batch, iter_headers
 from horolog.storage import BatchReader, Files, IndexBuilder
 
 BASE = 1_000
@@ -22,7 +22,7 @@ def some_log(rng: random.Random) -> bytes:
         for _ in range(rng.choice((1, 3, 30))):
             offset += rng.choice((1, 1, 1, 5))
             time = rng.choice((-1, rng.randrange(-50, 50), rng.randrange(1_000)))
-            rows.append(Record(time, None, b"v" * rng.randrange(90), (), offset - 1))
+            rows.append(LogRecord(time, None, b"v" * rng.randrange(90), (), offset - 1))
         magic = rng.choice((0, 1, 1, 1, 2))
         if magic == 2:
             base = rows[0].offset or 0

@@ -29,7 +29,7 @@ from storelogs import (
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record import Codec, Record, TimestampType, build_batch, iter_headers, verify_crc
+from horolog.record import Codec, LogRecord, TimestampType, build_batch, iter_headers, verify_crc
 from horolog.storage import (
     Cleaning,
     Files,
@@ -268,7 +268,7 @@ def test_a_run_over_a_log_that_is_truncated_meanwhile_removes_nothing_more(
         if again:
             log.roll(NOW)
             for at in range(log.log_end_offset, 40):
-                pull(log, build_batch([Record(NOW, b"new", b"v" * 20)], base_offset=at))
+                pull(log, build_batch([LogRecord(NOW, b"new", b"v" * 20)], base_offset=at))
         before = records_in(log)
         for _ in steps:
             pass
@@ -473,7 +473,7 @@ def test_a_read_beside_a_swap_answers_as_before_or_as_after(tmp_path: Path, read
 # Kills, and disks that refuse.
 
 
-def live(path: Path, files: Files) -> tuple[LogDir, Log, list[Record]]:
+def live(path: Path, files: Files) -> tuple[LogDir, Log, list[LogRecord]]:
     """A log of several segments that was never cleaned."""
     log_dir = open_dir(path, COMPACT, files=files)
     log = log_dir.create(*PARTITION, TOPIC_ID, COMPACT, NOW)
@@ -484,7 +484,7 @@ def live(path: Path, files: Files) -> tuple[LogDir, Log, list[Record]]:
     return log_dir, log, records_in(log)
 
 
-def check_left(log: Log, before: list[Record], point: int) -> None:
+def check_left(log: Log, before: list[LogRecord], point: int) -> None:
     """Of each segment the old or the new records are there; and the next run does the rest."""
     expected, found = latest(before, point), records_in(log)
     assert set(expected) <= set(found) <= set(before)

@@ -39,7 +39,7 @@ from horolog.errors import (
     StorageFailed,
     code_for,
 )
-from horolog.record import AppendTimeStretch, Codec, Record, TimeRange
+from horolog.record import AppendTimeStretch, Codec, LogRecord, TimeRange
 from horolog.sources import scan
 from horolog.storage import (
     EpochStart,
@@ -95,7 +95,7 @@ FAR = 1 << 31
 def test_gaps_of_compaction_that_are_wider_than_a_segment_are_followed(
     tmp_path: Path, offsets: tuple[int, ...], kind: str, kill: bool
 ) -> None:
-    records = [Record(NOW, b"k", b"v", offset=offset) for offset in offsets]
+    records = [LogRecord(NOW, b"k", b"v", offset=offset) for offset in offsets]
     codec = Codec.GZIP if kind == "packed" else Codec.NONE
     if kind == "v2":
         sent = b"".join(v2(offset) for offset in offsets)
@@ -118,7 +118,7 @@ def test_gaps_of_compaction_that_are_wider_than_a_segment_are_followed(
 
 
 def test_messages_of_old_formats_are_followed(tmp_path: Path) -> None:
-    records = [Record(NOW + number, b"k", b"v", offset=number) for number in range(4)]
+    records = [LogRecord(NOW + number, b"k", b"v", offset=number) for number in range(4)]
     plain = bytes(build_messages(records[:3], 0))
     packed = bytes(build_messages(records[3:], 1, codec=Codec.GZIP))
     with new_follower(tmp_path, FOREVER) as log:
@@ -169,7 +169,7 @@ def test_batches_that_cannot_follow_are_refused(tmp_path: Path, wrong: bytes) ->
 
 
 def test_a_damaged_plain_message_is_found_among_those_of_one_write(tmp_path: Path) -> None:
-    records = [Record(NOW, b"k", b"value", offset=number) for number in range(5)]
+    records = [LogRecord(NOW, b"k", b"value", offset=number) for number in range(5)]
     plain = bytearray(build_messages(records, 1))
     plain[3 * len(plain) // 5 + 30] ^= 1
     with new_follower(tmp_path, FOREVER) as log:

@@ -34,7 +34,7 @@ from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record import (
     NO_TIMESTAMP,
     Codec,
-    Record,
+    LogRecord,
     StampedBatch,
     TimestampType,
     iter_headers,
@@ -501,7 +501,7 @@ def test_stamped_records_that_no_segment_can_hold_are_refused(tmp_path: Path) ->
 
 
 def built(count: int, now: int) -> StampedBatch:
-    records = [Record(now, f"key {each}".encode(), b"value") for each in range(count)]
+    records = [LogRecord(now, f"key {each}".encode(), b"value") for each in range(count)]
     return stamped_batch(records, now)
 
 

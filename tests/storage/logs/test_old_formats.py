@@ -10,7 +10,7 @@ from old_messages import build_messages
 from storelogs import NOW, append, partition_dir, reopened
 
 from horolog.config import TopicConfig
-from horolog.record import Codec, Record, build_batch
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.storage import BatchReader, Files, whole_batches
 
 DAY_MS = 86_400_000
@@ -18,8 +18,8 @@ HOUR_MS = 3_600_000
 CODECS = (Codec.NONE, Codec.GZIP)
 
 
-def rows(*timestamps: int) -> list[Record]:
-    return [Record(timestamp, b"k", b"v") for timestamp in timestamps]
+def rows(*timestamps: int) -> list[LogRecord]:
+    return [LogRecord(timestamp, b"k", b"v") for timestamp in timestamps]
 
 
 def write(path: Path, segments: dict[int, tuple[bytes, int]]) -> None:

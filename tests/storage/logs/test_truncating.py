@@ -32,7 +32,7 @@ from storelogs import (
 
 from horolog.config import TopicConfig
 from horolog.errors import HorologError, StorageFailed
-from horolog.record import AppendTimeStretch, Codec, Record, TimeRange, iter_headers
+from horolog.record import AppendTimeStretch, Codec, LogRecord, TimeRange, iter_headers
 from horolog.storage import (
     EpochStart,
     Files,
@@ -227,11 +227,11 @@ def test_a_log_that_begins_at_a_large_offset_is_cut_below_its_first_segment(tmp_
 
 
 def test_messages_of_old_formats_are_cut_at_any_of_them(tmp_path: Path) -> None:
-    records = [Record(NOW + at, b"k", b"v", offset=at) for at in range(6)]
+    records = [LogRecord(NOW + at, b"k", b"v", offset=at) for at in range(6)]
     plain = bytes(build_messages(records, 1))
     packed = bytes(
         build_messages(
-            [Record(NOW + at, b"k", b"v", offset=at) for at in (6, 7)], 1, codec=Codec.GZIP
+            [LogRecord(NOW + at, b"k", b"v", offset=at) for at in (6, 7)], 1, codec=Codec.GZIP
         )
     )
     for to in range(9):

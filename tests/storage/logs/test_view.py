@@ -13,7 +13,7 @@ from interleave import at_each_line
 from storelogs import NOW, TOPIC_ID, append, new_follower, new_log, open_dir, partition_dir, pull
 
 from horolog.errors import CorruptIndex, ErrorCode, RequestRefused, StorageFailed, code_for
-from horolog.record import Record, TransactionEnd, build_batch, iter_headers
+from horolog.record import LogRecord, TransactionEnd, build_batch, iter_headers
 from horolog.storage import (
     EpochStart,
     FileMissing,
@@ -32,7 +32,7 @@ def add_aborted(log: Log, transactions: int) -> None:
     """Append aborted transactions of one record each, with even offsets."""
     for number in range(transactions):
         sent = build_batch(
-            [Record(NOW + number, b"k", b"v")],
+            [LogRecord(NOW + number, b"k", b"v")],
             producer_id=9,
             producer_epoch=0,
             base_sequence=number,
@@ -161,7 +161,7 @@ def test_where_an_epoch_ended_is_said_of_one_moment_beside_a_truncation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def v2(offset: int, epoch: int) -> bytes:
-        return build_batch([Record(NOW, None, b"v")], base_offset=offset, leader_epoch=epoch)
+        return build_batch([LogRecord(NOW, None, b"v")], base_offset=offset, leader_epoch=epoch)
 
     with new_follower(tmp_path) as log:
         pull(log, *(v2(offset, 1) for offset in range(50)))

@@ -18,7 +18,14 @@ from storelogs import DAY, NOW, UnsyncedFiles, batch
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
-from horolog.record import AppendTimeStretch, Codec, Record, TimeRange, iter_headers, parse_header
+from horolog.record import (
+    AppendTimeStretch,
+    Codec,
+    LogRecord,
+    TimeRange,
+    iter_headers,
+    parse_header,
+)
 from horolog.storage import (
     EVERYTHING,
     AbortedTxn,
@@ -195,7 +202,7 @@ def test_a_segment_ends_before_it_is_too_large(tmp_path: Path) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_older_formats_come_in_as_any_other(tmp_path: Path, magic: int, codec: Codec) -> None:
     def messages(offset: int) -> bytes:
-        rows = [Record(NOW + at, b"k", b"v") for at in range(3)]
+        rows = [LogRecord(NOW + at, b"k", b"v") for at in range(3)]
         return bytes(build_messages(rows, magic, base_offset=offset, codec=codec))
 
     copy = Copy(tmp_path)
@@ -208,7 +215,7 @@ def test_older_formats_come_in_as_any_other(tmp_path: Path, magic: int, codec: C
 
 
 def test_plain_messages_are_known_by_the_append_time_of_each(tmp_path: Path) -> None:
-    rows = [Record(NOW + at, b"k", b"v") for at in range(4)]
+    rows = [LogRecord(NOW + at, b"k", b"v") for at in range(4)]
     copy = Copy(tmp_path)
     data = bytes(build_messages(rows, 1, base_offset=40))
     copy.extend(data, [(40, None), (41, NOW), (43, NOW + 2)])

@@ -14,7 +14,7 @@ from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, new_follower, new_log, partition_dir, pull, records_in, reopened
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.record import Record, build_batch
+from horolog.record import LogRecord, build_batch
 from horolog.storage import (
     CLEANER_OFFSETS,
     LOCK,
@@ -47,14 +47,14 @@ def compact(
                 return ended.value
 
 
-def filled(path: Path, count: int = 30) -> tuple[list[Record], int]:
+def filled(path: Path, count: int = 30) -> tuple[list[LogRecord], int]:
     with new_log(path, PLAIN) as log:
         for at in range(count):
             put(log, KEYS[at % 3], at=NOW + at, now=NOW + at + 5)
         return records_in(log), log.segments[-1].base_offset
 
 
-def killed_runs(path: Path) -> Iterator[tuple[int, Path, list[Record], int]]:
+def killed_runs(path: Path) -> Iterator[tuple[int, Path, list[LogRecord], int]]:
     """Each a log whose compaction was killed at another step; the last one was not killed."""
     for step in range(0, 400, 7):
         before, end = filled(path / str(step), 15)
@@ -91,7 +91,7 @@ def test_the_latest_record_of_each_key_stays(tmp_path: Path, memory: int) -> Non
 
 def test_records_without_a_key_stay_unless_they_are_to_go(tmp_path: Path) -> None:
     with new_log(tmp_path, PLAIN) as log:
-        sent = [Record(NOW, None, b"v" * 30), Record(NOW, b"k", b"v" * 30)]
+        sent = [LogRecord(NOW, None, b"v" * 30), LogRecord(NOW, b"k", b"v" * 30)]
         for _ in range(12):
             log.append(prepare(build_batch(sent), log.config, NOW, partition=str(log)), NOW)
         end = log.segments[-1].base_offset
@@ -104,7 +104,7 @@ def test_records_without_a_key_stay_unless_they_are_to_go(tmp_path: Path) -> Non
 def test_nothing_is_compacted_from_an_open_transaction_on(tmp_path: Path) -> None:
     def sent(offset: int, producer: int, sequence: int) -> bytes:
         return build_batch(
-            [Record(NOW, b"k", b"v")],
+            [LogRecord(NOW, b"k", b"v")],
             base_offset=offset,
             is_transactional=True,
             producer_id=producer,

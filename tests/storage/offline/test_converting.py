@@ -19,7 +19,7 @@ from storelogs import NOW, TOPIC_ID, append, followed, new_log, partition_dir, r
 from golden import GOLDEN, copy_directory
 from horolog.config import TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.record import AppendTimeStretch, Codec, Record, build_batch
+from horolog.record import AppendTimeStretch, Codec, LogRecord, build_batch
 from horolog.storage import (
     Conversion,
     ConvertedSegment,
@@ -30,7 +30,7 @@ from horolog.storage import (
     find_target,
 )
 
-ROWS = [Record(NOW + place, b"key-%d" % place, b"value" * place) for place in range(12)]
+ROWS = [LogRecord(NOW + place, b"key-%d" % place, b"value" * place) for place in range(12)]
 
 
 def convert(
@@ -50,7 +50,7 @@ def modified_in(partition: Path) -> dict[str, int]:
     return {log.name: log.stat().st_mtime_ns // 1_000_000 for log in partition.glob("*.log")}
 
 
-def without_times(records: list[Record]) -> list[Record]:
+def without_times(records: list[LogRecord]) -> list[LogRecord]:
     return [record._replace(timestamp=-1) for record in records]
 
 

@@ -19,7 +19,7 @@ from storelogs import NOW, UnsyncedFiles
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
-from horolog.record import HEADER_SIZE, Codec, Record, iter_headers, with_records
+from horolog.record import HEADER_SIZE, Codec, LogRecord, iter_headers, with_records
 from horolog.storage import Checked, LoadPlan, Recovery, TopicPartition, Verification, load_log
 
 DIRECTORIES = 10_000 if settings().max_examples >= 500 else 300
@@ -52,7 +52,7 @@ def made(rng: random.Random, path: Path) -> PartitionFiles:
                 files.add(times, codec=codec, value_bytes=rng.randrange(60))
                 continue
             for ms in times:
-                record = Record(ms, b"key", rng.randbytes(rng.randrange(60)))
+                record = LogRecord(ms, b"key", rng.randbytes(rng.randrange(60)))
                 files.write(build_messages([record], magic, base_offset=files.next_offset))
     if rng.random() < 0.5:
         files.write_indexes()

@@ -38,7 +38,7 @@ from storelogs import (
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record import HEADER_SIZE, Codec, Record, iter_headers, parse_header, with_records
+from horolog.record import HEADER_SIZE, Codec, LogRecord, iter_headers, parse_header, with_records
 from horolog.storage import (
     BatchReader,
     EpochStart,
@@ -876,7 +876,7 @@ def test_segments_dropped_from_an_adopted_log_are_set_aside(path: Path) -> None:
 def test_a_log_of_old_formats_is_cut_where_it_is_torn(
     path: Path, magic: int, codec: Codec, front: bytes
 ) -> None:
-    rows = [Record(NOW + number, b"k", b"v") for number in range(3)]
+    rows = [LogRecord(NOW + number, b"k", b"v") for number in range(3)]
     first = build_messages(rows, magic, base_offset=1, codec=codec)
     second = build_messages(rows, magic, base_offset=4, codec=codec)
     for file in partition_dir(path).iterdir():
@@ -903,7 +903,7 @@ def test_a_log_of_old_formats_is_cut_where_it_is_torn(
 def test_damage_within_old_messages_cuts_there_and_sets_the_rest_aside(
     path: Path, magic: int
 ) -> None:
-    rows = [Record(NOW + number, b"k", b"value") for number in range(3)]
+    rows = [LogRecord(NOW + number, b"k", b"value") for number in range(3)]
     message = [build_messages([row], magic, base_offset=at) for at, row in enumerate(rows)]
     for file in partition_dir(path).iterdir():
         file.unlink()

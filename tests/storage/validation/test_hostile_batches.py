@@ -21,7 +21,7 @@ from storelogs import NOW, new_log
 
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
-from horolog.record import Codec, Record, build_batch, compress, scan
+from horolog.record import Codec, LogRecord, build_batch, compress, scan
 from horolog.record.record_bytes import record_bytes
 from horolog.storage import MAX_RECORD_ERRORS, prepare
 
@@ -83,7 +83,7 @@ def peak(call: Callable[[], object]) -> int:
 @cache
 def honest_cost(codec: Codec) -> float:
     """Of a batch of SIZE bytes whose records have a hundred bytes each."""
-    data = build_batch([Record(NOW, b"key", b"v" * 88)] * (SIZE // 100), codec=codec)
+    data = build_batch([LogRecord(NOW, b"key", b"v" * 88)] * (SIZE // 100), codec=codec)
     seconds, refusal = cost(Batch(data, SIZE))
     assert refusal is None
     return seconds
@@ -134,7 +134,7 @@ def test_records_at_fault_are_found_among_many_without_looking_at_each_in_python
 def test_of_many_records_at_fault_a_thousand_are_named(topic: TopicConfig) -> None:
     steps = []
     for count in (2_000, 2_000, 50_000):  # the first finds modules that are not imported
-        records = [Record(NOW + 86_400_000, None, b"")] * count
+        records = [LogRecord(NOW + 86_400_000, None, b"")] * count
         found, refusal = work(Batch(build_batch(records, codec=Codec.ZSTD), 0), topic)
         assert isinstance(refusal, RecordsRejected)
         assert len(refusal.errors) == MAX_RECORD_ERRORS
@@ -187,7 +187,7 @@ def test_streams_within_streams_are_bytes_like_any_others() -> None:
     """A bomb in a bomb: only the outer one is decompressed."""
     inner = flood(Codec.ZSTD, TINY, 16 << 20, NOW).data
     outer = Batch(
-        build_batch([Record(NOW, b"k", compress(Codec.ZSTD, inner))], codec=Codec.ZSTD), 0
+        build_batch([LogRecord(NOW, b"k", compress(Codec.ZSTD, inner))], codec=Codec.ZSTD), 0
     )
     seconds, refusal = cost(outer)
     assert refusal is None
@@ -208,7 +208,7 @@ def test_lookups_in_a_batch_of_many_records_look_at_none_of_them_in_python(tmp_p
     """Before 1970 no index knows them, and a log that starts within the batch has no largest."""
     count = 100_000
     times = [NOW - 7, *[-5_000 - number % 3 for number in range(count)], NOW - 9]
-    sent = build_batch([Record(at, b"", None) for at in times], codec=Codec.ZSTD)
+    sent = build_batch([LogRecord(at, b"", None) for at in times], codec=Codec.ZSTD)
     with new_log(tmp_path / "log") as log:
         log.append(prepare(sent, TOPIC, NOW), NOW)
         log.delete_records(10)

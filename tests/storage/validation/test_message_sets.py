@@ -39,7 +39,7 @@ from horolog.record import (
     MESSAGE_KERNELS,
     PLAIN_KERNELS,
     Codec,
-    Record,
+    LogRecord,
     TimeRange,
     TimestampType,
     UncompressedTooLarge,
@@ -68,10 +68,10 @@ MAX = 1 << 20
 EVER = (1 << 63) - 1
 ANY = {"message_timestamp_after_max_ms": EVER, "segment_ms": EVER}
 ROWS = [
-    Record(NOW - 3, b"k0", b"v0"),
-    Record(NOW + 9, None, b"v1"),
-    Record(-5_000, b"k2", None),
-    Record(-1, b"", b""),
+    LogRecord(NOW - 3, b"k0", b"v0"),
+    LogRecord(NOW + 9, None, b"v1"),
+    LogRecord(-5_000, b"k2", None),
+    LogRecord(-1, b"", b""),
 ]
 
 
@@ -79,7 +79,7 @@ def config(magic: int, kind: TimestampType = TimestampType.CREATE_TIME, **more: 
     return TopicConfig(message_format_version=magic, message_timestamp_type=kind, **{**ANY, **more})
 
 
-def sent(rows: list[Record], magic: int, codec: Codec = Codec.NONE) -> bytes:
+def sent(rows: list[LogRecord], magic: int, codec: Codec = Codec.NONE) -> bytes:
     if magic == 2:
         return build_batch(rows, codec=codec)
     return build_messages(rows, magic, codec=codec)
@@ -95,7 +95,7 @@ def stored(log: Log) -> bytes:
     return b"".join(Path(segment.log.path).read_bytes()[: segment.size] for segment in log.segments)
 
 
-def expected_time(row: Record, source: int, magic: int, kind: TimestampType, now_ms: int) -> int:
+def expected_time(row: LogRecord, source: int, magic: int, kind: TimestampType, now_ms: int) -> int:
     if magic == 0:
         return -1
     if kind is APPEND_TIME:
@@ -126,7 +126,9 @@ def test_every_format_that_is_sent_is_stored_in_the_topics(
             stamped = magic == 1 and kind is APPEND_TIME
             assert header.timestamp_type == (kind if stamped else TimestampType.CREATE_TIME)
         assert records_in(log) == [
-            Record(expected_time(row, source, magic, kind, now_ms), row.key, row.value, (), offset)
+            LogRecord(
+                expected_time(row, source, magic, kind, now_ms), row.key, row.value, (), offset
+            )
             for offset, (now_ms, row) in enumerate(itertools.product((NOW, NOW + 7), ROWS))
         ]
 
@@ -166,9 +168,9 @@ def with_offsets(data: bytes, base: int) -> bytes:
 
 def test_what_a_compressor_made_is_not_made_again(tmp_path: Path) -> None:
     packed = zlib.compressobj(level=1, wbits=31)
-    inner = build_messages([Record(5, b"k", bytes(9_000))] * 9, 1)
+    inner = build_messages([LogRecord(5, b"k", bytes(9_000))] * 9, 1)
     payload = packed.compress(inner) + packed.flush()
-    message = bytearray(build_messages([Record(5, None, payload, (), 8)], 1))
+    message = bytearray(build_messages([LogRecord(5, None, payload, (), 8)], 1))
     message[17] |= Codec.GZIP
     message[12:16] = zlib.crc32(message[16:]).to_bytes(4, "big")
     with new_log(tmp_path, config(1)) as log:
@@ -231,7 +233,7 @@ def test_what_old_formats_cannot_hold_is_refused(tmp_path: Path, magic: int, cod
         base_sequence=0,
         is_transactional=True,
     )
-    with_headers = build_batch([Record(NOW, b"k", b"v", (("h", b"x"),))], codec=codec)
+    with_headers = build_batch([LogRecord(NOW, b"k", b"v", (("h", b"x"),))], codec=codec)
     with new_log(tmp_path, config(magic)) as log:
         for data in (idempotent, transactional, with_headers):
             with pytest.raises(RequestRefused) as refused:
@@ -264,7 +266,7 @@ def test_the_topics_rules_count_for_what_was_sent(
     tmp_path: Path, magic: int, codec: Codec, source: int
 ) -> None:
     with new_log(tmp_path, config(magic, message_timestamp_before_max_ms=10)) as log:
-        data = sent([Record(NOW, b"k", b"v"), Record(NOW - 11, b"k", b"v")], source, codec)
+        data = sent([LogRecord(NOW, b"k", b"v"), LogRecord(NOW - 11, b"k", b"v")], source, codec)
         if source:
             with pytest.raises(RecordsRejected) as refused:
                 produce(log, data)
@@ -274,7 +276,9 @@ def test_the_topics_rules_count_for_what_was_sent(
             produce(log, data)
         log.config = config(magic, cleanup_policy=frozenset({"compact"}))
         with pytest.raises(RecordsRejected) as refused:
-            produce(log, sent([Record(NOW, b"k", b"v"), Record(NOW, None, b"v")], source, codec))
+            produce(
+                log, sent([LogRecord(NOW, b"k", b"v"), LogRecord(NOW, None, b"v")], source, codec)
+            )
         assert refused.value.code is ErrorCode.invalid_record
         assert [error.batch_index for error in refused.value.errors] == [1]
 
@@ -290,28 +294,28 @@ def test_a_producer_that_claims_append_times_is_refused(tmp_path: Path, magic: i
 
 
 def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
-    large = [Record(NOW, None, random.Random(1).randbytes(3_000))]
+    large = [LogRecord(NOW, None, random.Random(1).randbytes(3_000))]
     limits = {"max_message_bytes": 2_000, "segment_bytes": 9_000}
     for magic, source in itertools.product((0, 1), (0, 1, 2)):
         with new_log(tmp_path / f"{magic}{source}", config(magic, **limits)) as log:
             for data in (
                 sent(large, source),
                 sent(large, source, Codec.GZIP),
-                sent([Record(NOW, None, bytes(3_000))] * 4, source, Codec.GZIP),
+                sent([LogRecord(NOW, None, bytes(3_000))] * 4, source, Codec.GZIP),
             ):
                 if len(data) > 2_000:
                     with pytest.raises(RequestRefused) as refused:
                         produce(log, data)
                     assert refused.value.code is ErrorCode.message_too_large
             # One by one they are small enough, but all together larger than a segment.
-            small = [Record(NOW, None, bytes(1_000))] * 10
+            small = [LogRecord(NOW, None, bytes(1_000))] * 10
             data = sent(small, source) if source < 2 else sent(small, 2, Codec.GZIP)
             log.config = config(magic, compression_type="uncompressed", **limits)
             with pytest.raises(RequestRefused) as refused:
                 produce(log, data)
             assert refused.value.code is ErrorCode.record_list_too_large
             # A message that is small only as long as it is compressed.
-            data = sent([Record(NOW, None, bytes(2_500))], source, Codec.GZIP)
+            data = sent([LogRecord(NOW, None, bytes(2_500))], source, Codec.GZIP)
             with pytest.raises(RequestRefused) as refused:
                 produce(log, data)
             assert refused.value.code is ErrorCode.message_too_large
@@ -323,7 +327,7 @@ def test_what_an_append_has_to_compress_is_bounded(
 ) -> None:
     """Offsets in v0 are absolute: what is compressed is made while the log waits for it."""
     override(monkeypatch, "horolog.storage", MAX_SET_BYTES=50_000)
-    few = [Record(NOW, None, bytes(30_000))]
+    few = [LogRecord(NOW, None, bytes(30_000))]
     with new_log(tmp_path, config(0)) as log:
         for source in (0, 1, 2):
             produce(log, sent(few, source, Codec.GZIP))
@@ -340,14 +344,14 @@ class Step(NamedTuple):
     kind: TimestampType
     source: int
     codec: Codec
-    rows: list[Record]
+    rows: list[LogRecord]
 
 
 def some_steps(rng: random.Random, count: int) -> list[Step]:
     steps = []
     for at in range(count):
         rows = [
-            Record(
+            LogRecord(
                 rng.choice((NOW + 50 * at + rng.randrange(99), rng.randrange(-9_000, 9_000), -1)),
                 rng.choice((None, b"k")),
                 rng.choice((None, b"v" * rng.randrange(120))),
@@ -502,7 +506,7 @@ def test_indexes_that_grow_are_those_that_are_rebuilt(tmp_path: Path, case: int)
 def test_a_disk_that_refuses_leaves_the_log_as_it_was(
     tmp_path: Path, source: int, kind: TimestampType
 ) -> None:
-    many = [Record(NOW + at, b"k", b"v" * 50) for at in range(40)]
+    many = [LogRecord(NOW + at, b"k", b"v" * 50) for at in range(40)]
     files = FaultyFiles(None)
     settings = config(1, kind, index_interval_bytes=100)
     with new_log(tmp_path / "log", settings, files=files) as log:
@@ -549,7 +553,7 @@ def test_a_kill_in_the_middle_of_a_set_leaves_whole_messages(tmp_path: Path) -> 
 
 
 def test_an_index_without_room_ends_the_segment_and_no_sooner(tmp_path: Path) -> None:
-    many = [Record(NOW + at, None, b"v" * 30) for at in range(200)]
+    many = [LogRecord(NOW + at, None, b"v" * 30) for at in range(200)]
     settings = config(1, index_interval_bytes=0, segment_index_bytes=240)
     with new_log(tmp_path / "log", settings) as log:
         for _ in range(3):

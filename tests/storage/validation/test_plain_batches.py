@@ -17,7 +17,7 @@ from horolog.record import (
     HEADER_SIZE,
     BatchHeader,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     parse_header,
@@ -63,7 +63,7 @@ def sent_batches(draw: st.DrawFn) -> bytes:
     ages = draw(st.lists(st.sampled_from([0, 1, -900, 900, 5000, -5000]), min_size=1, max_size=3))
     key = draw(st.sampled_from([b"k", None]))
     codec = draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.GZIP]))
-    batch = build_batch([Record(NOW - age, key, b"value") for age in ages], codec=codec)
+    batch = build_batch([LogRecord(NOW - age, key, b"value") for age in ages], codec=codec)
     fields = dict(draw(st.lists(changes, max_size=2)))
     header, records = parse_header(batch)._replace(**fields), batch[HEADER_SIZE:]
     batch = with_records(header, records)
@@ -113,7 +113,7 @@ def test_one_odd_field_is_judged_as_by_the_checks_one_by_one(
     )
     admission = Admission(3) if is_transactional else None
     batch = build_batch(
-        [Record(NOW, b"k", b"v"), Record(NOW - 1, b"k", b"v")],
+        [LogRecord(NOW, b"k", b"v"), LogRecord(NOW - 1, b"k", b"v")],
         **producer,
         is_transactional=is_transactional,
     )
@@ -125,13 +125,15 @@ def test_one_odd_field_is_judged_as_by_the_checks_one_by_one(
 
 
 def test_an_ordinary_batch_is_plain() -> None:
-    batch = build_batch([Record(NOW, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
+    batch = build_batch(
+        [LogRecord(NOW, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0
+    )
     assert validate.plain_header(batch, CONFIG) == parse_header(batch)
 
 
 def test_an_ordinary_batch_of_a_transaction_is_plain_once_it_is_admitted() -> None:
     batch = build_batch(
-        [Record(NOW, b"k", b"v")],
+        [LogRecord(NOW, b"k", b"v")],
         producer_id=7,
         producer_epoch=0,
         base_sequence=0,

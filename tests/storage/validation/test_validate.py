@@ -13,7 +13,7 @@ from horolog.errors import CorruptBatch, ErrorCode, RecordsRejected, RequestRefu
 from horolog.record import (
     HEADER_SIZE,
     Codec,
-    Record,
+    LogRecord,
     TimestampType,
     build_batch,
     compress,
@@ -293,7 +293,7 @@ def test_how_far_ahead_a_batch_is_is_reported() -> None:
 
 def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
     config = replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}))
-    records = [Record(NOW, key, b"v") for key in (b"k", None, b"", None, None, None)]
+    records = [LogRecord(NOW, key, b"v") for key in (b"k", None, b"", None, None, None)]
     sent = build_batch(records)
     assert prepare(sent, CONFIG, NOW)
     error = rejected(sent, config)
@@ -310,7 +310,11 @@ def test_one_bad_time_among_bad_keys_decides_the_code() -> None:
     config = replace(
         CONFIG, cleanup_policy=frozenset({"compact"}), message_timestamp_before_max_ms=1000
     )
-    records = [Record(NOW, None, b"v"), Record(NOW - 2000, b"k", b"v"), Record(NOW, b"k", b"v")]
+    records = [
+        LogRecord(NOW, None, b"v"),
+        LogRecord(NOW - 2000, b"k", b"v"),
+        LogRecord(NOW, b"k", b"v"),
+    ]
     error = rejected(build_batch(records), config)
     assert error.code is ErrorCode.invalid_timestamp
     assert [record.batch_index for record in error.errors] == [0, 1]

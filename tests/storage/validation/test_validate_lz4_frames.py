@@ -9,7 +9,7 @@ from horolog.record import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     Codec,
-    Record,
+    LogRecord,
     build_batch,
     parse_header,
     with_records,
@@ -20,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def batch_of(*, linked: bool) -> bytes:
-    plain = build_batch([Record(NOW_MS, b"k", b"value" * 20_000)])
+    plain = build_batch([LogRecord(NOW_MS, b"k", b"value" * 20_000)])
     frame = lz4.frame.compress(plain[HEADER_SIZE:], block_linked=linked, store_size=False)
     header = parse_header(plain)._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(frame), attributes=int(Codec.LZ4)

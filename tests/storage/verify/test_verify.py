@@ -25,7 +25,7 @@ from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record import (
     HEADER_SIZE,
     Codec,
-    Record,
+    LogRecord,
     build_batch,
     compress,
     iter_headers,
@@ -168,7 +168,7 @@ def test_what_horolog_wrote_is_found_sound_whenever_it_is_looked_at(tmp_path: Pa
 def test_times_before_1970_are_sound_as_we_and_as_kafka_write_them(tmp_path: Path) -> None:
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     made.add([-5000, -4000])
-    kafkas = build_batch([Record(-5000, None, b"")], base_offset=2)
+    kafkas = build_batch([LogRecord(-5000, None, b"")], base_offset=2)
     header = parse_header(kafkas)._replace(max_timestamp=-1)
     records = kafkas[HEADER_SIZE:]
     made.write(with_records(header, records))
@@ -289,7 +289,7 @@ def test_a_batch_whose_checksum_is_right_may_be_wrong(
     first = logs(log_dir)[0]
     (_, _), (position, _), *_ = iter_headers(first.read_bytes())
     # The second batch made uncompressed, so that every change is one of its header alone.
-    plain = build_batch([Record(NOW + 5, b"k", b"v")] * 2, base_offset=2, leader_epoch=3)
+    plain = build_batch([LogRecord(NOW + 5, b"k", b"v")] * 2, base_offset=2, leader_epoch=3)
     first.write_bytes(rebuilt(first.read_bytes()[:position] + plain, position, **changes))
     seen = [each for each in wrong(log_dir) if each.path == str(first)]
     assert seen[0].severity is DAMAGE
@@ -303,7 +303,7 @@ def test_a_stream_without_its_end_is_damage_though_all_records_are_there(
 ) -> None:
     first = logs(log_dir)[0]
     (_, _), (position, second), *_ = iter_headers(first.read_bytes())
-    sound = build_batch([Record(NOW + 5, b"k", b"v")] * 2, base_offset=2, leader_epoch=3)
+    sound = build_batch([LogRecord(NOW + 5, b"k", b"v")] * 2, base_offset=2, leader_epoch=3)
     packed = bytearray(compress(codec, sound[HEADER_SIZE:]))
     if codec is Codec.ZSTD:
         packed[6] &= ~1  # the block is no longer the last one
@@ -451,7 +451,7 @@ def test_a_copy_begins_with_the_whole_batch_that_holds_its_start(
 def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     override(monkeypatch, "horolog.storage.scan", MAX_UNCOMPRESSED_BYTES=1 << 20)
     made = PartitionFiles(tmp_path / "data", base_offset=0)
-    made.add_records([Record(NOW, None, bytes(4 << 20))], codec=Codec.ZSTD)
+    made.add_records([LogRecord(NOW, None, bytes(4 << 20))], codec=Codec.ZSTD)
     made.write_indexes()
     assert "holds more than 1048576 bytes" in only(made.directory).what
 
@@ -526,7 +526,7 @@ def test_append_times_of_v0_in_a_time_index_are_valid(tmp_path: Path) -> None:
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     for magic in (0, 0, 0, 1):
         at = made.next_offset
-        made.write(build_messages([Record(NOW + 5, None, b"v")], magic, base_offset=at))
+        made.write(build_messages([LogRecord(NOW + 5, None, b"v")], magic, base_offset=at))
     made.write_indexes()
     path, layout = made.log.with_suffix(".timeindex"), TimeIndex.LAYOUT
     own = layout.pack(NOW + 5, 3)
@@ -663,8 +663,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Path, by
     return log_dir, {path: path.read_bytes() for path in log_dir.rglob("*") if path.is_file()}
 
 
-def records(log_dir: Path) -> list[Record] | None:
-    told: list[Record] = []
+def records(log_dir: Path) -> list[LogRecord] | None:
+    told: list[LogRecord] = []
     try:
         for path in logs(log_dir):
             data = path.read_bytes()

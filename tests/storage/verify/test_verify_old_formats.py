@@ -14,7 +14,7 @@ from old_messages import build_messages
 from storelogs import NOW, new_log, partition_dir
 
 from horolog.config import TopicConfig
-from horolog.record import BatchHeader, Codec, Record, TimestampType, iter_headers
+from horolog.record import BatchHeader, Codec, LogRecord, TimestampType, iter_headers
 from horolog.storage import BatchReader, Checked, Finding, Severity, Verification, prepare
 
 EVER = 1 << 60
@@ -34,7 +34,7 @@ def written(path: Path, rng: random.Random) -> Path:
                 message_timestamp_after_max_ms=EVER,
             )
             rows = [
-                Record(
+                LogRecord(
                     rng.choice((-1, rng.randrange(-9, 9), NOW + rng.randrange(99))), b"k", b"v" * 9
                 )
                 for _ in range(rng.choice((1, 5, 30)))

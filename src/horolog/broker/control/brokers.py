@@ -5,7 +5,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import Perform, answers, as_many_as_fit, performs
 from horolog.broker.health import wrong_with
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
@@ -33,7 +33,7 @@ from horolog.wire.questions import (
 
 
 @answers(HEALTH)
-async def describe_health(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> Health:
+async def describe_health(broker: BrokerParts, peer: Peer, name: str, ask: AskEntries) -> Health:
     """List what is wrong, as of this page."""
     wrong = islice(enumerate(await wrong_with(broker)), max(0, ask.start), None)
     cost = None if is_numba_installed() else WITHOUT_NUMBA
@@ -46,7 +46,9 @@ _MOST_ENTRIES: Final = 1_000  # are looked at for a page
 
 
 @answers(FOLLOWING)
-async def describe_following(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> Following:
+async def describe_following(
+    broker: BrokerParts, peer: Peer, name: str, ask: AskEntries
+) -> Following:
     """The source, and how far each partition is as of this page."""
     source = broker.shadow.source()
     entries = [each async for each in _page(broker.shadow.entries(), max(0, ask.start))]
@@ -80,7 +82,9 @@ def _shortened(entry: FollowedEntry) -> FollowedEntry:
 
 
 @answers(PROMOTED)
-async def describe_promoted(broker: Broker, peer: Peer, name: str, ask: AskPromoted) -> Promoted:
+async def describe_promoted(
+    broker: BrokerParts, peer: Peer, name: str, ask: AskPromoted
+) -> Promoted:
     """List the outcome of promotions since the start."""
     entries = islice(enumerate(broker.shadow.promoted(ask.topics)), max(0, ask.start), None)
     shortened = (
@@ -94,7 +98,7 @@ async def describe_promoted(broker: Broker, peer: Peer, name: str, ask: AskPromo
 
 
 @performs(PROMOTE)
-def prepare_promotion(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
+def prepare_promotion(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
     """Lead topics: a JSON array of names, or `all`.
 
     Raises:
@@ -115,7 +119,7 @@ def prepare_promotion(broker: Broker, name: str, values: Mapping[str, str]) -> P
 
 
 @performs(DEMOTE)
-def prepare_demotion(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
+def prepare_demotion(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
     """Follow a cluster from now on: a JSON object, as `Demotion`.
 
     Raises:
@@ -140,7 +144,7 @@ def prepare_demotion(broker: Broker, name: str, values: Mapping[str, str]) -> Pe
 
 @answers(PRODUCER_CLIENTS)
 async def name_producers(
-    broker: Broker, peer: Peer, name: str, ask: AskProducerClients
+    broker: BrokerParts, peer: Peer, name: str, ask: AskProducerClients
 ) -> NamedProducers:
     """The client ids of those producers that are known."""
     clients, following = as_many_as_fit(

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import Perform, performs
 from horolog.clock import ManualClock, duration_ms, moment_ms
 from horolog.config import DescribedSetting, SettingKind, SettingSource
@@ -34,7 +34,7 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 @performs(*CLOCK_ACTIONS, is_alone=False)
-def prepare_clock(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
+def prepare_clock(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
     """Move the clock; if requested, run everything that is due by it.
 
     Raises:
@@ -62,7 +62,7 @@ def prepare_clock(broker: Broker, name: str, values: Mapping[str, str]) -> Perfo
 
 
 async def _perform(
-    broker: Broker,
+    broker: BrokerParts,
     clock: ManualClock,
     *,
     is_frozen: bool | None,
@@ -88,7 +88,7 @@ async def _perform(
 
 
 def show_clock(
-    broker: Broker, name: str, keys: Collection[str] | None
+    broker: BrokerParts, name: str, keys: Collection[str] | None
 ) -> Iterator[DescribedSetting]:
     """The clock's state, if it can be controlled, for this broker (all of them have no clock).
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.control.partitions import tried_config
 from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.broker.group_lag import (
@@ -37,7 +37,7 @@ _LONGEST_NAME: Final = 1_000
 
 
 @answers(GROUP_LAG)
-async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag) -> GroupLag:
+async def measure_group(broker: BrokerParts, peer: Peer, group: str, ask: AskGroupLag) -> GroupLag:
     """How far a group is behind in the partitions that it has committed offsets of.
 
     Raises:
@@ -72,13 +72,13 @@ async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag
     return GroupLag(*await broker.searchers.run(peer, page))
 
 
-def _first_open(broker: Broker, behind: Behind) -> FirstOpen | None:
+def _first_open(broker: BrokerParts, behind: Behind) -> FirstOpen | None:
     partition = broker.partitions.find(behind.key.topic, behind.key.partition)
     return None if partition is None else broker.open_transactions.first_of(partition)
 
 
 @answers(RETENTION_UNREAD)
-async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) -> UnreadDeleted:
+async def find_unread(broker: BrokerParts, peer: Peer, topic: str, ask: AskUnread) -> UnreadDeleted:
     """Count the records of a partition that groups lose, and when.
 
     Raises:

@@ -1,6 +1,6 @@
 """How a topic or a group has changed, read again from the logs that hold it."""
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
 from horolog.metadata.group_history import read_group_history
@@ -12,7 +12,7 @@ from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 
 @answers(HISTORY_TOPIC)
 async def show_topic_history(
-    broker: Broker, peer: Peer, name: str, ask: AskTopicHistory
+    broker: BrokerParts, peer: Peer, name: str, ask: AskTopicHistory
 ) -> TopicHistory:
     """How a topic has changed, or what was in force at a time.
 
@@ -31,7 +31,7 @@ async def show_topic_history(
 
 @answers(HISTORY_GROUP)
 async def show_group_history(
-    broker: Broker, peer: Peer, group: str, ask: AskGroupHistory
+    broker: BrokerParts, peer: Peer, group: str, ask: AskGroupHistory
 ) -> GroupHistory:
     """Commits of a group, or those in force at a time; further pages of what was read.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any, Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
@@ -37,7 +37,7 @@ from horolog.wire.questions import (
 
 @answers(TIMES)
 async def describe_times(
-    broker: Broker, peer: Peer, topic: str, ask: AskPartition
+    broker: BrokerParts, peer: Peer, topic: str, ask: AskPartition
 ) -> PartitionTimes:
     """Sum up the block maps of a partition, and what was counted when it was appended.
 
@@ -87,7 +87,9 @@ MOST_RANGES: Final = 1_000
 
 
 @answers(LOOKUP_WAY)
-async def explain_lookup(broker: Broker, peer: Peer, topic: str, ask: AskLookup) -> LookupReport:
+async def explain_lookup(
+    broker: BrokerParts, peer: Peer, topic: str, ask: AskLookup
+) -> LookupReport:
     """How an offset by timestamp is found.
 
     Raises:
@@ -101,7 +103,7 @@ async def explain_lookup(broker: Broker, peer: Peer, topic: str, ask: AskLookup)
 
 @answers(TIME_RANGES)
 async def find_time_ranges(
-    broker: Broker, peer: Peer, topic: str, ask: AskTimeRanges
+    broker: BrokerParts, peer: Peer, topic: str, ask: AskTimeRanges
 ) -> TimeRangePage:
     """The ranges of offsets that may hold a time.
 
@@ -132,7 +134,7 @@ _LONGEST: Final = 500  # characters of an error
 
 @answers(CLEANING)
 async def describe_cleaning(
-    broker: Broker, peer: Peer, topic: str, ask: AskPartition
+    broker: BrokerParts, peer: Peer, topic: str, ask: AskPartition
 ) -> PartitionCleaning:
     """Progress of compaction, and the last run since the broker was started.
 
@@ -162,7 +164,7 @@ async def describe_cleaning(
 
 @answers(RETENTION)
 async def explain_retention(
-    broker: Broker, peer: Peer, topic: str, ask: AskRetention
+    broker: BrokerParts, peer: Peer, topic: str, ask: AskRetention
 ) -> RetentionReport:
     """The report of some segments; nothing is stored or deleted.
 
@@ -193,7 +195,7 @@ async def explain_retention(
     )
 
 
-def tried_config(broker: Broker, topic: str, tried: Mapping[str, str]) -> TopicConfig:
+def tried_config(broker: BrokerParts, topic: str, tried: Mapping[str, str]) -> TopicConfig:
     """The settings of a topic with others in their place.
 
     Raises:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.config import DescribedSetting, SettingKind, SettingSource
 from horolog.network.peer import Peer
 from horolog.wire.packing import MAX_STRING_BYTES
@@ -18,9 +18,9 @@ T = TypeVar("T")
 Perform: TypeAlias = Callable[[], Awaitable[None]]
 
 
-Answer: TypeAlias = Callable[[Broker, Peer, str, TakesT], Awaitable[GivesT]]
+Answer: TypeAlias = Callable[[BrokerParts, Peer, str, TakesT], Awaitable[GivesT]]
 """Answers a question for a client, about the resource of a name."""
-Prepare: TypeAlias = Callable[[Broker, str, Mapping[str, str]], Perform]
+Prepare: TypeAlias = Callable[[BrokerParts, str, Mapping[str, str]], Perform]
 """Checks the values by name, for the resource of a name; returns what performs the actions."""
 
 
@@ -68,7 +68,7 @@ def performs(*actions: Action, is_alone: bool = True) -> Callable[[Prepare], Pre
     return added
 
 
-Show: TypeAlias = Callable[[Broker, str, Collection[str] | None], Iterable[DescribedSetting]]
+Show: TypeAlias = Callable[[BrokerParts, str, Collection[str] | None], Iterable[DescribedSetting]]
 """Entries of a resource that are described as settings are: by name, or without any (None)."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from horolog.broker.authorisation import authorise_operation
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.control import brokers, groups, history, partitions, topics
 from horolog.broker.control.clock import show_clock
 from horolog.broker.control.rows import (
@@ -45,7 +45,7 @@ def questions_in(keys: Collection[str] | None) -> list[str]:
 
 
 async def describe(
-    broker: Broker,
+    broker: BrokerParts,
     request: Request[Any],
     about: ResourceType,
     name: str,
@@ -72,7 +72,7 @@ async def describe(
 
 
 async def _answer(
-    broker: Broker, peer: Peer, name: str, row: QuestionRow[Any, Any], key: str
+    broker: BrokerParts, peer: Peer, name: str, row: QuestionRow[Any, Any], key: str
 ) -> str:
     question = row.question
     authorise_operation(peer, question.needs, question.about, name)
@@ -93,7 +93,11 @@ async def _answer(
 
 
 def split_actions(
-    broker: Broker, peer: Peer, about: ResourceType, name: str, changes: Iterable[SettingChange]
+    broker: BrokerParts,
+    peer: Peer,
+    about: ResourceType,
+    name: str,
+    changes: Iterable[SettingChange],
 ) -> tuple[Perform | None, list[SettingChange]]:
     """Split the changes of a resource into actions and changes of settings.
 

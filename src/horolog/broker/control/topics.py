@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Final, TypeAlias
 
-from horolog.broker.broker import WORKERS, Broker
+from horolog.broker.broker import WORKERS, BrokerParts
 from horolog.broker.control.rows import Perform, answers, as_many_as_fit, performs
 from horolog.broker.controller import refuse_followed
 from horolog.broker.partition import Partition
@@ -35,7 +35,7 @@ _PARTITIONS = re.compile(r"[0-9]{1,10}( *, *[0-9]{1,10})*")
 
 
 @performs(APPEND_TIME_RESET)
-def prepare_reset(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
+def prepare_reset(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
     """Reset append times of a topic: the value is `all`, or partitions such as 0,3.
 
     Raises:
@@ -49,7 +49,7 @@ def prepare_reset(broker: Broker, name: str, values: Mapping[str, str]) -> Perfo
     return partial(_reset_all, broker, [broker.partition(name, index) for index in indexes])
 
 
-async def _reset_all(broker: Broker, partitions: Sequence[Partition]) -> None:
+async def _reset_all(broker: BrokerParts, partitions: Sequence[Partition]) -> None:
     """Reset the partitions, a few at a time.
 
     Raises:
@@ -71,7 +71,7 @@ async def _reset_all(broker: Broker, partitions: Sequence[Partition]) -> None:
         raise RequestRefused(code_for(failures[0]), f"{count}: {failures[0]}")
 
 
-async def _reset(broker: Broker, partition: Partition) -> None:
+async def _reset(broker: BrokerParts, partition: Partition) -> None:
     done = await partition.reset_append_time(broker.clock)
     if done is not None:
         _LOG.warning(
@@ -102,7 +102,7 @@ def _indexes(topic: Topic, text: str) -> Sequence[int]:
 
 @answers(APPEND_TIMES_AHEAD)
 async def describe_append_times(
-    broker: Broker, peer: Peer, name: str, ask: AskNothing
+    broker: BrokerParts, peer: Peer, name: str, ask: AskNothing
 ) -> AppendTimesAhead:
     """How far append times of a topic are ahead of the clock.
 
@@ -122,7 +122,7 @@ async def describe_append_times(
 
 
 @answers(REFUSED)
-async def list_refused(broker: Broker, peer: Peer, topic: str, ask: AskNothing) -> Refused:
+async def list_refused(broker: BrokerParts, peer: Peer, topic: str, ask: AskNothing) -> Refused:
     """The sums since the broker started, most first.
 
     Raises:
@@ -143,7 +143,9 @@ _MOST_CHARACTERS: Final = 1_000  # of the name of a group
 
 
 @answers(LEFT_BEHIND)
-async def list_left_behind(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> LeftBehind:
+async def list_left_behind(
+    broker: BrokerParts, peer: Peer, name: str, ask: AskEntries
+) -> LeftBehind:
     """Settings of a topic that are without effect here, and groups that have not committed here.
 
     Raises:

@@ -50,10 +50,8 @@ def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: 
     """Append the whole batches of a fetch, and let consumers read up to the high watermark.
 
     Args:
-        log: which follows.
         fetched: from its end on, or from behind a gap.
         epoch: the leader's, in which the fetch was answered.
-        now_ms: the clock.
         follows_start: whether the log starts where the source's does.
 
     Returns:

@@ -20,7 +20,7 @@ from horolog.client.brokers import Brokers
 from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import AuthenticationFailed
 from horolog.client.deadline import Deadline
-from horolog.client.fetch_session import FetchAnswer, FetchLimits, FetchPosition, FetchSession
+from horolog.client.fetch_session import ClientFetchSession, FetchAnswer, FetchLimits, FetchPosition
 from horolog.client.fetching import Fetched
 from horolog.client.leader import EpochEnd, LogBounds, cluster_of, epoch_ends, log_bounds
 from horolog.client.link import Link
@@ -89,7 +89,7 @@ class SourceLeader:
         self._cluster_id = cluster_id  # that is followed
         self._address = address
         self._brokers = Brokers(config)
-        self._session = FetchSession(limits, highest=fetch_version)
+        self._session = ClientFetchSession(limits, highest=fetch_version)
         self._link: Link | None = None
 
     def fetch(
@@ -98,7 +98,7 @@ class SourceLeader:
         forgotten: Mapping[TopicPartition, None],
         max_wait_ms: int,
     ) -> dict[TopicPartition, FetchAnswer]:
-        """See `FetchSession`; `positions` and `forgotten` are what has changed."""
+        """See `ClientFetchSession`; `positions` and `forgotten` are what has changed."""
         for partition in forgotten:
             self._session.forget(_at_source(partition))
         for partition, position in positions.items():

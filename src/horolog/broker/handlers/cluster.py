@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, served
 from horolog.broker.handlers import authorized
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
@@ -64,7 +64,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII
 
 
 @api(ApiKey.API_VERSIONS)
-def api_versions(request: Request[ApiVersionsRequest], broker: Broker) -> "ApiVersionsResponse":
+def api_versions(
+    request: Request[ApiVersionsRequest], broker: BrokerParts
+) -> "ApiVersionsResponse":
     """Every API with a handler, its versions, horolog's features, and the flow of transactions."""
     body, level = request.body, broker.transaction_version
     error = ErrorCode.none
@@ -103,7 +105,7 @@ BROKERS: Final = 1
 
 @api(ApiKey.DESCRIBE_CLUSTER)
 def describe_cluster(
-    request: Request[DescribeClusterRequest], broker: Broker
+    request: Request[DescribeClusterRequest], broker: BrokerParts
 ) -> "DescribeClusterResponse":
     """This broker, which is also the controller."""
     endpoint_type = request.body.endpoint_type
@@ -151,7 +153,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 @api(ApiKey.DESCRIBE_QUORUM)
 def describe_quorum(
-    request: Request[DescribeQuorumRequest], broker: Broker
+    request: Request[DescribeQuorumRequest], broker: BrokerParts
 ) -> "DescribeQuorumResponse":
     """This broker, which is the only controller and keeps no metadata log."""
     match request.body.topics:
@@ -205,7 +207,7 @@ def describe_quorum(
 
 @api(ApiKey.DESCRIBE_LOG_DIRS)
 async def describe_log_dirs(
-    request: Request[DescribeLogDirsRequest], broker: Broker
+    request: Request[DescribeLogDirsRequest], broker: BrokerParts
 ) -> "DescribeLogDirsResponse":
     """Describe the log directory with the requested partitions."""
     asked = request.body.topics
@@ -254,7 +256,7 @@ PartitionT = TypeVar("PartitionT")
 
 async def check_each(
     request: Request[Any],
-    broker: Broker,
+    broker: BrokerParts,
     topic_name: str,
     asked: Sequence[PartitionT],
     index_of: Callable[[PartitionT], int],
@@ -291,7 +293,7 @@ _ELECTION_TYPES: Final = (0, 1)  # preferred, unclean
 
 @api(ApiKey.ELECT_LEADERS)
 async def elect_leaders(
-    request: Request[ElectLeadersRequest], broker: Broker
+    request: Request[ElectLeadersRequest], broker: BrokerParts
 ) -> "ElectLeadersResponse":
     """ELECTION_NOT_NEEDED for each partition; without topics, nothing was elected, as in Kafka."""
     election_type = request.body.election_type
@@ -333,7 +335,7 @@ async def elect_leaders(
 
 @api(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
 async def alter_partition_reassignments(
-    request: Request[AlterPartitionReassignmentsRequest], broker: Broker
+    request: Request[AlterPartitionReassignmentsRequest], broker: BrokerParts
 ) -> "AlterPartitionReassignmentsResponse":
     """An assignment to this broker changes nothing; there is none to cancel and no other broker."""
     here = broker.config.node_id
@@ -379,7 +381,7 @@ async def alter_partition_reassignments(
 
 @api(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 def list_partition_reassignments(
-    request: Request[ListPartitionReassignmentsRequest], broker: Broker
+    request: Request[ListPartitionReassignmentsRequest], broker: BrokerParts
 ) -> "ListPartitionReassignmentsResponse":
     """No topic has any, of whatever topics they are asked for, as in Kafka."""
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}
@@ -396,7 +398,7 @@ _EXACT, _ANY = 0, 2  # match types; 1 is the default entity
 
 @api(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 async def describe_client_quotas(
-    request: Request[DescribeClientQuotasRequest], broker: Broker
+    request: Request[DescribeClientQuotasRequest], broker: BrokerParts
 ) -> "DescribeClientQuotasResponse":
     """No entry, or why the filter is none, as in Kafka."""
     seen: set[str] = set()
@@ -434,7 +436,7 @@ def _check(component: ComponentData, seen: set[str]) -> None:
 
 @api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
 async def describe_user_scram_credentials(
-    request: Request[DescribeUserScramCredentialsRequest], broker: Broker
+    request: Request[DescribeUserScramCredentialsRequest], broker: BrokerParts
 ) -> "DescribeUserScramCredentialsResponse":
     """No credentials, and an error for each user who is named, as in Kafka."""
     times: dict[str, int] = {}

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NotRequired, Protocol, TypedDict, TypeVar
 
 from horolog.broker.authorisation import Authorise
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.groups import commit_error_code
 from horolog.config import LONG_MAX
@@ -106,7 +106,6 @@ async def named_topics(
     """The topics of a request in their order, and which of their partitions cannot be committed.
 
     Args:
-        request: whose topics they are.
         named: for each what finds it, or raises RequestRefused, and its partitions.
         row: the offset to commit; RequestRefused is the error of the partition.
     """
@@ -140,7 +139,7 @@ async def named_topics(
 
 
 def offset_row(
-    broker: Broker,
+    broker: BrokerParts,
     group_id: str,
     topic: Topic,
     requested: NamedPartition,
@@ -173,7 +172,7 @@ def _java_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
-def existing_rows(broker: Broker, topics: list[NamedTopic]) -> list[OffsetRow]:
+def existing_rows(broker: BrokerParts, topics: list[NamedTopic]) -> list[OffsetRow]:
     """The offsets to commit, of topics that still exist."""
     rows: list[OffsetRow] = []
     for of_topic in topics:
@@ -197,7 +196,6 @@ def commit_rows(
     """The offsets of a request as they are stored.
 
     Args:
-        request: that was read.
         topics: those that it names, in order; None for one whose offsets are left out.
         commit_ms: when they are committed, in milliseconds.
     """
@@ -248,7 +246,7 @@ class RepeatedCommit:
         return _KEPT_BYTES + 4 * self._form.size + 2 * len(self._records)
 
     def answer(
-        self, broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+        self, broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
     ) -> Reply | None:
         """Commit the offsets of a request, and answer it.
 
@@ -281,7 +279,7 @@ class RepeatedCommit:
 
 
 def keep(
-    broker: Broker, peer: Peer, frame: bytes, request: CommitRequest, topics: list[Topic]
+    broker: BrokerParts, peer: Peer, frame: bytes, request: CommitRequest, topics: list[Topic]
 ) -> None:
     """Keep a request whose offsets are all committed, once it is the second of its form."""
     before, peer.last_commit = peer.last_commit, None
@@ -324,7 +322,7 @@ _BY_ID: Final = 10
 
 @api(ApiKey.OFFSET_COMMIT)
 async def offset_commit(
-    request: Request[OffsetCommitRequest], broker: Broker
+    request: Request[OffsetCommitRequest], broker: BrokerParts
 ) -> "OffsetCommitResponse":
     """Commit the valid offsets; each partition has its own error."""
     body = request.body
@@ -361,7 +359,7 @@ async def offset_commit(
 
 @shortcut(ApiKey.OFFSET_COMMIT)
 def commit_columns(
-    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Reply | Coroutine[Any, Any, Reply] | None:
     """Commit offsets without decoding the request by its schema.
 
@@ -412,7 +410,7 @@ def _refused(asked: CommitRequest, codes: list[ErrorCode], error: HorologError) 
     return [code or refused for code in codes]
 
 
-def _found(broker: Broker, version: int, named: CommittedTopic) -> Topic | None:
+def _found(broker: BrokerParts, version: int, named: CommittedTopic) -> Topic | None:
     """The topic, if all its offsets can be committed."""
     topics, most_bytes = broker.topics, broker.config.offset_metadata_max_bytes
     topic = topics.find_id(named.topic_id) if version >= _BY_ID else topics.find(named.name)
@@ -424,7 +422,7 @@ def _found(broker: Broker, version: int, named: CommittedTopic) -> Topic | None:
 
 
 def _rows(
-    broker: Broker, asked: CommitRequest, topics: list[Topic], codes: list[ErrorCode]
+    broker: BrokerParts, asked: CommitRequest, topics: list[Topic], codes: list[ErrorCode]
 ) -> list[OffsetRow]:
     """The offsets to commit, of topics that still exist; the others get their error codes."""
     existing: list[Topic | None] = []
@@ -437,7 +435,7 @@ def _rows(
 
 
 def _topic(
-    request: Request[OffsetCommitRequest], broker: Broker, asked: OffsetCommitRequestTopic
+    request: Request[OffsetCommitRequest], broker: BrokerParts, asked: OffsetCommitRequestTopic
 ) -> Topic:
     if request.version >= _BY_ID:
         return broker.topics.with_id(asked.topic_id)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.control.table import describe, questions_in, split_actions
 from horolog.broker.dispatch import Request, api
 from horolog.broker.loggers import alter_loggers, describe_loggers
@@ -43,15 +43,13 @@ if TYPE_CHECKING:
 
 
 async def alter_each(
-    request: Request[Any], broker: Broker, *, replaces: bool
+    request: Request[Any], broker: BrokerParts, *, replaces: bool
 ) -> "list[AlterConfigsResourceResponse]":
     """Alter one resource after the other, and return the response to each.
 
     A resource that the request contains twice is refused, and one with a setting twice.
 
     Args:
-        request: AlterConfigs, or IncrementalAlterConfigs.
-        broker: the broker to alter.
         replaces: AlterConfigs: the changes replace all settings of a resource, but no loggers.
     """
     responses: list[AlterConfigsResourceResponse] = []
@@ -88,7 +86,7 @@ async def alter_each(
 
 async def _alter(
     request: Request[Any],
-    broker: Broker,
+    broker: BrokerParts,
     resource: Any,
     changes: list[SettingChange],
     *,
@@ -123,7 +121,7 @@ def _operation(number: int) -> Operation:
         raise RequestRefused(ErrorCode.invalid_request, f"there is no operation {number}") from None
 
 
-def check_broker(broker: Broker, name: str) -> bool:
+def check_broker(broker: BrokerParts, name: str) -> bool:
     """Refuse a broker that is not this one; whether all brokers are meant (the name is empty)."""
     if name and name != str(broker.config.node_id):
         raise RequestRefused(
@@ -134,7 +132,7 @@ def check_broker(broker: Broker, name: str) -> bool:
     return not name
 
 
-def check_logger_broker(broker: Broker, name: str) -> None:
+def check_logger_broker(broker: BrokerParts, name: str) -> None:
     """Refuse the loggers of any broker but this one."""
     if check_broker(broker, name):
         raise RequestRefused(ErrorCode.invalid_request, "Broker id must not be empty")
@@ -178,7 +176,7 @@ Keys: TypeAlias = tuple[str, ...] | None
 
 @api(ApiKey.DESCRIBE_CONFIGS)
 async def describe_configs(
-    request: Request[DescribeConfigsRequest], broker: Broker
+    request: Request[DescribeConfigsRequest], broker: BrokerParts
 ) -> "DescribeConfigsResponse":
     """The settings of each resource, or an error, in the order of the request."""
     descriptions, seen, repeated = _Descriptions(request, broker), set(), 0
@@ -225,7 +223,7 @@ async def _distinct(request: Request[DescribeConfigsRequest], keys: Sequence[str
 class _Descriptions:
     """Settings described once for all topics of a request that have the same."""
 
-    def __init__(self, request: Request[DescribeConfigsRequest], broker: Broker) -> None:
+    def __init__(self, request: Request[DescribeConfigsRequest], broker: BrokerParts) -> None:
         self._request = request
         self._broker = broker
         self._synonyms: bool = request.body.include_synonyms
@@ -319,7 +317,7 @@ def _described(
 
 @api(ApiKey.ALTER_CONFIGS)
 async def alter_configs(
-    request: Request[AlterConfigsRequest], broker: Broker
+    request: Request[AlterConfigsRequest], broker: BrokerParts
 ) -> "AlterConfigsResponse":
     """Replace the settings of each resource atomically."""
     return {"responses": await alter_each(request, broker, replaces=True)}
@@ -334,7 +332,7 @@ async def alter_configs(
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 async def incremental_alter_configs(
-    request: Request[IncrementalAlterConfigsRequest], broker: Broker
+    request: Request[IncrementalAlterConfigsRequest], broker: BrokerParts
 ) -> "IncrementalAlterConfigsResponse":
     """Apply the changes of each resource atomically."""
     return {"responses": await alter_each(request, broker, replaces=False)}
@@ -348,7 +346,7 @@ async def incremental_alter_configs(
 
 @api(ApiKey.LIST_CONFIG_RESOURCES)
 async def list_config_resources(
-    request: Request[ListConfigResourcesRequest], broker: Broker
+    request: Request[ListConfigResourcesRequest], broker: BrokerParts
 ) -> "ListConfigResourcesResponse":
     """The resources of the requested kinds, of all without any; an unknown kind refuses all."""
     asked = set(request.body.resource_types)
@@ -364,7 +362,7 @@ async def list_config_resources(
     return {"error_code": ErrorCode.none, "config_resources": resources}
 
 
-def _names(broker: Broker, kind: ResourceType) -> Iterator[str]:
+def _names(broker: BrokerParts, kind: ResourceType) -> Iterator[str]:
     """Groups and subscriptions of client metrics have no settings here."""
     match kind:
         case ResourceType.TOPIC:

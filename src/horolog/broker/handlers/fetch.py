@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.fetch_reading import FetchReading, RequestedPartition, is_committed
 from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
@@ -72,7 +72,7 @@ class _AskedFetch(NamedTuple):
 
 @api(ApiKey.FETCH)
 def fetch(
-    request: Request[FetchRequest], broker: Broker
+    request: Request[FetchRequest], broker: BrokerParts
 ) -> Reply | Coroutine[Any, Any, Reply | Apart]:
     """Answer with the available records; at once if they are enough and in the page cache."""
     body = request.body
@@ -109,7 +109,7 @@ def fetch(
     return _fetch_in_time(request, broker, asked)
 
 
-def _of_session(request: Request[FetchRequest], broker: Broker) -> _AskedFetch:
+def _of_session(request: Request[FetchRequest], broker: BrokerParts) -> _AskedFetch:
     """Return what a fetch with a session id or epoch reads.
 
     Raises:
@@ -127,7 +127,7 @@ def _of_session(request: Request[FetchRequest], broker: Broker) -> _AskedFetch:
 
 def _answer(
     request: Request[FetchRequest],
-    broker: Broker,
+    broker: BrokerParts,
     asked: _AskedFetch,
     found: Sequence[FetchedTopic],
 ) -> Callable[[Checkpoint], Reply]:
@@ -165,7 +165,7 @@ class _TooLittle(NamedTuple):
 
 async def _fetch_in_time(
     request: Request[FetchRequest],
-    broker: Broker,
+    broker: BrokerParts,
     asked: _AskedFetch,
     seen: _TooLittle | None = None,
 ) -> Reply | Apart:
@@ -211,7 +211,7 @@ async def _fetch_in_time(
 
 
 async def _find_all(
-    request: Request[FetchRequest], broker: Broker, asked: _AskedFetch
+    request: Request[FetchRequest], broker: BrokerParts, asked: _AskedFetch
 ) -> tuple[Sequence[_FoundTopic], Sequence[_Quiet]]:
     """The partitions to read, and those of a session that are quiet."""
     topics = []
@@ -229,7 +229,7 @@ async def _find_all(
 
 async def _read_all(
     request: Request[FetchRequest],
-    broker: Broker,
+    broker: BrokerParts,
     reading: FetchReading,
     topics: Sequence[_FoundTopic],
 ) -> list[FetchedTopic]:
@@ -259,7 +259,7 @@ def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _named(
-    request: Request[FetchRequest], broker: Broker, asked: FetchTopic | SessionTopic
+    request: Request[FetchRequest], broker: BrokerParts, asked: FetchTopic | SessionTopic
 ) -> tuple[str, UUID | None]:
     """Name and id of a topic; an empty name if the id is unknown."""
     if request.version < 13:
@@ -270,7 +270,7 @@ def _named(
 
 def _find(
     request: Request[FetchRequest],
-    broker: Broker,
+    broker: BrokerParts,
     asked: FetchTopic | SessionTopic,
     some: Sequence[FetchPartition | SessionPartition],
     quiet: list[_Quiet],

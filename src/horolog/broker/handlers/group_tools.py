@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers import authorized
 from horolog.broker.handlers.groups import group_error_code
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
 from horolog.groups.group import Group
-from horolog.groups.values import GroupDescription, GroupState
+from horolog.groups.values import GroupSnapshot, GroupState
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 
@@ -40,7 +40,7 @@ _MANY_LISTED: Final = 1_000
 
 @api(ApiKey.LIST_GROUPS)
 def list_groups(
-    request: Request[ListGroupsRequest], broker: Broker
+    request: Request[ListGroupsRequest], broker: BrokerParts
 ) -> "ListGroupsResponse | Apart":
     """All groups that pass the filters; names compare without regard to case, as in Kafka."""
     states = {state.lower() for state in request.body.states_filter}
@@ -103,13 +103,13 @@ _MEMBER_BYTES: Final = 64  # for what making the answer of one costs
 class _Found(NamedTuple):
     """A description of a group, and its size."""
 
-    group: GroupDescription | ErrorCode | None
+    group: GroupSnapshot | ErrorCode | None
     size: int
 
 
 @api(ApiKey.DESCRIBE_GROUPS)
 async def describe_groups(
-    request: Request[DescribeGroupsRequest], broker: Broker
+    request: Request[DescribeGroupsRequest], broker: BrokerParts
 ) -> "DescribeGroupsResponse | Apart":
     """Describe each requested group."""
     asked = request.body.groups
@@ -125,7 +125,7 @@ async def describe_groups(
     return Apart(make) if len(asked) > _MANY_DESCRIBED or size > _LARGE_BYTES else make()
 
 
-def _find(group_id: str, broker: Broker) -> _Found:
+def _find(group_id: str, broker: BrokerParts) -> _Found:
     try:
         group = broker.groups.describe(group_id)
     except RequestRefused as error:
@@ -165,7 +165,7 @@ def _descriptions(
 
 
 def _described(
-    group_id: str, group: GroupDescription | ErrorCode | None, version: int
+    group_id: str, group: GroupSnapshot | ErrorCode | None, version: int
 ) -> "DescribedGroup":
     if isinstance(group, ErrorCode):
         return {
@@ -217,7 +217,7 @@ def _described(
 
 @api(ApiKey.DELETE_GROUPS)
 async def delete_groups(
-    request: Request[DeleteGroupsRequest], broker: Broker
+    request: Request[DeleteGroupsRequest], broker: BrokerParts
 ) -> "DeleteGroupsResponse":
     """Delete each group; one result or error each."""
     results: list[DeletableGroupResult] = []

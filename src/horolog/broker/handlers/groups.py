@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
@@ -75,7 +75,7 @@ _MANY_KEYS: Final = 1_000  # keys
 
 @api(ApiKey.FIND_COORDINATOR)
 def find_coordinator(
-    request: Request[FindCoordinatorRequest], broker: Broker
+    request: Request[FindCoordinatorRequest], broker: BrokerParts
 ) -> "FindCoordinatorResponse | Apart":
     """This broker, for every group and transactional id."""
     body = request.body
@@ -152,7 +152,7 @@ _LARGE: Final = 64 << 10
 
 @api(ApiKey.JOIN_GROUP)
 async def join_group(
-    request: Request[JoinGroupRequest], broker: Broker
+    request: Request[JoinGroupRequest], broker: BrokerParts
 ) -> "JoinGroupResponse | Apart":
     """Join, and wait for the new generation."""
     body = request.body
@@ -211,7 +211,9 @@ async def join_group(
 
 
 @api(ApiKey.SYNC_GROUP)
-async def sync_group(request: Request[SyncGroupRequest], broker: Broker) -> "SyncGroupResponse":
+async def sync_group(
+    request: Request[SyncGroupRequest], broker: BrokerParts
+) -> "SyncGroupResponse":
     """Wait for the leader's assignment."""
     body = request.body
     assignments = []
@@ -246,7 +248,7 @@ async def sync_group(request: Request[SyncGroupRequest], broker: Broker) -> "Syn
 
 
 @api(ApiKey.HEARTBEAT)
-def heartbeat(request: Request[HeartbeatRequest], broker: Broker) -> "HeartbeatResponse":
+def heartbeat(request: Request[HeartbeatRequest], broker: BrokerParts) -> "HeartbeatResponse":
     """Extend the member's session."""
     body = request.body
     try:
@@ -270,7 +272,9 @@ def heartbeat(request: Request[HeartbeatRequest], broker: Broker) -> "HeartbeatR
 
 
 @api(ApiKey.LEAVE_GROUP)
-async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> "LeaveGroupResponse":
+async def leave_group(
+    request: Request[LeaveGroupRequest], broker: BrokerParts
+) -> "LeaveGroupResponse":
     """Remove the members."""
     body = request.body
     if not body.group_id:

@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from horolog.broker.authorisation import Authorise
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.peer import Peer
@@ -98,7 +98,7 @@ _SINCE: Final[Mapping[int, int]] = {
 
 @api(ApiKey.LIST_OFFSETS)
 def list_offsets(
-    request: Request[ListOffsetsRequest], broker: Broker
+    request: Request[ListOffsetsRequest], broker: BrokerParts
 ) -> "ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]":
     """Look up each partition; in a thread if the lookup may block."""
     topics = request.body.topics
@@ -114,7 +114,7 @@ def list_offsets(
 
 @shortcut(ApiKey.LIST_OFFSETS)
 def look_up_single(
-    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Reply | Coroutine[Any, Any, Reply] | None:
     """Look up one partition, without decoding the request by its schema; None if it is another."""
     requested = read_lookup(frame)
@@ -133,7 +133,7 @@ def look_up_single(
 
 
 async def _look_in_thread(
-    broker: Broker, peer: Peer, look: Callable[[], Found], requested: SingleLookup
+    broker: BrokerParts, peer: Peer, look: Callable[[], Found], requested: SingleLookup
 ) -> Reply:
     return _packed(requested, await broker.searchers.run(peer, look))
 
@@ -150,7 +150,7 @@ def _asked(request: Request[ListOffsetsRequest], topic: str) -> Asked:
 
 async def _list_one(
     request: Request[ListOffsetsRequest],
-    broker: Broker,
+    broker: BrokerParts,
     topic: str,
     find: "Callable[[], list[ListOffsetsPartitionResponse]]",
 ) -> "ListOffsetsResponse":
@@ -158,7 +158,9 @@ async def _list_one(
     return {"topics": [{"name": topic, "partitions": found}]}
 
 
-async def _list_many(request: Request[ListOffsetsRequest], broker: Broker) -> "ListOffsetsResponse":
+async def _list_many(
+    request: Request[ListOffsetsRequest], broker: BrokerParts
+) -> "ListOffsetsResponse":
     topics: list[ListOffsetsTopicResponse] = []
     of_names = await _by_name(request)
     for topic in request.body.topics:
@@ -204,13 +206,16 @@ def _stretches(
 
 
 def _found_at_once(
-    broker: Broker, asked: Asked, requested: Sequence[ListOffsetsPartition], find: Callable[[], T]
+    broker: BrokerParts,
+    asked: Asked,
+    requested: Sequence[ListOffsetsPartition],
+    find: Callable[[], T],
 ) -> T | None:
     return found_at_once(broker, asked, [one.timestamp for one in requested], find)
 
 
 def found_at_once(
-    broker: Broker, asked: Asked, timestamps: Sequence[int], find: Callable[[], T]
+    broker: BrokerParts, asked: Asked, timestamps: Sequence[int], find: Callable[[], T]
 ) -> T | None:
     """Run `find` on the event loop; None if it may block or take long."""
     searches = 0
@@ -240,7 +245,7 @@ def found_at_once(
 
 
 def _find_some(
-    broker: Broker,
+    broker: BrokerParts,
     asked: Asked,
     requested: Sequence[ListOffsetsPartition],
     repeated: Container[int],
@@ -258,7 +263,7 @@ def _find_some(
     return answers
 
 
-def find(broker: Broker, asked: Asked, index: int, leader_epoch: int, timestamp: int) -> Found:
+def find(broker: BrokerParts, asked: Asked, index: int, leader_epoch: int, timestamp: int) -> Found:
     """The answer for one partition, from version 1 on; a refusal is one, too."""
     version, isolation_level, topic = asked
     flags = isolation_level & _FLAGS
@@ -272,7 +277,7 @@ def find(broker: Broker, asked: Asked, index: int, leader_epoch: int, timestamp:
         return Found(code_for(error))
 
 
-def _log(broker: Broker, topic: str, index: int, leader_epoch: int) -> ReadableLog:
+def _log(broker: BrokerParts, topic: str, index: int, leader_epoch: int) -> ReadableLog:
     log = broker.partition(topic, index).log
     log.check_epoch(leader_epoch)
     return log
@@ -329,7 +334,7 @@ def _check_meaning(timestamp: int, version: int) -> None:
 
 
 def _find_v0(
-    broker: Broker, topic: str, requested: ListOffsetsPartition
+    broker: BrokerParts, topic: str, requested: ListOffsetsPartition
 ) -> "ListOffsetsPartitionResponse":
     code, offsets = ErrorCode.none, list[int]()
     try:

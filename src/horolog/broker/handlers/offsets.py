@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.handlers.groups import group_error_code
@@ -123,7 +123,7 @@ _MANY: Final = 1_000  # groups, and partitions asked for or committed
 
 @api(ApiKey.OFFSET_FETCH)
 async def offset_fetch(
-    request: Request[OffsetFetchRequest], broker: Broker
+    request: Request[OffsetFetchRequest], broker: BrokerParts
 ) -> "OffsetFetchResponse | Apart":
     """Return the committed offsets."""
     body = request.body
@@ -284,7 +284,7 @@ _MANY_DELETED: Final = 1_000  # partitions
 
 @api(ApiKey.OFFSET_DELETE)
 async def offset_delete(
-    request: Request[OffsetDeleteRequest], broker: Broker
+    request: Request[OffsetDeleteRequest], broker: BrokerParts
 ) -> "OffsetDeleteResponse | Apart":
     """Delete each offset, unless the group subscribes to its topic."""
     body = request.body
@@ -304,7 +304,7 @@ async def offset_delete(
 
 
 def _deleted(
-    broker: Broker,
+    broker: BrokerParts,
     body: OffsetDeleteRequest,
     subscribed: frozenset[str],
     checkpoint: Checkpoint = no_checkpoint,

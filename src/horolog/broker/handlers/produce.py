@@ -24,7 +24,7 @@ from uuid import UUID
 
 from horolog.broker.admission import Admitted, admit, transactional_header
 from horolog.broker.authorisation import Authorise
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api, shortcut
 from horolog.broker.partition import Partition
 from horolog.broker.placement import not_leader
@@ -65,7 +65,7 @@ _AT_ONCE: Final = 500
 """Partitions of a request: more take too long for the event loop, however few bytes they have."""
 
 
-class _Sent(NamedTuple):
+class _SentBatch(NamedTuple):
     """A batch for one partition, and the place of its result."""
 
     topic: Topic | None
@@ -80,12 +80,12 @@ class _Sent(NamedTuple):
 class _Appending(NamedTuple):
     """A batch that a thread appends."""
 
-    sent: _Sent
+    sent: _SentBatch
     appended: "asyncio.Future[Appended]"
 
 
 @api(ApiKey.PRODUCE)
-async def produce(request: Request[ProduceRequest], broker: Broker) -> Reply | Apart | None:
+async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Reply | Apart | None:
     """Append each batch; waits for nothing if all appends complete inline.
 
     Batches of a transaction are appended once its coordinator admits them (KIP-890).
@@ -100,14 +100,14 @@ async def produce(request: Request[ProduceRequest], broker: Broker) -> Reply | A
             raise TooManyFields(f"{count} partitions are more than {_AT_ONCE}", 0)
     topics: list[ProducedTopic] = []
     appending: list[_Appending] = []
-    batches: Iterable[_Sent] = _sent(request, broker, topics)
+    batches: Iterable[_SentBatch] = _sent(request, broker, topics)
     try:
         if body.transactional_id is None:
             await _begin(request, broker, batches, None, appending)
         else:
             async with broker.producer_turns.turn(request.peer, body.transactional_id):
                 headers: dict[TopicPartition, BatchHeader] = {}
-                found: list[_Sent] = []
+                found: list[_SentBatch] = []
                 for sent in batches:
                     await request.pause()
                     found.append(sent)
@@ -126,13 +126,11 @@ async def produce(request: Request[ProduceRequest], broker: Broker) -> Reply | A
 
 
 def _sent(
-    request: Request[ProduceRequest], broker: Broker, topics: list[ProducedTopic]
-) -> Iterator[_Sent]:
+    request: Request[ProduceRequest], broker: BrokerParts, topics: list[ProducedTopic]
+) -> Iterator[_SentBatch]:
     """The batches of a request with their partitions, each of which is looked up when it comes.
 
     Args:
-        request: of a client.
-        broker: that it asks.
         topics: the results, which are empty at first.
     """
     body, version = request.body, request.version
@@ -151,13 +149,13 @@ def _sent(
                 refusal = error
             outcomes.append(ProducedPartition(data.index))
             slot = len(outcomes) - 1
-            yield _Sent(topic, data.records or b"", partition, refusal, outcomes, slot)
+            yield _SentBatch(topic, data.records or b"", partition, refusal, outcomes, slot)
 
 
 async def _begin(
     request: Request[ProduceRequest],
-    broker: Broker,
-    batches: Iterable[_Sent],
+    broker: BrokerParts,
+    batches: Iterable[_SentBatch],
     admitted: Admitted | None,
     appending: list[_Appending],
 ) -> None:
@@ -197,8 +195,8 @@ async def _begin(
 
 async def _settle(
     request: Request[ProduceRequest],
-    broker: Broker,
-    sent: _Sent,
+    broker: BrokerParts,
+    sent: _SentBatch,
     appended: "asyncio.Future[Appended]",
 ) -> None:
     """Wait for an append in a thread; note its result."""
@@ -209,7 +207,9 @@ async def _settle(
 
 
 @shortcut(ApiKey.PRODUCE)
-def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: bytes) -> Reply | None:
+def produce_single(
+    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
+) -> Reply | None:
     """Append to one partition, without decoding the request by its schema.
 
     Returns:
@@ -242,7 +242,7 @@ def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: byte
 
 
 def _single_refused(
-    broker: Broker,
+    broker: BrokerParts,
     asked: SingleProduce,
     topic: Topic | None,
     error: HorologError,
@@ -257,12 +257,12 @@ def _single_refused(
     return (response_prefix(ApiKey.PRODUCE, version, asked.correlation_id, len(body)), body)
 
 
-def _is_adopted(sent: _Sent) -> bool:
+def _is_adopted(sent: _SentBatch) -> bool:
     """Whether the topic was adopted: what is open there counts as aborted after a restart."""
     return sent.topic is not None and sent.topic.adopted
 
 
-def _admission(admitted: Admitted, sent: _Sent, partition: Partition) -> Admission:
+def _admission(admitted: Admitted, sent: _SentBatch, partition: Partition) -> Admission:
     """Check that the partition of a transaction's batch belongs to the transaction.
 
     Raises:
@@ -280,7 +280,7 @@ def _admission(admitted: Admitted, sent: _Sent, partition: Partition) -> Admissi
 
 
 def _reply(
-    request: Request[ProduceRequest], broker: Broker, topics: Sequence[ProducedTopic]
+    request: Request[ProduceRequest], broker: BrokerParts, topics: Sequence[ProducedTopic]
 ) -> Reply | Apart | None:
     if request.body.acks != 0:
         encode = partial(
@@ -305,7 +305,7 @@ def _reply(
 
 
 def _accept(
-    request: Request[ProduceRequest], broker: Broker, sent: _Sent, appended: Appended
+    request: Request[ProduceRequest], broker: BrokerParts, sent: _SentBatch, appended: Appended
 ) -> None:
     partition, client_id, host = sent.partition, request.client_id, request.peer.host
     assert partition is not None
@@ -323,7 +323,7 @@ def _accept(
 
 
 def _refuse(
-    request: Request[ProduceRequest], broker: Broker, sent: _Sent, error: HorologError
+    request: Request[ProduceRequest], broker: BrokerParts, sent: _SentBatch, error: HorologError
 ) -> None:
     index, client_id, host = sent.slot, request.client_id, request.peer.host
     number = sent.outcomes[index].partition_index
@@ -333,7 +333,7 @@ def _refuse(
 
 
 def _refused(
-    broker: Broker,
+    broker: BrokerParts,
     topic: Topic | None,
     index: int,
     error: HorologError,
@@ -359,7 +359,7 @@ def _refused(
     )
 
 
-def _leaders(broker: Broker, topics: Sequence[ProducedTopic]) -> list[NodeEndpoint]:
+def _leaders(broker: BrokerParts, topics: Sequence[ProducedTopic]) -> list[NodeEndpoint]:
     """The endpoints of the leaders that results name."""
     if broker.placement.seen is None:
         return []
@@ -373,7 +373,7 @@ def _leaders(broker: Broker, topics: Sequence[ProducedTopic]) -> list[NodeEndpoi
     return [hint.node for hint in hints if hint is not None]
 
 
-def find_topic(broker: Broker, version: int, name: str, topic_id: UUID | None) -> Topic | None:
+def find_topic(broker: BrokerParts, version: int, name: str, topic_id: UUID | None) -> Topic | None:
     """The topic that a request names; None if there is none."""
     if version >= 13:
         return broker.topics.find_id(topic_id)
@@ -381,7 +381,7 @@ def find_topic(broker: Broker, version: int, name: str, topic_id: UUID | None) -
 
 
 def find_partition(
-    broker: Broker, version: int, acks: int, topic: Topic | None, index: int
+    broker: BrokerParts, version: int, acks: int, topic: Topic | None, index: int
 ) -> Partition:
     """The partition to append to.
 

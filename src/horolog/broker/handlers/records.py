@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.controller import check_owned
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, StorageFailed, code_for
@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 @api(ApiKey.DELETE_RECORDS)
 async def delete_records(
-    request: Request[DeleteRecordsRequest], broker: Broker
+    request: Request[DeleteRecordsRequest], broker: BrokerParts
 ) -> "DeleteRecordsResponse":
     """Each partition, or why not; -1 deletes all there is now. The last offset of each counts.
 
@@ -71,7 +71,7 @@ async def delete_records(
 
 
 async def _delete(
-    broker: Broker, topic: str, requested: DeleteRecordsPartition, reasons: set[str]
+    broker: BrokerParts, topic: str, requested: DeleteRecordsPartition, reasons: set[str]
 ) -> "DeleteRecordsPartitionResult":
     """The log start offset after it; `reasons` takes why a policy forbids it."""
     try:
@@ -112,7 +112,7 @@ def _not_written_down(outcome: "DeleteRecordsPartitionResult", error: StorageFai
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 async def offset_for_leader_epoch(
-    request: Request[OffsetForLeaderEpochRequest], broker: Broker
+    request: Request[OffsetForLeaderEpochRequest], broker: BrokerParts
 ) -> "OffsetForLeaderEpochResponse":
     """The largest epoch not above the one asked for, and the offset after its last record."""
     topics: list[OffsetForLeaderTopicResult] = []
@@ -125,7 +125,7 @@ async def offset_for_leader_epoch(
     return {"topics": topics}
 
 
-def _end(broker: Broker, topic: str, requested: OffsetForLeaderPartition) -> "EpochEndOffset":
+def _end(broker: BrokerParts, topic: str, requested: OffsetForLeaderPartition) -> "EpochEndOffset":
     error_code, epoch, end_offset = ErrorCode.none, -1, -1
     try:
         log = broker.partition(topic, requested.partition).log

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.controller import NewTopic
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @api(ApiKey.METADATA)
-async def metadata(request: Request[MetadataRequest], broker: Broker) -> "MetadataResponse":
+async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "MetadataResponse":
     """Describe topics; missing ones are created if the request and the broker allow it."""
     body = request.body
     operations = authorized.NOT_ASKED
@@ -136,7 +136,7 @@ async def _refused(
 
 async def _asked_for(
     request: Request[MetadataRequest],
-    broker: Broker,
+    broker: BrokerParts,
     name: str | None,
     topic_id: UUID | None,
     creation: NewPartitions,
@@ -164,7 +164,7 @@ async def _asked_for(
 
 
 async def _create(
-    request: Request[MetadataRequest], broker: Broker, name: str, creation: NewPartitions
+    request: Request[MetadataRequest], broker: BrokerParts, name: str, creation: NewPartitions
 ) -> None:
     may_create = request.body.allow_auto_topic_creation
     if not (may_create and broker.config.auto_create_topics_enable) or name in INTERNAL_TOPICS:
@@ -174,7 +174,7 @@ async def _create(
 
 
 async def _described(
-    request: Request[MetadataRequest], broker: Broker, topic: Topic
+    request: Request[MetadataRequest], broker: BrokerParts, topic: Topic
 ) -> "MetadataResponseTopic":
     partitions = []
     for index in topic.partitions:
@@ -189,7 +189,7 @@ async def _described(
     }
 
 
-def _partition(broker: Broker, topic: str, index: int) -> "MetadataResponsePartition":
+def _partition(broker: BrokerParts, topic: str, index: int) -> "MetadataResponsePartition":
     """A partition: led by this broker, or without a leader if offline, as in Kafka 4."""
     here = broker.config.node_id
     partition = broker.partitions.get((topic, index))
@@ -217,7 +217,7 @@ def _partition(broker: Broker, topic: str, index: int) -> "MetadataResponseParti
 
 @api(ApiKey.CREATE_TOPICS)
 async def create_topics(
-    request: Request[CreateTopicsRequest], broker: Broker
+    request: Request[CreateTopicsRequest], broker: BrokerParts
 ) -> "CreateTopicsResponse":
     """Create each topic; one result or error each."""
     body = request.body
@@ -253,7 +253,7 @@ async def create_topics(
     return {"topics": answers}
 
 
-def _refusal(request: Request[CreateTopicsRequest], broker: Broker) -> RequestRefused | None:
+def _refusal(request: Request[CreateTopicsRequest], broker: BrokerParts) -> RequestRefused | None:
     """Why the request as a whole creates too much, as in Kafka."""
     left = NewPartitions()
     try:
@@ -284,7 +284,7 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
 class _Described:
     """The settings of new topics, described once for all that have the same."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._settings = broker.settings
         self._seen: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
 
@@ -326,7 +326,7 @@ def _created(described: _Described, topic: Topic, *, validate_only: bool) -> "Cr
 
 @api(ApiKey.CREATE_PARTITIONS)
 async def create_partitions(
-    request: Request[CreatePartitionsRequest], broker: Broker
+    request: Request[CreatePartitionsRequest], broker: BrokerParts
 ) -> "CreatePartitionsResponse":
     """Add partitions to each topic; one result or error each."""
     body = request.body
@@ -372,7 +372,7 @@ _Asked: TypeAlias = tuple[str | None, UUID | None]
 
 @api(ApiKey.DELETE_TOPICS)
 async def delete_topics(
-    request: Request[DeleteTopicsRequest], broker: Broker
+    request: Request[DeleteTopicsRequest], broker: BrokerParts
 ) -> "DeleteTopicsResponse":
     """Delete each topic; one result or error each, and nothing of a topic that is named twice."""
     body = request.body
@@ -415,7 +415,7 @@ async def delete_topics(
 
 
 async def _named_by_both(
-    request: Request[DeleteTopicsRequest], broker: Broker, asked: Sequence[_Asked]
+    request: Request[DeleteTopicsRequest], broker: BrokerParts, asked: Sequence[_Asked]
 ) -> dict[str | None, UUID]:
     """The topics that are asked for by name and by id."""
     ids = {topic_id for name, topic_id in asked if name is None and topic_id is not None}

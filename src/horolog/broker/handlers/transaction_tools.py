@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.placement import not_leader
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
@@ -12,7 +12,7 @@ from horolog.patterns import name_pattern
 from horolog.record.markers import TransactionEnd
 from horolog.schemas.transactions import SECOND_FLOW
 from horolog.storage.names import TopicPartition
-from horolog.transactions.values import NONE, STATUS_NAMES, Transaction
+from horolog.transactions.values import NONE, STATUS_NAMES, CoordinatedTransaction
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     DescribeProducersRequest,
@@ -53,7 +53,7 @@ _MANY_PRODUCERS: Final = 1_000  # producers
 
 @api(ApiKey.DESCRIBE_PRODUCERS)
 async def describe_producers(
-    request: Request[DescribeProducersRequest], broker: Broker
+    request: Request[DescribeProducersRequest], broker: BrokerParts
 ) -> "DescribeProducersResponse | Apart":
     """List the producers of each partition that is led here."""
     count = again = 0
@@ -87,7 +87,7 @@ def _named_too_often(index: int) -> "PartitionResponse":
     }
 
 
-async def _of_partition(broker: Broker, name: str, index: int) -> "PartitionResponse":
+async def _of_partition(broker: BrokerParts, name: str, index: int) -> "PartitionResponse":
     try:
         partition = broker.partition(name, index)
         topic = broker.topics.find(name)
@@ -132,7 +132,7 @@ _MANY_LISTED: Final = 1_000
 
 @api(ApiKey.LIST_TRANSACTIONS)
 def list_transactions(
-    request: Request[ListTransactionsRequest], broker: Broker
+    request: Request[ListTransactionsRequest], broker: BrokerParts
 ) -> "ListTransactionsResponse | Apart":
     """The transactional ids; the filters are joined by "and", each one's values by "or"."""
     try:
@@ -152,13 +152,13 @@ def list_transactions(
 
 def _answer(
     body: ListTransactionsRequest,
-    found: list[tuple[str, Transaction, int]],
+    found: list[tuple[str, CoordinatedTransaction, int]],
     checkpoint: Checkpoint = no_checkpoint,
 ) -> "ListTransactionsResponse":
     states = {_STATUSES[name] for name in body.state_filters if name in _STATUSES}
     unknown = [name for name in dict.fromkeys(body.state_filters) if name not in _STATUSES]
     producers = set(body.producer_id_filters)
-    chosen: list[tuple[str, Transaction]] = []
+    chosen: list[tuple[str, CoordinatedTransaction]] = []
     for transactional_id, transaction, open_ms in found:
         checkpoint()
         if (
@@ -202,7 +202,7 @@ def _answer(
 
 @api(ApiKey.DESCRIBE_TRANSACTIONS)
 async def describe_transactions(
-    request: Request[DescribeTransactionsRequest], broker: Broker
+    request: Request[DescribeTransactionsRequest], broker: BrokerParts
 ) -> "DescribeTransactionsResponse":
     """Each id with its producer, and the partitions and the start of its open transaction."""
     states: list[TransactionState] = []
@@ -212,7 +212,7 @@ async def describe_transactions(
     return {"transaction_states": states}
 
 
-def _described(broker: Broker, transactional_id: str) -> "TransactionState":
+def _described(broker: BrokerParts, transactional_id: str) -> "TransactionState":
     try:
         transaction = broker.transactions.describe(transactional_id)
     except HorologError as error:
@@ -253,7 +253,7 @@ def _described(broker: Broker, transactional_id: str) -> "TransactionState":
 
 @api(ApiKey.WRITE_TXN_MARKERS)
 async def write_txn_markers(
-    request: Request[WriteTxnMarkersRequest], broker: Broker
+    request: Request[WriteTxnMarkersRequest], broker: BrokerParts
 ) -> "WriteTxnMarkersResponse":
     """Append the markers, one after the other."""
     results: list[WritableTxnMarkerResult] = []
@@ -270,7 +270,9 @@ async def write_txn_markers(
     return {"markers": results}
 
 
-async def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: int) -> ErrorCode:
+async def _write(
+    broker: BrokerParts, marker: WritableTxnMarker, name: str, index: int
+) -> ErrorCode:
     try:
         broker.partition(name, index)  # or it is refused
         topic = broker.topics.find(name)

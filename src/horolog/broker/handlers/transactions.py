@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horolog.broker.authorisation import Authorise
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.commits import (
     NamedTopic,
@@ -15,14 +15,14 @@ from horolog.broker.handlers.commits import (
 )
 from horolog.broker.handlers.groups import group_error_code
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
-from horolog.groups.rows import OffsetRow, TransactionalProducer
+from horolog.groups.rows import OffsetRow, TransactionProducer
 from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition
-from horolog.transactions.values import NONE, Producer
+from horolog.transactions.values import NONE, ProducerIdentity
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     AddOffsetsToTxnRequest,
@@ -78,13 +78,13 @@ _INIT_KNOWS_FENCED: Final = 4
 
 @api(ApiKey.INIT_PRODUCER_ID)
 async def init_producer_id(
-    request: Request[InitProducerIdRequest], broker: Broker
+    request: Request[InitProducerIdRequest], broker: BrokerParts
 ) -> "InitProducerIdResponse":
     """A new id with epoch 0 for an idempotent producer; for a transactional one the next epoch."""
     body = request.body
     try:
         if body.transactional_id is None:
-            producer = Producer(await broker.producer_ids.next(), 0)
+            producer = ProducerIdentity(await broker.producer_ids.next(), 0)
         else:
             producer = await broker.transactions.initialise(
                 body.transactional_id, body.transaction_timeout_ms, _expected(body)
@@ -99,9 +99,9 @@ async def init_producer_id(
     }
 
 
-def _expected(body: InitProducerIdRequest) -> Producer | None:
+def _expected(body: InitProducerIdRequest) -> ProducerIdentity | None:
     """The producer that the client has; None if it has none."""
-    expected = Producer(body.producer_id, body.producer_epoch)
+    expected = ProducerIdentity(body.producer_id, body.producer_epoch)
     if (expected.id == NONE) != (expected.epoch == NONE):
         raise RequestRefused(
             ErrorCode.invalid_request, "a producer id needs an epoch, and an epoch a producer id"
@@ -123,12 +123,12 @@ _BATCHED: Final = 4
 
 @api(ApiKey.ADD_PARTITIONS_TO_TXN)
 async def add_partitions_to_txn(
-    request: Request[AddPartitionsToTxnRequest], broker: Broker
+    request: Request[AddPartitionsToTxnRequest], broker: BrokerParts
 ) -> "AddPartitionsToTxnResponse":
     """Add all partitions of a transaction, or none."""
     body, version = request.body, request.version
     if version < _BATCHED:
-        producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        producer = ProducerIdentity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         results = await _add(
             request,
             broker,
@@ -142,24 +142,24 @@ async def add_partitions_to_txn(
         "error_code": ErrorCode.none,
         "results_by_transaction": [
             {
-                "transactional_id": each.transactional_id,
+                "transactional_id": transaction.transactional_id,
                 "topic_results": await _add(
                     request,
                     broker,
-                    each.transactional_id,
-                    Producer(each.producer_id, each.producer_epoch),
-                    each.topics,
-                    verify_only=each.verify_only,
+                    transaction.transactional_id,
+                    ProducerIdentity(transaction.producer_id, transaction.producer_epoch),
+                    transaction.topics,
+                    verify_only=transaction.verify_only,
                 ),
             }
-            for each in body.transactions
+            for transaction in body.transactions
         ],
     }
 
 
 @shortcut(ApiKey.ADD_PARTITIONS_TO_TXN)
 def add_single(
-    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Coroutine[Any, Any, Reply] | None:
     """Add one partition, without decoding the request by its schema."""
     asked = read_add(frame)
@@ -169,12 +169,12 @@ def add_single(
     return _add_single(broker, asked)
 
 
-async def _add_single(broker: Broker, asked: SingleAdd) -> Reply:
+async def _add_single(broker: BrokerParts, asked: SingleAdd) -> Reply:
     version, correlation_id, transactional_id, producer_id, epoch, name, index = asked
     partition = TopicPartition(name, index)
     code = _refusal(broker, version, partition)
     if code is ErrorCode.none:
-        producer = Producer(producer_id, epoch)
+        producer = ProducerIdentity(producer_id, epoch)
         try:
             await broker.transactions.add_partitions(transactional_id, producer, [partition])
         except HorologError as error:
@@ -182,7 +182,7 @@ async def _add_single(broker: Broker, asked: SingleAdd) -> Reply:
     return (added_answers(version, name).pack(correlation_id, index, code),)
 
 
-def _refusal(broker: Broker, version: int, partition: TopicPartition) -> ErrorCode:
+def _refusal(broker: BrokerParts, version: int, partition: TopicPartition) -> ErrorCode:
     """What is wrong with a partition; clients write to none of a coordinator's."""
     if version < _BATCHED and partition.topic in INTERNAL_TOPICS:
         return ErrorCode.topic_authorization_failed
@@ -193,9 +193,9 @@ def _refusal(broker: Broker, version: int, partition: TopicPartition) -> ErrorCo
 
 async def _add(
     request: Request[AddPartitionsToTxnRequest],
-    broker: Broker,
+    broker: BrokerParts,
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdentity,
     topics: Iterable[AddPartitionsToTxnTopic],
     *,
     verify_only: bool,
@@ -246,7 +246,7 @@ async def _results(
 
 @api(ApiKey.ADD_OFFSETS_TO_TXN)
 async def add_offsets_to_txn(
-    request: Request[AddOffsetsToTxnRequest], broker: Broker
+    request: Request[AddOffsetsToTxnRequest], broker: BrokerParts
 ) -> "AddOffsetsToTxnResponse":
     """Add the partition of `__consumer_offsets` that has the group."""
     body = request.body
@@ -255,7 +255,7 @@ async def add_offsets_to_txn(
             raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
         index = broker.groups.transactions.partition_of(body.group_id)
         partition = TopicPartition(CONSUMER_OFFSETS, index)
-        producer = Producer(body.producer_id, body.producer_epoch)
+        producer = ProducerIdentity(body.producer_id, body.producer_epoch)
         await broker.transactions.add_partitions(body.transactional_id, producer, [partition])
     except HorologError as error:
         return {
@@ -302,7 +302,7 @@ class _Asked(NamedTuple):
 
 @api(ApiKey.TXN_OFFSET_COMMIT)
 async def txn_offset_commit(
-    request: Request[TxnOffsetCommitRequest], broker: Broker
+    request: Request[TxnOffsetCommitRequest], broker: BrokerParts
 ) -> "TxnOffsetCommitResponse":
     """Store the valid offsets as pending; each partition has its own error."""
     body = request.body
@@ -322,7 +322,7 @@ async def txn_offset_commit(
 
 
 async def _commit(
-    request: Request[TxnOffsetCommitRequest], broker: Broker, topics: list[NamedTopic]
+    request: Request[TxnOffsetCommitRequest], broker: BrokerParts, topics: list[NamedTopic]
 ) -> None:
     body = request.body
     index = broker.groups.transactions.partition_of(body.group_id)
@@ -340,7 +340,7 @@ async def _commit(
         await broker.groups.transactions.commit(
             body.group_id,
             Committer(body.member_id, body.group_instance_id, body.generation_id),
-            TransactionalProducer(body.producer_id, body.producer_epoch),
+            TransactionProducer(body.producer_id, body.producer_epoch),
             partial(existing_rows, broker, topics),
             partial(_admit, asked, broker),
             partial(_confirm, asked, broker),
@@ -350,13 +350,13 @@ async def _commit(
             topic.fail(_error_code(error, request.version))
 
 
-async def _admit(asked: _Asked, broker: Broker) -> None:
+async def _admit(asked: _Asked, broker: BrokerParts) -> None:
     """Have the group's partition in the transaction; raises the coordinator's refusal."""
     codes = await broker.transactions.admit(*asked)
     _check(asked, codes)
 
 
-def _confirm(asked: _Asked, broker: Broker) -> None:
+def _confirm(asked: _Asked, broker: BrokerParts) -> None:
     """Ask whether it is there at this moment; raises the coordinator's refusal."""
     _check(asked, broker.transactions.admitted(*asked))
 
@@ -371,7 +371,7 @@ def _check(asked: _Asked, codes: Mapping[TopicPartition, ErrorCode]) -> None:
 
 def _row(
     request: Request[TxnOffsetCommitRequest],
-    broker: Broker,
+    broker: BrokerParts,
     topic: Topic,
     requested: TxnOffsetCommitRequestPartition,
 ) -> OffsetRow:
@@ -400,10 +400,10 @@ _BUMPS_EPOCH: Final = 5
 
 
 @api(ApiKey.END_TXN)
-async def end_txn(request: Request[EndTxnRequest], broker: Broker) -> "EndTxnResponse":
+async def end_txn(request: Request[EndTxnRequest], broker: BrokerParts) -> "EndTxnResponse":
     """Decide a transaction; answered once that is written, and before the markers are."""
     body = request.body
-    producer = Producer(body.producer_id, body.producer_epoch)
+    producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     code, after = await _end(
         broker, request.version, body.transactional_id, producer, commit=body.committed
     )
@@ -412,7 +412,7 @@ async def end_txn(request: Request[EndTxnRequest], broker: Broker) -> "EndTxnRes
 
 @shortcut(ApiKey.END_TXN)
 def end_single(
-    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Coroutine[Any, Any, Reply] | None:
     """Decide a transaction, without decoding the request by its schema."""
     asked = read_end(frame)
@@ -422,9 +422,9 @@ def end_single(
     return _end_single(broker, asked)
 
 
-async def _end_single(broker: Broker, asked: SingleEnd) -> Reply:
+async def _end_single(broker: BrokerParts, asked: SingleEnd) -> Reply:
     version, correlation_id, transactional_id, producer_id, epoch, committed = asked
-    producer = Producer(producer_id, epoch)
+    producer = ProducerIdentity(producer_id, epoch)
     code, after = await _end(broker, version, transactional_id, producer, commit=committed)
     answers = ended_answers(version)
     if version < _BUMPS_EPOCH:
@@ -433,13 +433,18 @@ async def _end_single(broker: Broker, asked: SingleEnd) -> Reply:
 
 
 async def _end(
-    broker: Broker, version: int, transactional_id: str, producer: Producer, *, commit: bool
-) -> tuple[ErrorCode, Producer]:
+    broker: BrokerParts,
+    version: int,
+    transactional_id: str,
+    producer: ProducerIdentity,
+    *,
+    commit: bool,
+) -> tuple[ErrorCode, ProducerIdentity]:
     """The error code, and the producer of the next transaction."""
     flow = SECOND_FLOW if version >= _BUMPS_EPOCH else FIRST_FLOW
     try:
         after = await broker.transactions.end(transactional_id, producer, flow, commit=commit)
     except HorologError as error:
         code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)
-        return code, Producer(NONE, NONE)
+        return code, ProducerIdentity(NONE, NONE)
     return ErrorCode.none, after

@@ -1,13 +1,13 @@
 """The numbers of compaction: what is to be done, and what the last run over each partition did."""
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.exposition import Exposition, labels_of
 from horolog.broker.scheduling.turns import TimeSlice
 
 
 async def add_cleaning(
-    found: Exposition, broker: Broker, turns: TimeSlice, *, by_partition: bool
+    found: Exposition, broker: BrokerParts, turns: TimeSlice, *, by_partition: bool
 ) -> None:
     """Add them."""
     cleaner, now_ms = broker.cleaner, broker.clock.now_ms()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.group_lag import Behind, Doomed, Key, append_time_of, deletions, doomed
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.exposition import Exposition, labels_of
@@ -72,7 +72,7 @@ class GroupNumbers:
     Only the event loop's thread uses it, one `add` at a time.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._appended: dict[Key, _Appended] = {}
         self._judged: dict[tuple[str, int], _Judged] = {}

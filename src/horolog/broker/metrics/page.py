@@ -7,7 +7,7 @@ the last one took: a client that asks all the time takes a share of the processo
 import asyncio
 from typing import Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.metrics.exposition import CONTENT_TYPE
 from horolog.broker.metrics.scrape import Scrape
 from horolog.config import Endpoint, host_port
@@ -23,7 +23,7 @@ _REST: Final = 4
 class MetricsPage:
     """The page of one broker. For the event loop's thread only."""
 
-    def __init__(self, broker: Broker, times: RequestTimes) -> None:
+    def __init__(self, broker: BrokerParts, times: RequestTimes) -> None:
         """Listen.
 
         Raises:

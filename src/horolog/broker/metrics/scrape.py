@@ -6,7 +6,7 @@ On the event loop, in slices: what is appended meanwhile is in some of the numbe
 from collections.abc import Sequence
 from typing import Final
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.cleaning import add_cleaning
 from horolog.broker.metrics.exposition import Exposition, labels_of
@@ -49,7 +49,7 @@ class _TopicSums:
 class Scrape:
     """Takes the numbers of a broker. For the event loop's thread only."""
 
-    def __init__(self, broker: Broker, times: RequestTimes) -> None:
+    def __init__(self, broker: BrokerParts, times: RequestTimes) -> None:
         self._broker = broker
         self._times = times
         self._groups = GroupNumbers(broker)

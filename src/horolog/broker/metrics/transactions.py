@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from horolog.broker.broker import Broker
+from horolog.broker.broker import BrokerParts
 from horolog.broker.group_lag import append_time_of
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.exposition import Exposition, labels_of
@@ -22,7 +22,7 @@ _AT_ONCE: Final = 100  # partitions in one call of a thread
 _MOST_LOOKED_UP: Final = 1_000  # in one scrape; the next one looks further
 
 
-class _Where(NamedTuple):
+class _FirstRecord(NamedTuple):
     """The first record of a transaction."""
 
     log: ReadableLog
@@ -50,9 +50,9 @@ class TransactionNumbers:
     Only the event loop's thread uses it, one `add` at a time.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
-        self._appended: dict[_Where, int | None] = {}
+        self._appended: dict[_FirstRecord, int | None] = {}
 
     async def add(self, found: Exposition, turns: TimeSlice, *, by_partition: bool) -> None:
         """Add them."""
@@ -82,7 +82,7 @@ class TransactionNumbers:
     async def _look_up(self, opened: Sequence[tuple[Partition, Sequence[OpenTransaction]]]) -> None:
         """Learn when those were appended that the coordinator does not have; the first of each."""
         listed = [
-            _Where(partition.log, first)
+            _FirstRecord(partition.log, first)
             for partition, its in opened
             if (first := _first_unowned(its)) is not None
         ]
@@ -90,7 +90,7 @@ class TransactionNumbers:
         self._appended = {each: known[each] for each in listed if each in known}
         missing = [each for each in listed if each not in known][:_MOST_LOOKED_UP]
 
-        def look(some: Sequence[_Where]) -> list[int | None]:
+        def look(some: Sequence[_FirstRecord]) -> list[int | None]:
             return [_appended_ms(each) for each in some]
 
         loop = asyncio.get_running_loop()
@@ -103,7 +103,7 @@ class TransactionNumbers:
         ages = [each.open_ms for each in its if each.open_ms is not None]
         first = _first_unowned(its)
         if first is not None:
-            appended_ms = self._appended.get(_Where(partition.log, first))
+            appended_ms = self._appended.get(_FirstRecord(partition.log, first))
             if appended_ms is not None:
                 ages.append(max(0, self._broker.clock.now_ms() - appended_ms))
         hanging = sum(1 for each in its if each.is_hanging)
@@ -115,7 +115,7 @@ def _first_unowned(its: Sequence[OpenTransaction]) -> int | None:
     return next((each.first_offset for each in its if each.open_ms is None), None)
 
 
-def _appended_ms(where: _Where) -> int | None:
+def _appended_ms(where: _FirstRecord) -> int | None:
     try:
         return append_time_of(*where)
     except HorologError:

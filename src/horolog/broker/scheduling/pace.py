@@ -24,7 +24,6 @@ class ThreadPace:
         Args:
             size: bytes that were read or written.
             rate: gives it, in bytes per second; asked again while this waits.
-            stop: ends the wait.
         """
         while not stop.is_set():
             left_s = self._left_s(size, rate())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.partitions import Partitions
-from horolog.broker.source_topics import SourceTopic, SourceTopics
+from horolog.broker.source_topics import SourceTopics, TopicAtSource
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_text
 from horolog.metadata.topics import Topic, TopicRegistry
@@ -20,8 +20,6 @@ def choose(
     Their settings count as the source's, so that those that differ there are taken over.
 
     Args:
-        topics: of this broker.
-        seen: what the source has.
         latest_epoch: of the records of a partition here.
 
     Raises:
@@ -50,7 +48,7 @@ def choose(
         chosen.append((topic, FollowedRow(topic.name, topic.topic_id, False, -1, settings)))
     names = {topic.name for topic, _ in chosen}
     others = (each for each in topics if not each.followed and not each.is_internal)
-    if any(each.name not in names for each in others):  # their transactions stay here
+    if any(other.name not in names for other in others):  # their transactions stay here
         chosen = [(topic, row) for topic, row in chosen if not topic.is_internal]
     return chosen
 
@@ -79,7 +77,7 @@ async def drop_pending(
             await groups.end_transaction(index, ended)
 
 
-def _fallen(theirs: SourceTopic, latest_epoch: Callable[[str, int], int]) -> str | None:
+def _fallen(theirs: TopicAtSource, latest_epoch: Callable[[str, int], int]) -> str | None:
     """Why leader epochs could not say what the source has of the records here."""
     for partition in theirs.partitions:
         here = latest_epoch(theirs.name, partition.partition)

@@ -21,7 +21,7 @@ from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shadow.source import Source
 from horolog.broker.shadow.topics import FollowedTopics
-from horolog.broker.source_topics import SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.source_topics import SourcePartition, SourceTopics, TopicAtSource
 from horolog.client.config import Address, ClientConfig
 from horolog.client.fetch_session import FetchLimits
 from horolog.clock import Clock
@@ -89,9 +89,6 @@ class Follower:
         live: the settings of this broker.
         placement: says which cluster is followed, and which topics of it.
         followed: makes the topics here what the source has.
-        topics: of this broker.
-        partitions: of this broker.
-        clock: of this broker.
     """
 
     def __init__(
@@ -277,7 +274,9 @@ class Follower:
             config = await following.thread.run(lambda: connection_to(row))
             following.config = config
             following.source = Source(
-                *(config, self._placement.wants, row.cluster_id or None),
+                config,
+                self._placement.wants,
+                row.cluster_id or None,
                 own_cluster_id=self._partitions.cluster_id,
             )
         source, known = following.source, self._followed_topics.known()
@@ -310,7 +309,7 @@ class Follower:
         for node_id in self._fetchers.keys() - leading:
             await self._fetchers.pop(node_id)[1].stop()
 
-    def _follow(self, topic: SourceTopic, of_source: SourcePartition, seen: SourceTopics) -> None:
+    def _follow(self, topic: TopicAtSource, of_source: SourcePartition, seen: SourceTopics) -> None:
         key = (topic.name, of_source.partition)
         partition = self._partitions.find(*key)
         followed = self._followed.get(key)

@@ -114,7 +114,6 @@ class FollowedGroups:
 
         Args:
             changes: what groups have committed since they were last taken, or all of it.
-            asked: as of `apply`.
             closing: they are the last ones, of topics that are being promoted.
         """
         await self._groups.tried()

@@ -21,12 +21,12 @@ from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.groups import FollowedGroups, GroupChanges
 from horolog.client.groups import CommittedOffset
 from horolog.errors import CorruptBatch, ErrorCode, HorologError, RequestRefused, code_for
-from horolog.groups.replay import RECORD_BYTES, Replay, held_bytes
+from horolog.groups.replay import RECORD_BYTES, GroupReplay, held_bytes
 from horolog.groups.rows import PendingRow
 from horolog.metadata.topics import TopicRegistry
 from horolog.offsets import TopicPartition
 from horolog.record.batch import MAGIC, iter_headers
-from horolog.record.builder import Record
+from horolog.record.builder import LogRecord
 from horolog.schemas.offsets import OffsetKey, read_committed, read_key
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import FOLLOWED_OFFSETS
@@ -42,7 +42,7 @@ _READ_BYTES: Final = 1 << 20
 _OF_OFFSETS: Final = (b"\0\0", b"\0\1")  # what keys of offsets begin with
 
 
-class _Replayed(Replay):
+class _Replayed(GroupReplay):
     """What a partition adds up to, and what of it has changed."""
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class _Replayed(Replay):
         """In memory, roughly."""
         return self._kept_bytes + self._pending.held_bytes
 
-    def _that_count(self, records: Iterable[Record]) -> list[Record]:
+    def _that_count(self, records: Iterable[LogRecord]) -> list[LogRecord]:
         """All but the members of groups."""
         return [record for record in records if (record.key or b"")[:2] in _OF_OFFSETS]
 
-    def _apply(self, records: Iterable[Record]) -> None:
+    def _apply(self, records: Iterable[LogRecord]) -> None:
         for record in records:
             key = record.key or b""
             before = self._kept.get(key)

@@ -24,7 +24,7 @@ from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
-from horolog.broker.producer_ids import FIRST, ProducerIds
+from horolog.broker.producer_ids import FIRST_PRODUCER_ID, ProducerIds
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.groups import NOBODY
@@ -50,7 +50,7 @@ from horolog.storage.names import (
 )
 from horolog.transactions.promotion import Ends, FollowedStates, PartitionHere, ends_of
 from horolog.transactions.replay import record_of
-from horolog.transactions.values import Transaction
+from horolog.transactions.values import CoordinatedTransaction
 from horolog.wire.questions import PromotedEntry
 
 _LOG = logging.getLogger(__name__)
@@ -88,16 +88,8 @@ class Promotions:
     """See the module. For the event loop's thread only.
 
     Args:
-        topics: of this broker.
-        partitions: of this broker.
         placement: says which topics are followed.
-        controller: makes the changes.
-        groups: whose offsets are clamped.
-        producer_ids: of this broker.
-        clock: of this broker.
         follower: whose following of a topic ends.
-        followed_topics: drops the source's `__consumer_offsets`.
-        offsets: what that has.
         transactions: continue with what the source has of them.
         transactions_topic: has them, in the source's records.
     """
@@ -145,7 +137,6 @@ class Promotions:
         """Lead topics; one that is led here stays so. Transactions are led with the first of them.
 
         Args:
-            names: of the topics.
             notes: what is to be said of a topic, of what is missing here, say.
 
         Raises:
@@ -272,7 +263,9 @@ class Promotions:
         if known.unreadable:
             _LOG.error(
                 "%s: %d records cannot be read and are left out; the first: %s",
-                *(TRANSACTION_STATE, known.unreadable, known.reason),
+                TRANSACTION_STATE,
+                known.unreadable,
+                known.reason,
             )
         decide = partial(ends_of, known, here, names, self._clock.now_ms(), is_led=is_led)
         ends = await asyncio.to_thread(decide)
@@ -285,7 +278,7 @@ class Promotions:
             await write()
             return ends
         highest = await asyncio.to_thread(lambda: known.highest_id)
-        if highest >= FIRST:
+        if highest >= FIRST_PRODUCER_ID:
             await self._producer_ids.skip_to(highest + _UNSEEN)
         await self._transactions.begin_anew()
         await self._controller.promote(topic, self._row_of(topic, still), write=write)
@@ -326,7 +319,8 @@ class Promotions:
                 except RequestRefused as error:
                     _LOG.warning(
                         "offsets of group %r in a transaction are not those of the source: %s",
-                        *(group_id, error),
+                        group_id,
+                        error,
                     )
 
     def _valid(self, rows: Iterable[OffsetRow]) -> list[OffsetRow]:
@@ -350,7 +344,7 @@ class Promotions:
                     entry = PromotedEntry(name, -1, partition=index, text=sentence)
                     self.done.setdefault(name, []).append(entry)
 
-    async def _write(self, changed: Mapping[str, Transaction]) -> None:
+    async def _write(self, changed: Mapping[str, CoordinatedTransaction]) -> None:
         state = self._transactions_topic
         for id_, after in changed.items():
             appending = state.append_record(id_, record_of(id_, after, self._clock.now_ms()))
@@ -374,14 +368,13 @@ class Promotions:
         """Lead a topic.
 
         Args:
-            topic: it is followed.
             notes: what is to be said of it.
             ends: how transactions end in its partitions.
             groups: says which have committed offsets in it.
         """
         still = await self._stop(topic, notes)
         highest = max((each.producer_id for each in still.values()), default=-1)
-        if highest >= FIRST:
+        if highest >= FIRST_PRODUCER_ID:
             await self._producer_ids.skip_to(highest + _UNSEEN)
         committed = {
             index: tuple(sorted(ids))
@@ -451,7 +444,10 @@ class Promotions:
                 entries.append(entry)
                 _LOG.warning(
                     "group %r had committed %d of %s-%d, which ends at %d here: %s",
-                    *(group_id, row.committed, topic.name, row.partition),
+                    group_id,
+                    row.committed,
+                    topic.name,
+                    row.partition,
                     still[row.partition].end_offset,
                     entry.text or f"it is committed at {clamped} now",
                 )

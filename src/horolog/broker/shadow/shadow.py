@@ -262,7 +262,8 @@ class Shadow:
                         await drop_pending(self._topics, self._partitions, self._groups)
                     _LOG.warning(
                         "%s is followed from %s now: what that never had is cut off and set aside",
-                        *(topic.name, given.servers),
+                        topic.name,
+                        given.servers,
                     )
             finally:
                 self._start()
@@ -272,7 +273,9 @@ class Shadow:
         if partition is None:
             return -1
         log = local(partition.log)
-        return max((each.epoch for each in log.epochs if each.start_offset < log.end), default=-1)
+        return max(
+            (epoch.epoch for epoch in log.epochs if epoch.start_offset < log.end), default=-1
+        )
 
     def _promoted_once(self, given: SourceRow) -> list[str]:
         """Topics that were promoted and then deleted, among those that are asked for."""
@@ -327,7 +330,11 @@ class Shadow:
         seen = self._placement.seen
         upstream = () if row.ended or not row.cluster_id else (row.cluster_id,)
         return Following(
-            *(row.cluster_id, row.servers, row.topics, row.ended, self._follower.why),
+            row.cluster_id,
+            row.servers,
+            row.topics,
+            row.ended,
+            self._follower.why,
             (seen and seen.upstream) or upstream,
             (),
             None,

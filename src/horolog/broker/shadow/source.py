@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from horolog.broker.source_topics import SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.source_topics import SourcePartition, SourceTopics, TopicAtSource
 from horolog.client.client import Client
 from horolog.client.config import ClientConfig
 from horolog.client.connection import NoAnswer
@@ -50,10 +50,8 @@ class Source:
     """The cluster that is followed. For one thread at a time.
 
     Args:
-        config: how to reach it.
         is_selected: whether a topic of this name is followed.
         cluster_id: of the cluster that was followed so far, if any.
-        own_cluster_id: of this broker.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class Source:
         self._client.brokers.was_reached = False
         found = self._ask(None)
         self._check_cluster(found)
-        topics: dict[str, SourceTopic] = {}
+        topics: dict[str, TopicAtSource] = {}
         unreadable: dict[str, str] = {}
         for named in found.topics.values():
             topic = named._replace(name=NAMES_HERE.get(named.name, named.name))
@@ -192,10 +190,10 @@ class Source:
             )
         self._upstream += answer.upstream
         if self._own_cluster_id in answer.upstream:
-            its = (each for each in answer.entries if each.partition is not None)
+            its = (entry for entry in answer.entries if entry.partition is not None)
             self._from_here = frozenset(each.topic for each in its)
 
-    def _read(self, topic: TopicMetadata, followed: Mapping[str, UUID | None]) -> SourceTopic:
+    def _read(self, topic: TopicMetadata, followed: Mapping[str, UUID | None]) -> TopicAtSource:
         if topic.error not in _WITHOUT_LEADER:
             raise RequestRefused(
                 topic.error, f"the source does not describe it: {topic.error.name.upper()}"
@@ -217,7 +215,7 @@ class Source:
                 )
         else:
             self._doubts.pop(topic.name, None)
-        return SourceTopic(
+        return TopicAtSource(
             topic.name,
             topic.topic_id,
             tuple(_partition(topic.partitions[index]) for index in indexes),
@@ -247,7 +245,7 @@ class Source:
         self._doubts[name] = min(self._doubts.get(name, 0) + 1, CONFIRMATIONS)
         return self._doubts[name] == CONFIRMATIONS
 
-    def _read_settings(self, topics: Mapping[str, SourceTopic]) -> None:
+    def _read_settings(self, topics: Mapping[str, TopicAtSource]) -> None:
         """Read the settings of topics that are new, and those of some others."""
         for name in self._settings.keys() - topics.keys():
             del self._settings[name]

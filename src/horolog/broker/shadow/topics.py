@@ -18,7 +18,7 @@ from horolog.broker.controller import Controller
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.placement import Placement, is_selected, leads_some
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.source_topics import SourceTopic, SourceTopics
+from horolog.broker.source_topics import SourceTopics, TopicAtSource
 from horolog.config import Settings, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_of_source, settings_text
@@ -155,7 +155,7 @@ class FollowedTopics:
         offsets = self._topics.find(FOLLOWED_OFFSETS)
         if offsets is None or self._placement.is_promoting(FOLLOWED_OFFSETS):
             return
-        others = any(each.followed for each in self._topics if each is not offsets)
+        others = any(topic.followed for topic in self._topics if topic is not offsets)
         is_over = not self._placement.is_following and not others
         if is_over or self._leads_transactions or self._is_of_shadow:
             try:
@@ -175,7 +175,7 @@ class FollowedTopics:
                     "that was followed, or promote the topic",
                 )
 
-    async def _follow(self, theirs: SourceTopic) -> None:
+    async def _follow(self, theirs: TopicAtSource) -> None:
         topic = self._topics.find(theirs.name)
         at_source = (theirs.topic_id, len(theirs.partitions), theirs.settings)
         if topic is not None and self._done.get(theirs.name) == (*at_source, topic):
@@ -204,7 +204,7 @@ class FollowedTopics:
         self._done[theirs.name] = (*at_source, self._topics.find(theirs.name))
 
     async def _match(
-        self, topic: Topic, row: FollowedRow, theirs: SourceTopic, settings: Mapping[str, str]
+        self, topic: Topic, row: FollowedRow, theirs: TopicAtSource, settings: Mapping[str, str]
     ) -> None:
         """Give a topic the settings and partitions of the source's."""
         await self._settings(topic, row, theirs, settings)
@@ -215,7 +215,7 @@ class FollowedTopics:
             await self._controller.grow_followed(topic, count)
             _LOG.info("%s has %d partitions now, as at the source", topic.name, count)
 
-    async def _create(self, theirs: SourceTopic, settings: Mapping[str, str]) -> None:
+    async def _create(self, theirs: TopicAtSource, settings: Mapping[str, str]) -> None:
         overrides, _ = _split(self._live.settings, settings)
         topic = Topic(
             name=theirs.name,
@@ -229,7 +229,7 @@ class FollowedTopics:
         _LOG.info("%s is followed: %d partition(s)", topic.name, len(topic.partitions))
         self._name_refused(topic.name)
 
-    def _found_again(self, topic: Topic, theirs: SourceTopic) -> FollowedRow:
+    def _found_again(self, topic: Topic, theirs: TopicAtSource) -> FollowedRow:
         """The row of a topic that was found on disk, or whose row is lost."""
         if theirs.topic_id != topic.topic_id:
             raise _refusal(
@@ -240,7 +240,7 @@ class FollowedTopics:
         return FollowedRow(topic.name, theirs.topic_id, False, -1, "{}")
 
     async def _settings(
-        self, topic: Topic, row: FollowedRow, theirs: SourceTopic, settings: Mapping[str, str]
+        self, topic: Topic, row: FollowedRow, theirs: TopicAtSource, settings: Mapping[str, str]
     ) -> None:
         after = _row(theirs, settings)
         if after == self._placement.rows.get(topic.name):
@@ -294,7 +294,7 @@ def _is_compacted(settings: Mapping[str, str], overrides: Iterable[str]) -> bool
     return "compact" in settings.get(_POLICY, "").split(",") and _POLICY not in overrides
 
 
-def _row(theirs: SourceTopic, settings: Mapping[str, str]) -> FollowedRow:
+def _row(theirs: TopicAtSource, settings: Mapping[str, str]) -> FollowedRow:
     return FollowedRow(theirs.name, theirs.topic_id, False, -1, settings_text(settings))
 
 

@@ -89,7 +89,7 @@ def _audit(job: AuditCommand, call: Call) -> int:
             row["client_id"] = clients.get(row["producer"])
     call.show(
         {**found, "evidence": [*map(shown, bounds)]},
-        _lines(found, [str(each) for each in bounds if each.is_suggested]),
+        _lines(found, [str(bound) for bound in bounds if bound.is_suggested]),
     )
     return wrong_in(found["topics"])
 

@@ -19,7 +19,7 @@ from horolog.cli.working import Work, working
 from horolog.errors import HorologError, Misconfigured
 from horolog.extras import missing_extra
 from horolog.jobs.parameters.option import DeclaredOption, declared
-from horolog.jobs.parameters.table import JOBS
+from horolog.jobs.parameters.table import JOB_TABLE
 from horolog.results import Outcome, Shown
 from horolog.times import parse_duration
 
@@ -149,7 +149,7 @@ def running_tasks(spark: "SparkSession") -> tuple[int, int]:
         return 0, 0
     tracker = session.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-    running = [each for each in stages if each is not None]
+    running = [stage for stage in stages if stage is not None]
     return sum(each.numCompletedTasks for each in running), sum(each.numTasks for each in running)
 
 
@@ -163,7 +163,6 @@ def job_command(
     """Make a command of a job; the function, which names it, runs it and shows what it did.
 
     Args:
-        app: has the command.
         job: a dataclass whose fields are its options.
         on_spark: whether it takes options of Spark, too.
         converters: what makes the values of fields that have a way of their own of their texts.
@@ -366,7 +365,7 @@ class LazySession:
 
 def app(name: str) -> typer.Typer:
     """The command of a job that is run, and whose outcome is shown."""
-    row, made = JOBS[name], typer.Typer()
+    row, made = JOB_TABLE[name], typer.Typer()
 
     def run(job: Any, call: Call) -> None:
         writes = getattr(job, "writes", False)

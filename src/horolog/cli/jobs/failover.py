@@ -139,27 +139,27 @@ def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:
 def _planned(found: "FailoverPlan") -> Iterator[Shown]:
     rows: list[dict[str, Any]] = [
         {
-            "group": each.group,
-            "topic": each.topic,
+            "group": start.group,
+            "topic": start.topic,
             "partition": number,
             "from": "the earliest" if from_ms is None else format_time(from_ms),
-            "offset": each.offsets.get(number),
+            "offset": start.offsets.get(number),
         }
-        for each in found.starts
-        for number, from_ms in each.from_ms.items()
+        for start in found.starts
+        for number, from_ms in start.from_ms.items()
     ]
     if rows:
         yield Table(rows, *rows[0])
         yield ""
-    for each in found.starts:
-        name = printable(f"{each.group}, {each.topic}")
+    for start in found.starts:
+        name = printable(f"{start.group}, {start.topic}")
         yield (
-            f"{name}: {each.to_read:,} records to read, of which at most {each.duplicates:,} had "
-            f"been read when it was recorded at {format_time(each.recorded_at_ms)}, and again "
-            f"what was read since. Records took at most {each.bound_ms:,} ms, margin included"
-            + (f" ({_WHO_SAYS[each.bound_by]})" if each.bound_by in _WHO_SAYS else "")
+            f"{name}: {start.to_read:,} records to read, of which at most {start.duplicates:,} had "
+            f"been read when it was recorded at {format_time(start.recorded_at_ms)}, and again "
+            f"what was read since. Records took at most {start.bound_ms:,} ms, margin included"
+            + (f" ({_WHO_SAYS[start.bound_by]})" if start.bound_by in _WHO_SAYS else "")
         )
-        for note in each.notes:
+        for note in start.notes:
             yield f"  not proven: {printable(note)}"
     if found.is_proven:
         yield ""

@@ -12,6 +12,6 @@
 """
 
 from horolog.client.security.errors import AuthenticationFailed, NoToken
-from horolog.client.security.settings import NAMES, PLAINTEXT, Security
+from horolog.client.security.settings import PLAINTEXT, SECURITY_SETTINGS, Security
 
-__all__ = ["NAMES", "PLAINTEXT", "AuthenticationFailed", "NoToken", "Security"]
+__all__ = ["PLAINTEXT", "SECURITY_SETTINGS", "AuthenticationFailed", "NoToken", "Security"]

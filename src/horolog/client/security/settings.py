@@ -1,8 +1,8 @@
 """The security settings of Kafka's clients: which are obeyed, and which are refused by name.
 
 The names, defaults and rules are those of Kafka's Java clients (SslConfigs and SaslConfigs of
-Apache Kafka 4). `NAMES` is the only table of them: commands and the Spark source hand on what they
-were given.
+Apache Kafka 4). `SECURITY_SETTINGS` is the only table of them: commands and the Spark source hand
+on what they were given.
 """
 
 import difflib
@@ -13,12 +13,12 @@ from typing import Final
 from horolog.client.security.jaas import parse_jaas
 from horolog.errors import Misconfigured
 
-__all__ = ["NAMES", "OBEYED", "PLAINTEXT", "Hidden", "Security"]
+__all__ = ["OBEYED_SETTINGS", "PLAINTEXT", "SECURITY_SETTINGS", "Hidden", "Security"]
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
-OBEYED: Final = frozenset(
+OBEYED_SETTINGS: Final = frozenset(
     {
         "security.protocol",
         "ssl.enabled.protocols",
@@ -110,7 +110,7 @@ _OF_LIBRDKAFKA: Final = {
     "ssl.key.pem": "ssl.keystore.key with ssl.keystore.type=PEM",
 }
 
-NAMES: Final = frozenset({*OBEYED, *_WITHOUT_EFFECT, *_REFUSED})
+SECURITY_SETTINGS: Final = frozenset({*OBEYED_SETTINGS, *_WITHOUT_EFFECT, *_REFUSED})
 """Every security setting that Kafka's Java clients have."""
 
 _SECRET: Final = frozenset(
@@ -234,13 +234,13 @@ PLAINTEXT: Final = Security()
 
 
 def _refuse_unknown(name: str) -> None:
-    if not name.startswith(_PREFIXES) or name in NAMES:
+    if not name.startswith(_PREFIXES) or name in SECURITY_SETTINGS:
         return
     if name in _OF_LIBRDKAFKA:
         raise Misconfigured(
             f"'{name}' is a setting of librdkafka; Kafka's own name is {_OF_LIBRDKAFKA[name]}"
         )
-    close = difflib.get_close_matches(name, NAMES, n=1)
+    close = difflib.get_close_matches(name, SECURITY_SETTINGS, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ""
     raise Misconfigured(f"'{name}' is no setting of Kafka's clients{hint}")
 

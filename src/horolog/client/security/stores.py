@@ -143,4 +143,6 @@ def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[str | No
         key, certificates = read_pkcs12(data, password)
     except ValueError:
         raise Misconfigured(f"{what}: the password is wrong, or the store is damaged") from None
-    return None if key is None else _pem(key, "PRIVATE KEY"), [_pem(each) for each in certificates]
+    return None if key is None else _pem(key, "PRIVATE KEY"), [
+        _pem(certificate) for certificate in certificates
+    ]

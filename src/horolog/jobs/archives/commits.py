@@ -13,7 +13,7 @@ from horolog.jobs.archives.manifest import (
 )
 from horolog.jobs.archives.planning import ArchiveUnit, Plan
 from horolog.jobs.archives.ranges import ArchivedRange
-from horolog.jobs.spread import Outcome
+from horolog.jobs.spread import UnitOutcome
 from horolog.storage.names import TopicPartition
 
 
@@ -79,7 +79,7 @@ class PlanProgress:
             if state.ranges and (each := TopicPartition(name, index)) in plan.starts
         }
 
-    def take(self, wave: Iterable[Outcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
+    def take(self, wave: Iterable[UnitOutcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
         """Return what a commit adds after a wave, and files that it does not list."""
         changes, unused = Changes(), []
         for outcome in wave:

@@ -24,14 +24,14 @@ from horolog.jobs.parameters.archive import ArchiveView
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import cores_of, in_shares
-from horolog.record.batch_producers import TYPES as OF_PRODUCERS
+from horolog.record.batch_producers import PRODUCER_TYPES
 from horolog.record.timestamps import TimeRange
 from horolog.sources import columns, planning
 from horolog.sources.bounds import Bounds, data_lost
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.clocks import appended_in
 from horolog.sources.file_log import FileLog
-from horolog.sources.limits import Pattern, Topics
+from horolog.sources.limits import Pattern, TopicSelection
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch
 from horolog.sources.row_filter import RowFilter
@@ -203,7 +203,7 @@ class _ArchiveReader(LogReader):
             shaper.begin(partition)
             end = min(offsets.last, (1 << 63) - 2) + 1
             needed = set(decoded)
-            of_producers = needed & OF_PRODUCERS.keys()
+            of_producers = needed & PRODUCER_TYPES.keys()
             if not times.is_everything or "create_ms" in decoded:
                 needed.add(TIMES)
             appended = self.options.appended
@@ -253,7 +253,7 @@ def _times(options: ReadOptions, topic: ArchivedTopic | None) -> TimeRange:
 
 def _chooses(options: ReadOptions, topic: str) -> bool:
     match options.subscription:
-        case Topics(names):
+        case TopicSelection(names):
             return topic in names
         case Pattern() as pattern:
             return pattern.matcher()(topic)
@@ -365,7 +365,7 @@ def _refuse_unknown(
     options: ReadOptions, manifest: Manifest, partitions: Collection[TopicPartition]
 ) -> None:
     """Refuse a topic that is named and is nowhere."""
-    if isinstance(options.subscription, Topics):
+    if isinstance(options.subscription, TopicSelection):
         there = {partition.topic for partition in partitions} | set(manifest.topics)
         for name in options.subscription.names:
             if name not in there:

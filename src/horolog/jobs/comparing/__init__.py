@@ -13,7 +13,14 @@ from pyspark.sql import SparkSession
 
 from horolog.client import ResourceType
 from horolog.errors import HorologError, Misconfigured, RequestRefused
-from horolog.jobs.comparing.walking import FIELDS, ComparedStretch, Difference, Side, Walked, walk
+from horolog.jobs.comparing.walking import (
+    FIELDS,
+    ComparedBatch,
+    ComparedStretch,
+    Difference,
+    Side,
+    walk,
+)
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import stretches_of
@@ -79,7 +86,7 @@ class Compared(Outcome):
             "records": self.records,
             "same_bytes": self.same_bytes,
             "partitions": self.partitions,
-            "differences": [asdict(each) for each in self.differences],
+            "differences": [asdict(difference) for difference in self.differences],
             "notes": list(self.notes),
         }
 
@@ -130,7 +137,7 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
         if job.latest:
             return _latest(spark, planner, names(job.fields))
         units, found, partitions = planner.plan()
-        done, total = 0, sum(each.offsets for each in units)
+        done, total = 0, sum(unit.offsets for unit in units)
         job.on_progress(done, total)
         for wave in spread(spark, units, walk):
             done += sum(outcome.unit.offsets for outcome in wave)
@@ -138,7 +145,7 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
             for outcome in wave:
                 walked = outcome.result
                 if walked is None:
-                    walked = Walked(outcome.unit.partition)
+                    walked = ComparedBatch(outcome.unit.partition)
                     error = outcome.error or "the task failed"
                     walked.difference = Difference(
                         *walked.partition, None, None, "error", error, "not compared"
@@ -161,7 +168,9 @@ def _is_of_records(difference: Difference | None) -> bool:
     return difference is not None and difference.field not in ("error", "partition")
 
 
-def _summed(found: Sequence[Walked], partitions: int, notes: tuple[str, ...] = ()) -> Compared:
+def _summed(
+    found: Sequence[ComparedBatch], partitions: int, notes: tuple[str, ...] = ()
+) -> Compared:
     first: dict[TopicPartition, Difference] = {}
     for walked in found:
         if walked.difference is not None:
@@ -205,7 +214,7 @@ class _Planner:
 
     def pairs(
         self,
-    ) -> tuple[list[tuple[TopicPartition, TopicPartition]], list[Walked], int]:
+    ) -> tuple[list[tuple[TopicPartition, TopicPartition]], list[ComparedBatch], int]:
         """Which partitions belong together, those without the other one, and how many there are."""
         one, two = self._logs
         partitions = sorted(one.partitions())
@@ -219,13 +228,13 @@ class _Planner:
                 pairs.append((partition, name))
             else:
                 missing = Difference(*partition, None, None, "partition", "there", "missing")
-                found.append(Walked(partition, difference=missing))
+                found.append(ComparedBatch(partition, difference=missing))
         named = {name.topic for _, name in pairs}
         matched = {name for _, name in pairs}
         for name in sorted(there - matched):
             if name.topic in named:
                 extra = Difference(*name, None, None, "partition", "missing", "there")
-                found.append(Walked(name, difference=extra))
+                found.append(ComparedBatch(name, difference=extra))
         return pairs, found, len(partitions)
 
     def whole(
@@ -251,7 +260,7 @@ class _Planner:
         one_side, two_side = self._selections
         return one_side.within(bounds[0]), two_side.within(bounds[1])
 
-    def notes(self, found: Sequence[Walked]) -> Iterator[str]:
+    def notes(self, found: Sequence[ComparedBatch]) -> Iterator[str]:
         """What a difference may mean where a side is compacted: not that one of them is wrong."""
         doubted = [each for each in found if each.difference is not None]
         for partition in sorted({each.partition for each in doubted}):
@@ -278,7 +287,7 @@ class _Planner:
         policy = entries[_POLICY].value if _POLICY in entries else None
         return "compact" in (policy or "")
 
-    def plan(self) -> tuple[list[ComparedStretch], list[Walked], int]:
+    def plan(self) -> tuple[list[ComparedStretch], list[ComparedBatch], int]:
         """The stretches, what is different without reading them, and how many partitions."""
         one, two = self._logs
         pairs, found, partitions = self.pairs()
@@ -294,7 +303,7 @@ class _Planner:
                 units += self._stretches(partition, name, at_source, at_target)
             except (RequestRefused, HorologError) as error:
                 difference = Difference(*partition, None, None, "error", str(error), "not compared")
-                found.append(Walked(partition, difference=difference))
+                found.append(ComparedBatch(partition, difference=difference))
         return units, found, partitions
 
     def _target_name(self, topic: str) -> str:

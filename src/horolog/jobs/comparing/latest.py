@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from horolog.jobs.comparing.walking import Difference, Walked, shown
+from horolog.jobs.comparing.walking import ComparedBatch, Difference, shown
 from horolog.jobs.selection import Selection
 from horolog.storage.names import TopicPartition
 
@@ -30,13 +30,10 @@ def compare_latest(
     target: Selection,
     pairs: Sequence[tuple[TopicPartition, TopicPartition]],
     fields: Sequence[str],
-) -> Iterator[Walked]:
+) -> Iterator[ComparedBatch]:
     """How many keys of each partition have the same record on both sides, and the first that not.
 
     Args:
-        spark: where it runs.
-        source: of one side.
-        target: of the other.
         pairs: the partitions of both that belong together.
         fields: of a record that have to be equal.
     """
@@ -49,7 +46,8 @@ def compare_latest(
     on = [ours[each].eqNullSafe(theirs[each]) for each in _BY]
     joined = ours.join(theirs, on, "full_outer").select(
         *(F.coalesce(ours[each], theirs[each]).alias(each) for each in _BY),
-        *("ours", "theirs"),
+        "ours",
+        "theirs",
     )
     same: Column = F.col("key").isNotNull()
     same &= F.col("ours").isNotNull() & F.col("theirs").isNotNull()
@@ -65,11 +63,11 @@ def compare_latest(
     for one, two in pairs:
         row = found.get(two)
         if row is None:  # both are empty
-            yield Walked(one)
+            yield ComparedBatch(one)
             continue
         first = row["first"]
         difference = None if first is None else _difference(one, first, chosen)
-        yield Walked(one, row["same"], difference=difference)
+        yield ComparedBatch(one, row["same"], difference=difference)
 
 
 _COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
@@ -100,7 +98,10 @@ def _difference(partition: TopicPartition, first: Row, chosen: Sequence[str]) ->
     key, ours, theirs = first["key"], first["ours"], first["theirs"]
     if key is None:
         return Difference(
-            *(*partition, None, None, "error"),
+            *partition,
+            None,
+            None,
+            "error",
             "records without a key are there, which compaction removes: compare them record by "
             "record, without --latest",
             "not compared",

@@ -98,7 +98,7 @@ class ComparedStretch:
 
 
 @dataclass(slots=True)
-class Walked:
+class ComparedBatch:
     """What came of it."""
 
     partition: TopicPartition
@@ -113,9 +113,9 @@ class Walked:
         count(records)
 
 
-def walk(unit: ComparedStretch) -> Walked:
+def walk(unit: ComparedStretch) -> ComparedBatch:
     """Compare a stretch up to its first difference; what cannot be read is one."""
-    walked = Walked(unit.partition)
+    walked = ComparedBatch(unit.partition)
     try:
         _compare(unit, walked)
     except (HorologError, OSError) as error:
@@ -131,7 +131,7 @@ class _TargetError(HorologError):
     """The target cannot be read."""
 
 
-class _Cursor:
+class _WalkCursor:
     """The records of one side, batch by batch, or as rows."""
 
     def __init__(self, side: Side, unit: ComparedStretch, batches: Iterator[WalkedBatch]) -> None:
@@ -206,9 +206,9 @@ def _of_target(batches: Iterator[WalkedBatch]) -> Iterator[WalkedBatch]:
         raise _TargetError(str(error)) from error
 
 
-def _compare(unit: ComparedStretch, walked: Walked) -> None:
-    one = _Cursor(unit.source, unit, _batches(unit.source))
-    two = _Cursor(unit.target, unit, _of_target(_batches(unit.target)))
+def _compare(unit: ComparedStretch, walked: ComparedBatch) -> None:
+    one = _WalkCursor(unit.source, unit, _batches(unit.source))
+    two = _WalkCursor(unit.target, unit, _of_target(_batches(unit.target)))
     expected = _Expected(unit)
     while True:
         first, second = one.batch(), two.batch()

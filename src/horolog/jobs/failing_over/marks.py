@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from horolog.jobs.questions.groups import Groups, Pending
+from horolog.jobs.questions.groups import GroupTable, Pending
 from horolog.jobs.questions.late import InOrder, counted_in
 from horolog.jobs.questions.scan import Scan, Summary, Times, batch_of, ddl_of, runs
 from horolog.sources.rows import NO_TIME
@@ -102,14 +102,14 @@ class MarkSummary:
             yield from _rows(pending.add(self._groups(each, order)), constants)
         yield from _rows(pending.take(), constants)
 
-    def _groups(self, times: Times, order: InOrder) -> Groups:
+    def _groups(self, times: Times, order: InOrder) -> GroupTable:
         created = times.created_ms
         usable = counted_in(times)
         late_ms, _ = order.add(created, usable)
         known = usable & times.is_appended
         marks = self.marks.get((times.topic, times.partition), np.empty(0, np.int64))
         limit = self.limits_ms.get(times.topic, NO_TIME)
-        return Groups(
+        return GroupTable(
             {"mark": np.searchsorted(marks, times.offsets, side="right").astype(np.int64)},
             {
                 "records": np.ones(len(created), np.bool_),
@@ -131,7 +131,7 @@ def _latency(times: Times) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return np.clip(times.appended_ms, -far, far) - np.clip(times.created_ms, -far, far)
 
 
-def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
+def _rows(groups: GroupTable | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
     if groups is not None and groups.rows:
         yield batch_of(constants, groups.columns, PARTS)
 

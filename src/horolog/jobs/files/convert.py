@@ -120,14 +120,16 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
         return _convertible(find_parts(request))
 
     refuse_remote(find(), "segments cannot be swapped there; convert them on a disk")
-    work = _Work(
+    work = _ConvertPart(
         int(job.to[1]),
         _codec(job.zstd_as),
         job.interval_bytes,
         SystemClock().now_ms(),
         dry_run=job.dry_run,
     )
-    _, worked = work_on(spark, "convert", job, find, work, _Done, locked_for=CONVERSION_REASON)
+    _, worked = work_on(
+        spark, "convert", job, find, work, _ConvertedPart, locked_for=CONVERSION_REASON
+    )
     return _report(worked, job.to, dry_run=job.dry_run)
 
 
@@ -139,24 +141,24 @@ def _codec(name: str | None) -> Codec | None:
     return Codec[name.upper()]
 
 
-def _report(worked: Worked["_Done"], to: str, *, dry_run: bool) -> ConvertReport:
+def _report(worked: Worked["_ConvertedPart"], to: str, *, dry_run: bool) -> ConvertReport:
     segments = sorted(
-        (each for done in worked.done.values() for each in done.segments),
+        (segment for done in worked.done.values() for segment in done.segments),
         key=lambda each: each.path,
     )
     return ConvertReport(
         format=to,
         dry_run=dry_run,
         segments=sum(done.looked_at for done in worked.done.values()),
-        converted=tuple(each for each in segments if each.is_changed),
-        refused=tuple(each for each in segments if each.refused),
+        converted=tuple(segment for segment in segments if segment.is_changed),
+        refused=tuple(segment for segment in segments if segment.refused),
         failed=worked.failed,
         resumed=worked.resumed,
     )
 
 
 @dataclass(slots=True)
-class _Done:
+class _ConvertedPart:
     """The outcome for one part."""
 
     looked_at: int = 0
@@ -177,7 +179,7 @@ def _convertible(found: FoundParts) -> FoundParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _ConvertPart:
     """The work of a task on a part."""
 
     magic: int
@@ -186,7 +188,7 @@ class _Work:
     now_ms: int
     dry_run: bool
 
-    def __call__(self, part: LogPart) -> _Done:
+    def __call__(self, part: LogPart) -> _ConvertedPart:
         work = Conversion(
             part.target,
             self.magic,
@@ -197,7 +199,7 @@ class _Work:
         )
         with work.shared(), closing(work.files):
             found = run_steps(work.steps(), lambda _: None, lambda _: None)
-        return _Done(
+        return _ConvertedPart(
             len(found),
             [each for each in found if each.is_changed or each.refused],
             part.fingerprint if self.dry_run else fingerprint_now(part),

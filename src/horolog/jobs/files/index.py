@@ -63,7 +63,7 @@ class IndexReport(Outcome):
     @property
     def wrong(self) -> int:
         """How many findings are no mere notes."""
-        return sum(1 for each in self.findings if each.severity is not Severity.NOTE)
+        return sum(1 for finding in self.findings if finding.severity is not Severity.NOTE)
 
     @property
     def refused(self) -> tuple[Reindexed, ...]:
@@ -121,12 +121,12 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
     found = find_parts(request)
     if rebuilds:
         refuse_remote(found, "indexes are only verified there, and rebuilt on disks")
-    work = _Work(request.store, rebuilds, job.rebuild_all, job.dry_run, job.interval_bytes)
+    work = _IndexPart(request.store, rebuilds, job.rebuild_all, job.dry_run, job.interval_bytes)
     log_dirs = {part.target.log_dir for part in found.parts if part.is_local}
     live = {log_dir for log_dir in log_dirs if is_locked(str(log_dir / names.LOCK))}
     why = REINDEXING_REASON if rebuilds else None
     found, worked = work_on(
-        spark, "index", job, lambda: find_parts(request), work, _Done, locked_for=why
+        spark, "index", job, lambda: find_parts(request), work, _IndexedPart, locked_for=why
     )
     return _report(spark, found, work, worked, live)
 
@@ -137,8 +137,8 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
 def _report(
     spark: SparkSession,
     found: FoundParts,
-    work: "_Work",
-    worked: Worked["_Done"],
+    work: "_IndexPart",
+    worked: Worked["_IndexedPart"],
     live: Collection[Path],
 ) -> IndexReport:
     results, failed = [*worked.done.values()], dict(worked.failed)
@@ -150,12 +150,18 @@ def _report(
     return IndexReport(
         rebuilt=work.rebuild,
         dry_run=work.dry_run,
-        checked=reduce(Checked.plus, (each.checked for each in results), Checked()),
+        checked=reduce(Checked.plus, (result.checked for result in results), Checked()),
         findings=tuple(
-            sorted((each for done in results for each in done.findings), key=lambda each: each.path)
+            sorted(
+                (finding for done in results for finding in done.findings),
+                key=lambda each: each.path,
+            )
         ),
         reindexed=tuple(
-            sorted((each for done in results for each in done.segments), key=lambda each: each.path)
+            sorted(
+                (segment for done in results for segment in done.segments),
+                key=lambda each: each.path,
+            )
         ),
         failed=failed,
         resumed=worked.resumed,
@@ -165,10 +171,10 @@ def _report(
 def _around_split_partitions(
     spark: SparkSession,
     found: FoundParts,
-    worked: Worked["_Done"],
+    worked: Worked["_IndexedPart"],
     store: StoreOptions,
     live: Collection[Path],
-) -> tuple[list["_Done"], dict[str, str]]:
+) -> tuple[list["_IndexedPart"], dict[str, str]]:
     """Check what is about the partitions whose segments were checked each by itself."""
     by_directory: dict[Path, list[LogPart]] = defaultdict(list)
     for part in found.parts:
@@ -192,17 +198,17 @@ def _around_split_partitions(
     return results, failed
 
 
-def _log_dir(target: VerifyTarget) -> "_Done":
+def _log_dir(target: VerifyTarget) -> "_IndexedPart":
     """Check the files of a log directory itself."""
     verification = Verification(target)
-    around, done = verification.around, _Done()
+    around, done = verification.around, _IndexedPart()
     done.run(verification.log_dir())
     done.run(check_store(target.log_dir, is_live=around.is_live, is_clean=around.is_clean))
     return done
 
 
 @dataclass(slots=True)
-class _Done:
+class _IndexedPart:
     """The outcome for one part."""
 
     checked: Checked = field(default_factory=Checked)
@@ -223,7 +229,7 @@ class _Done:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _IndexPart:
     """The work of a task on a part."""
 
     store: StoreOptions
@@ -232,11 +238,11 @@ class _Work:
     dry_run: bool
     interval_bytes: int
 
-    def __call__(self, part: LogPart) -> _Done:
+    def __call__(self, part: LogPart) -> _IndexedPart:
         return self._reindex(part) if self.rebuild else self._verify(part)
 
-    def _verify(self, part: LogPart) -> _Done:
-        done = _Done(fingerprint=part.fingerprint)
+    def _verify(self, part: LogPart) -> _IndexedPart:
+        done = _IndexedPart(fingerprint=part.fingerprint)
         with Root(part.path, self.store, looks_once=True) as root:
             verification = Verification(part.target, root.files)
             if part.target.segment is None:
@@ -245,11 +251,11 @@ class _Work:
                 done.facts = done.run(verification.segments())
         return done
 
-    def _reindex(self, part: LogPart) -> _Done:
+    def _reindex(self, part: LogPart) -> _IndexedPart:
         work = Reindexing(
             part.target, self.interval_bytes, rebuild_all=self.rebuild_all, dry_run=self.dry_run
         )
-        done = _Done()
+        done = _IndexedPart()
         with work.shared(), closing(work.writer):
             found = done.run(work.steps())
         done.segments = [each for each in found if each.wrong or each.written or each.refused]
@@ -263,9 +269,11 @@ class _Around:
 
     store: StoreOptions
 
-    def __call__(self, unit: tuple[LogPath, VerifyTarget, list[SegmentFacts], bool]) -> _Done:
+    def __call__(
+        self, unit: tuple[LogPath, VerifyTarget, list[SegmentFacts], bool]
+    ) -> _IndexedPart:
         path, target, facts, was_live = unit
-        done = _Done()
+        done = _IndexedPart()
         with Root(path, self.store, looks_once=True) as root:
             done.run(Verification(target, root.files).around_segments(facts, was_live=was_live))
         return done

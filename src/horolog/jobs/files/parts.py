@@ -147,8 +147,8 @@ def find_parts(request: FileRequest) -> FoundParts:
             if target.is_log_dir:
                 log_dirs.append(target)
             targets = [
-                (VerifyTarget(target.log_dir, (each,), target.segment), _files_in(each))
-                for each in target.partitions
+                (VerifyTarget(target.log_dir, (partition,), target.segment), _files_in(partition))
+                for partition in target.partitions
             ]
         for target, files in targets:
             for part in _parts_of(path, target, files):

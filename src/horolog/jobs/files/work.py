@@ -14,7 +14,7 @@ from horolog.jobs.files.parts import FoundParts, LogPart, units_of
 from horolog.jobs.parameters.files import Convert, Index
 from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
-from horolog.jobs.spread import Outcome, cores_of, spread
+from horolog.jobs.spread import UnitOutcome, cores_of, spread
 from horolog.jobs.state import JobState, look_at_state, value_of
 from horolog.record.scan import load_kernels
 
@@ -43,7 +43,7 @@ class Worked(Generic[Done]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Task(Generic[Done]):
+class _PartsTask(Generic[Done]):
     """The work of a task on the parts of a unit: one that fails leaves the others alone."""
 
     work: Callable[[LogPart], Done]
@@ -75,8 +75,6 @@ def work_on(
 
     Args:
         name: of the job, for its state.
-        job: its arguments.
-        find: lists the parts.
         work: the work of a task on a part; it is pickled.
         kind: the class of its outcome; `json_text.read_as` reads it.
         locked_for: a reason to keep brokers away meanwhile; None where nothing is changed.
@@ -117,7 +115,7 @@ def _worked(
     resumed, total = len(done), found.size
     bytes_done = total - sum(part.size for part in waiting)
     on_progress(bytes_done, total)
-    for wave in spread(spark, units_of(waiting, cores_of(spark)), _Task(work)):
+    for wave in spread(spark, units_of(waiting, cores_of(spark)), _PartsTask(work)):
         news: dict[str, Done] = {}
         for part, result in _results(wave):
             if isinstance(result, str):
@@ -133,7 +131,7 @@ def _worked(
 
 
 def _results(
-    wave: list[Outcome[tuple[LogPart, ...], list[Done | str]]],
+    wave: list[UnitOutcome[tuple[LogPart, ...], list[Done | str]]],
 ) -> Iterator[tuple[LogPart, Done | str]]:
     for outcome in wave:
         for number, part in enumerate(outcome.unit):

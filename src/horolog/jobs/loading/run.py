@@ -278,11 +278,11 @@ class Load:
         )
         errors = [*done.errors]
         errors += [
-            f"{each.topic}-{each.partition}: {each.error}"
-            for each in done.partitions
-            if each.error and not any(each.error in known for known in errors)
+            f"{partition.topic}-{partition.partition}: {partition.error}"
+            for partition in done.partitions
+            if partition.error and not any(partition.error in known for known in errors)
         ]
-        loaded = sum(each.records for each in done.partitions)
+        loaded = sum(partition.records for partition in done.partitions)
         if not errors and loaded != total:
             errors.append(f"{loaded} of {total} records were sent: run it again")
         result = Bootstrapped(

@@ -62,7 +62,6 @@ def stage(
         records: with the columns `COLUMNS` and `PARTITION`.
         directory: of the stage; what an earlier run has left in it goes.
         topic: what the directories are named after.
-        codec: of the batches.
         batch_bytes: how large they become before compression.
 
     Raises:
@@ -74,7 +73,7 @@ def stage(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise failed_to("create", str(directory), error) from error
-    task = _Task(str(directory), topic, codec, batch_bytes)
+    task = _StageTask(str(directory), topic, codec, batch_bytes)
     rows = records.mapInArrow(task, _RESULT).collect()
     found = [Staged(**row.asDict()) for row in rows]
     for each in found:
@@ -121,7 +120,7 @@ def remove(directory: Path) -> None:
     shutil.rmtree(directory / _LOG, ignore_errors=True)
 
 
-class _Task(SentToWorkers):
+class _StageTask(SentToWorkers):
     """What Spark calls with the records of some partitions."""
 
     def __init__(self, directory: str, topic: str, codec: Codec, batch_bytes: int) -> None:
@@ -153,7 +152,7 @@ class _Task(SentToWorkers):
 class _PartitionWriter:
     """One partition as segment files."""
 
-    def __init__(self, task: _Task, attempt: str, number: int) -> None:
+    def __init__(self, task: _StageTask, attempt: str, number: int) -> None:
         self.number = number
         self._task = task
         self._attempt = attempt

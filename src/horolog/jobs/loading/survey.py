@@ -84,7 +84,6 @@ class Survey:
 
         Args:
             topic: that it is loaded into.
-            replaces_create_times: whether the topic may.
             has_moments: whether a time of -1 ms is a moment; otherwise the row says itself that it
                 has none.
         """
@@ -145,7 +144,7 @@ class Survey:
         return found
 
     def _shown(self) -> str:
-        return "as " + ", ".join(format_time(each) for each in self.examples)
+        return "as " + ", ".join(format_time(example) for example in self.examples)
 
 
 def _count(condition: Any) -> Any:

@@ -108,10 +108,7 @@ def rows_in(
     """The records of a batch of these times, in one piece, from an offset on and before another.
 
     Args:
-        batch: whose checksum is right.
-        times: of the records.
         columns: of `decode`, the times among them.
-        start: the first offset.
         end: the offset after the last; None for all.
     """
     found = pa.Table.from_batches(

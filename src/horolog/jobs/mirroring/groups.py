@@ -28,7 +28,6 @@ def carry_over(
     that has members at the target is left to them.
 
     Args:
-        group: its name.
         source: a client of the source.
         target: a client of the target.
         ledger: the places and the offset maps.

@@ -13,7 +13,7 @@ from horolog.errors import HorologError
 from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.cluster import ClusterDestination
 from horolog.jobs.mirroring.directory import LogDirectory
-from horolog.jobs.mirroring.ledger import Ledger, TopicState
+from horolog.jobs.mirroring.ledger import Ledger, LedgerTopic
 from horolog.jobs.mirroring.moving import may_pass
 from horolog.jobs.mirroring.topics import (
     Renaming,
@@ -96,7 +96,6 @@ class KnownTopics:
         """Make new topics ready, and stop those that are others now.
 
         Args:
-            partitions: of the source.
             ids_of_files: the ids of its topics, where files are read; Kafka's form of them.
         """
         counts: dict[str, int] = {}
@@ -142,7 +141,7 @@ class KnownTopics:
             return
         self.notes.update(dict.fromkeys(target.notes))
         if state is None:
-            state = TopicState(target.name, source.topic_id, target.topic_id)
+            state = LedgerTopic(target.name, source.topic_id, target.topic_id)
             self._ledger.topics[source.name] = state
         self._known[source.name] = KnownTopic(target, self._rule(target))
 

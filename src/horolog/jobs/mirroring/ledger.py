@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class TopicState:
+class LedgerTopic:
     """A topic that is mirrored; ids are None where a broker has none."""
 
     target: str
@@ -58,7 +58,7 @@ class _Progress:
     id: str
     slots: int
     range_ms: tuple[int | None, int | None] | None
-    topics: dict[str, TopicState]
+    topics: dict[str, LedgerTopic]
 
 
 class Ledger:
@@ -74,7 +74,7 @@ class Ledger:
         """Part of the names of the mirror's transactions and group at a cluster."""
         self.slots = 0
         """How many tasks of a round have had transactions."""
-        self.topics: dict[str, TopicState] = {}
+        self.topics: dict[str, LedgerTopic] = {}
         self.range_ms: tuple[int | None, int | None] | None = None
         self._state = state
         self._files = Files(read_only=isinstance(state, DocumentsOnly))
@@ -103,7 +103,6 @@ class Ledger:
 
         Args:
             at_source: the ids of the source's topics that have one, as logs have them.
-            at_target: those of the target.
 
         Raises:
             Misconfigured: one was: its offsets mean other records now.

@@ -257,7 +257,7 @@ def _abort(client: Client, transaction: Transaction) -> None:
         client.end_transaction(transaction, commit=False)
 
 
-class _Sent(NamedTuple):
+class _SentUnit(NamedTuple):
     """What is on its way as one batch; not appended anywhere if it holds nothing."""
 
     mades: list[Made]
@@ -285,7 +285,7 @@ class Attempt:
         join_bytes = target.join_bytes(unit.target_max_bytes)
         self._joiner = Joiner(join_bytes) if join_bytes else None
         self._taken: list[Made] = []
-        self._under_way: deque[_Sent] = deque()
+        self._under_way: deque[_SentUnit] = deque()
         self._sequence = 0  # of the next record to be sent
         self._acknowledged = 0  # the sequence of the next record to be acknowledged
         self._is_added = False  # the partition is in the transaction
@@ -374,7 +374,7 @@ class Attempt:
         """Send what was made of some batches of the source as one batch, or as none."""
         sent = [made for made in mades if made.batch is not None]
         if not sent:
-            self._under_way.append(_Sent(mades, None))
+            self._under_way.append(_SentUnit(mades, None))
             self._settle(IN_FLIGHT)
             return
         self._settle(IN_FLIGHT - 1)
@@ -397,7 +397,7 @@ class Attempt:
         appending = self._client.appends.append_soon(
             {self._unit.to: data}, acks=-1, transactional_id=self._transaction.id
         )
-        self._under_way.append(_Sent(mades, appending))
+        self._under_way.append(_SentUnit(mades, appending))
         if not sequence:
             # A broker that does not know the producer yet takes any sequence from it: the batches
             # behind the first one are refused only after that is acknowledged.

@@ -31,10 +31,6 @@ def stretches_of(
     Args:
         log: as the driver sees it.
         selection: with the range of time.
-        options: of the source.
-        partition: of the log.
-        start: the first offset.
-        end: after the last.
         is_first: `start` was the log start offset, which may have moved since.
 
     Raises:
@@ -61,10 +57,10 @@ def source_batches(
         RequestRefused, NoAnswer: the broker refuses, or does not answer.
     """
     with StretchReader(options, reuses_memory=False) as reader:
-        for each in stretches:
-            if each.end <= start:
+        for stretch in stretches:
+            if stretch.end <= start:
                 continue
-            part = from_offset(each, start)
+            part = from_offset(stretch, start)
             with _naming_file(part):
                 for batches in reader.batches(
                     part, RowFilter(), with_append_times=with_append_times, with_markers=True

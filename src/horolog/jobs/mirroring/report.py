@@ -48,12 +48,12 @@ class Mirrored:
     @property
     def lag(self) -> int:
         """How many offsets are to come."""
-        return sum(each.lag for each in self.partitions)
+        return sum(partition.lag for partition in self.partitions)
 
     @property
     def lag_ms(self) -> int | None:
         """The longest lag of a partition."""
-        known = [each.lag_ms for each in self.partitions if each.lag_ms is not None]
+        known = [partition.lag_ms for partition in self.partitions if partition.lag_ms is not None]
         return max(known, default=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -64,8 +64,10 @@ class Mirrored:
             "lag": self.lag,
             "lag_ms": self.lag_ms,
             "dry_run": self.is_dry_run,
-            "partitions": [{**asdict(each), "lag": each.lag} for each in self.partitions],
-            "groups": [asdict(each) for each in self.groups],
+            "partitions": [
+                {**asdict(partition), "lag": partition.lag} for partition in self.partitions
+            ],
+            "groups": [asdict(group) for group in self.groups],
             "notes": list(self.notes),
             "errors": list(self.errors),
         }

@@ -186,7 +186,7 @@ class MirrorRun:
         self._round_failure = None
         if not units:
             return False
-        before = {each.partition: each.place.offset for each in units}
+        before = {unit.partition: unit.place.offset for unit in units}
         has_moved = False
         self._control.on_progress(self.report())  # with the notes, before anything is sent
         for wave in self._to.move(self._spark, units):

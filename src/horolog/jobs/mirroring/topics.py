@@ -153,7 +153,6 @@ class TargetTopics:
         """Of a cluster.
 
         Args:
-            client: of the target.
             settings: of topics that are created, above the source's; an empty value leaves the
                 source's out.
             replaces_create_times: a topic of LogAppendTime may take records that have create times.
@@ -170,8 +169,6 @@ class TargetTopics:
         """Create the topic, or add the partitions that it lacks, and check its settings.
 
         Args:
-            source: the topic.
-            name: at the target.
             new: its partitions of which the mirror's state knows nothing.
 
         Raises:

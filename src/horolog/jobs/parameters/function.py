@@ -92,8 +92,8 @@ def _described(function: Any, run: Any, job: type, before: list[inspect.Paramete
 def _documentation(run: Any, *sections: str) -> tuple[str, str, str]:
     """The documentation of a function before the first of these sections, and from there on."""
     text = inspect.getdoc(run) or ""
-    for each in sections:
-        head, found, tail = text.partition(f"\n\n{each}")
+    for section in sections:
+        head, found, tail = text.partition(f"\n\n{section}")
         if found:
             return head, found, tail
     return text, "", ""
@@ -101,10 +101,10 @@ def _documentation(run: Any, *sections: str) -> tuple[str, str, str]:
 
 def _arguments(job: type) -> Iterator[str]:
     options = declared(job)
-    names = {each.flag: f"`{each.name}`" for each in options}
-    for each in options:
-        about = _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), each.option.help)
-        unit = " In milliseconds." if each.option.is_duration else ""
-        yield f"    {each.name}: {each.option.in_python or about}{unit}"
+    names = {option.flag: f"`{option.name}`" for option in options}
+    for option in options:
+        about = _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), option.option.help)
+        unit = " In milliseconds." if option.option.is_duration else ""
+        yield f"    {option.name}: {option.option.in_python or about}{unit}"
     for name, help_ in hooks(job).items():
         yield f"    {name}: {help_}"

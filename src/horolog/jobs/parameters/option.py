@@ -112,8 +112,8 @@ def hooks(job: "type[DataclassInstance]") -> dict[str, str]:
 def _said(
     job: "type[DataclassInstance] | DataclassInstance",
 ) -> Iterator[tuple["Field[Any]", object]]:
-    for each in fields(job):
-        yield each, each.type.__metadata__[0]  # type: ignore[union-attr]
+    for field in fields(job):
+        yield field, field.type.__metadata__[0]  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True, slots=True)

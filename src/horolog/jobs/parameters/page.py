@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from horolog.jobs.parameters.option import DeclaredOption, declared, hooks
-from horolog.jobs.parameters.table import JOBS
+from horolog.jobs.parameters.table import JOB_TABLE
 
 _SHARED_BY: Final = 3  # jobs that have an option in the same words
 
@@ -32,7 +32,7 @@ dashes; the command line wins), and those on Spark `--master URL` and `--conf NA
 
 def jobs_page() -> str:
     """The whole page, in Markdown."""
-    counts = Counter(_row(option) for row in JOBS.values() for option in declared(row.job))
+    counts = Counter(_row(option) for row in JOB_TABLE.values() for option in declared(row.job))
     # Of two descriptions of one name only the more frequent is shared.
     first = {row[0]: row for row, _ in reversed(counts.most_common())}
     shared = [row for row, count in counts.items() if count >= _SHARED_BY and first[row[0]] == row]
@@ -42,11 +42,13 @@ def jobs_page() -> str:
         "| option | |\n|---|---|",
         *map("| {0[0]} | {0[1]} |".format, shared),
     ]
-    return "\n".join([*lines, "", *(line for name in JOBS for line in _section(name, {*shared}))])
+    return "\n".join(
+        [*lines, "", *(line for name in JOB_TABLE for line in _section(name, {*shared}))]
+    )
 
 
 def _section(name: str, shared: Collection[tuple[str, str]]) -> Iterator[str]:
-    job = JOBS[name].job
+    job = JOB_TABLE[name].job
     summary = (inspect.getdoc(job) or "").partition("\n\n")[0]
     of_command = inspect.get_annotations(job) if job.__name__.endswith("Command") else {}
     options = declared(job)

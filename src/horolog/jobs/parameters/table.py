@@ -14,4 +14,4 @@ from horolog.jobs.parameters import (
 from horolog.jobs.parameters.option import JOB_ROWS, JobRow
 
 DECLARED_IN: Final = (archive, bootstrap, failover, files, mirror, questions, replay)
-JOBS: Final[dict[str, JobRow]] = dict(sorted(JOB_ROWS.items()))
+JOB_TABLE: Final[dict[str, JobRow]] = dict(sorted(JOB_ROWS.items()))

@@ -15,7 +15,7 @@ from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.questions import Audit
 from horolog.jobs.parameters.shared import Reads
-from horolog.jobs.questions.groups import Flags, Groups, Pending
+from horolog.jobs.questions.groups import Flags, GroupTable, Pending
 from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
 from horolog.jobs.questions.scan import (
     KEYS,
@@ -160,7 +160,7 @@ class AuditSummary:
             yield from _rows(pending.add(groups), constants)
         yield from _rows(pending.take(), constants)
 
-    def groups(self, times: Times, order: "InOrder") -> tuple[Groups | None, Groups]:
+    def groups(self, times: Times, order: "InOrder") -> tuple[GroupTable | None, GroupTable]:
         """Records that are in order at the start of a run, each alone, and the sums of all."""
         created, timed = times.created_ms, times.is_timed
         units = units_of(created)
@@ -180,7 +180,7 @@ class AuditSummary:
         }
         keys = keys_of(times)
         has_all_times = bool(timed.all())
-        one = Groups(
+        one = GroupTable(
             keys,
             {name: flags[name] for name in _SUMS},
             {
@@ -199,7 +199,7 @@ class AuditSummary:
         if not len(alone):
             return None, one
         ones, none = np.ones(len(alone), np.int64), np.zeros(len(alone), np.int64)
-        single = Groups(
+        single = GroupTable(
             {name: key[alone] for name, key in keys.items()},
             {name: ones if name == IN_ORDER else none for name in _SUMS},
             {
@@ -245,7 +245,7 @@ class AuditSummary:
         return found
 
 
-def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
+def _rows(groups: GroupTable | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
     if groups is not None and groups.rows:
         yield batch_of(constants, groups.columns, PARTS)
 

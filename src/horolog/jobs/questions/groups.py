@@ -1,8 +1,7 @@
 """Sums of many records by key, in arrays.
 
-A table of records becomes a `Groups` with a row per key; `Pending` keeps those of many tables, adds
-up equal keys, and hands on what it has when there are too many of them, as keys that are as many
-as the records would need their memory.
+A table of records becomes a `GroupTable` with a row per key. `Pending` collects the rows of many
+tables, adds up equal keys, and hands the sums on when there are too many keys for memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ MOST_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class GroupTable:
     """A row per key. All columns are as long."""
 
     keys: Mapping[str, Int64Array]
@@ -37,7 +36,7 @@ class Groups:
         """All of them, by name."""
         return {**self.keys, **self.sums, **self.smallest, **self.largest}
 
-    def added_up(self) -> "Groups":
+    def added_up(self) -> "GroupTable":
         """The same with each key once."""
         if not self.rows:
             return self
@@ -47,22 +46,22 @@ class Groups:
         order = np.lexsort(tuple(joined.keys.values()))
         return joined._taken(order)._joined()
 
-    def _joined(self) -> "Groups":
+    def _joined(self) -> "GroupTable":
         """Equal keys that follow each other become one."""
         changes = np.zeros(self.rows, np.bool_)
         changes[0] = True
         for key in self.keys.values():
             changes[1:] |= key[1:] != key[:-1]
         starts = np.flatnonzero(changes)
-        return Groups(
+        return GroupTable(
             {name: key[starts] for name, key in self.keys.items()},
             {name: _sums(each, starts) for name, each in self.sums.items()},
             {name: np.minimum.reduceat(each, starts) for name, each in self.smallest.items()},
             {name: np.maximum.reduceat(each, starts) for name, each in self.largest.items()},
         )
 
-    def _taken(self, places: npt.NDArray[np.intp]) -> "Groups":
-        return Groups(
+    def _taken(self, places: npt.NDArray[np.intp]) -> "GroupTable":
+        return GroupTable(
             {name: each[places] for name, each in self.keys.items()},
             {name: each[places] for name, each in self.sums.items()},
             {name: each[places] for name, each in self.smallest.items()},
@@ -79,10 +78,10 @@ def _sums(values: Int64Array | Flags, starts: npt.NDArray[np.intp]) -> Int64Arra
     return np.add.reduceat(values, starts, dtype=np.int64)
 
 
-def _one_after_the_other(groups: Sequence[Groups]) -> Groups:
+def _one_after_the_other(groups: Sequence[GroupTable]) -> GroupTable:
     if len(groups) == 1:
         return groups[0]
-    return Groups(
+    return GroupTable(
         *(
             {
                 name: np.concatenate([getattr(group, part)[name] for group in groups])
@@ -98,10 +97,10 @@ class Pending:
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self._most_rows = most_rows
-        self._groups: list[Groups] = []
+        self._groups: list[GroupTable] = []
         self.rows = 0
 
-    def add(self, groups: Groups) -> Groups | None:
+    def add(self, groups: GroupTable) -> GroupTable | None:
         """Take the groups of another table; what has to be handed on, if there are too many."""
         if not groups.rows:
             return None
@@ -114,7 +113,7 @@ class Pending:
         self._groups, self.rows = [joined], joined.rows
         return self.take() if 2 * joined.rows > self._most_rows else None
 
-    def take(self) -> Groups | None:
+    def take(self) -> GroupTable | None:
         """All of it; None if there is nothing."""
         if not self._groups:
             return None

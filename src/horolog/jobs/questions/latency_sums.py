@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from horolog.jobs.questions.groups import Flags, Groups, Pending
+from horolog.jobs.questions.groups import Flags, GroupTable, Pending
 from horolog.jobs.questions.scan import NO_HOUR, Times, batch_of, runs
 from horolog.record.looks_like import units_of
 from horolog.record.stretches import Int64Array
@@ -43,7 +43,7 @@ class LatencySummary:
         yield from _rows(pending.take(), constants)
 
 
-def groups_of(times: Times) -> Groups:
+def groups_of(times: Times) -> GroupTable:
     """The records of a table by hour and class of latency."""
     created, timed, known = times.created_ms, times.is_timed, times.is_appended
     is_other = timed & (units_of(created) != 0)
@@ -56,7 +56,7 @@ def groups_of(times: Times) -> Groups:
         "not_appended": ~known,
         MEASURED: measured,
     }
-    return Groups(
+    return GroupTable(
         {
             "hour": times.hours(),
             CLASS: np.where(measured, classes_of(spans), _NONE),
@@ -67,7 +67,7 @@ def groups_of(times: Times) -> Groups:
     )
 
 
-def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
+def _rows(groups: GroupTable | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
     if groups is not None and groups.rows:
         classes = groups.keys[CLASS]
         spans = np.where(classes == _NONE, 0, spans_of(np.where(classes == _NONE, 0, classes)))

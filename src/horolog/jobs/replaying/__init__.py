@@ -165,14 +165,14 @@ def _source(selection: Selection, times: TimeRange) -> ReplaySource:
 
 def _target(client: Client, source: ReplaySource, job: Replay) -> ReplayTarget:
     partitions = source.spans().keys()
-    topics = {each.topic: job.to_topic or each.topic for each in partitions}
+    topics = {partition.topic: job.to_topic or partition.topic for partition in partitions}
     counts = {name: len(partition_numbers(client, name)) for name in set(topics.values())}
-    for each in partitions:
-        count = counts[topics[each.topic]]
-        if not job.by_key and each.partition >= count:
+    for partition in partitions:
+        count = counts[topics[partition.topic]]
+        if not job.by_key and partition.partition >= count:
             raise Misconfigured(
-                f"{each} has no place in {topics[each.topic]} of the target, which has {count} "
-                "partitions: give --by-key, or add partitions"
+                f"{partition} has no place in {topics[partition.topic]} of the target, which has "
+                f"{count} partitions: give --by-key, or add partitions"
             )
     return ReplayTarget(client, counts, topics, job.by_key)
 
@@ -249,17 +249,19 @@ def _check_bounds(source: ReplaySource, progress: ReplayProgress) -> None:
     """
     partitions = progress.offsets.keys() & set(source.partitions)
     starts, ends = source.log.earliest(partitions), source.log.latest(partitions)
-    for each in sorted(partitions):
-        reached = progress.offsets[each]
-        if reached > ends[each]:
+    for partition in sorted(partitions):
+        reached = progress.offsets[partition]
+        if reached > ends[partition]:
             raise Misconfigured(
-                f"{each} was sent up to offset {reached} and ends at {ends[each]} now: its log was "
-                "cut, or the topic created again. Begin with another --state"
+                f"{partition} was sent up to offset {reached} and ends at {ends[partition]} now: "
+                "its log was cut, or the topic created again. Begin with another --state"
             )
-        if reached < starts[each]:
+        if reached < starts[partition]:
             _logger.warning(
                 "Offsets %d to %d of %s were deleted before they were sent",
-                *(reached, starts[each] - 1, each),
+                reached,
+                starts[partition] - 1,
+                partition,
             )
 
 

@@ -86,9 +86,9 @@ class ReplaySource(RecordLog):
     def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
         """The first offset of each partition, and that after the last."""
         found: dict[TopicPartition, tuple[int, int]] = {}
-        for each in self._plan.stretches:
-            start, _ = found.get(each.partition, (each.start, 0))
-            found[each.partition] = start, each.end
+        for stretch in self._plan.stretches:
+            start, _ = found.get(stretch.partition, (stretch.start, 0))
+            found[stretch.partition] = start, stretch.end
         return found
 
     def rest(

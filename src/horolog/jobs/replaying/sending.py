@@ -20,7 +20,7 @@ from horolog.jobs.replaying.merging import BEFORE_ALL, Due
 from horolog.jobs.state import DocumentsOnly, JobState
 from horolog.offsets import SINK_GROUPS
 from horolog.record.batch import next_sequence
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 from horolog.storage.names import TopicPartition
@@ -43,7 +43,6 @@ class Pace:
         """At a speed.
 
         Args:
-            clock: the time that passes.
             speed: intervals are divided by it; None for no waiting.
             max_gap_ms: longer intervals without any record are cut to this, as recorded.
         """
@@ -161,13 +160,9 @@ class Sending:
         """A replay, or the rest of one.
 
         Args:
-            target: where records go.
-            clock: the time that passes.
             sleep: waits for a number of seconds.
-            pace: when they are due.
             shifts_times: records get the time at which they are due, instead of their own.
             state: where progress is kept; None to keep none.
-            on_sent: called after each batch.
 
         Raises:
             CorruptFile: the state is damaged.
@@ -280,7 +275,7 @@ class Sending:
         if self._added and now_ms - self._begun_ms >= COMMIT_MS:
             self.commit()
         times = [self._pace.now_for(due.ms) for due in dues] if self._shifts_times else None
-        by_partition: dict[TopicPartition, list[Record]] = {}
+        by_partition: dict[TopicPartition, list[LogRecord]] = {}
         for place, due in enumerate(dues):
             record = due.read.record
             if times is not None:
@@ -300,7 +295,7 @@ class Sending:
         self._is_sound = True
         self._on_sent(progress)
 
-    def _append(self, by_partition: Mapping[TopicPartition, list[Record]]) -> None:
+    def _append(self, by_partition: Mapping[TopicPartition, list[LogRecord]]) -> None:
         client, transaction = self._target.client, self._transaction
         if self._producer is None:
             self._producer = client.init_producer_id()
@@ -368,7 +363,7 @@ class Sending:
             self._state.write(_PROGRESS, {**kept, "prepared": prepared})
 
 
-def _weight(record: Record) -> int:
+def _weight(record: LogRecord) -> int:
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + _PER_RECORD
 

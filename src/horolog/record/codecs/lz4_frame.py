@@ -111,7 +111,7 @@ _USUAL_HEADERS: Final = {
 _THOROUGH: Final = 9  # a level that compares each place with all others
 
 
-class _Packer:
+class _Lz4Packer:
     def __init__(self, level: int | None, *, is_far: bool) -> None:
         sizes = lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB
         self._frame = lz4.frame.LZ4FrameCompressor(
@@ -133,7 +133,7 @@ class _Packer:
 
 def packer(level: int | None, *, is_far: bool = False) -> Packer:
     """As `compress`, in pieces; `is_far` finds all repetitions that the format can hold."""
-    return _Packer(level, is_far=is_far)
+    return _Lz4Packer(level, is_far=is_far)
 
 
 def into(packed: memoryview, room: memoryview) -> int | None:

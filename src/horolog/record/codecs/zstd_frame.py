@@ -51,13 +51,13 @@ def packer(level: int | None, *, is_far: bool = False) -> Packer:
     return zstandard.ZstdCompressor(level=_DEFAULT_LEVEL if level is None else level).compressobj()
 
 
-class _ThreadLocal(threading.local):
+class _ZstdPerThread(threading.local):
     """A context costs more to make than a batch to read, and serves one thread at a time."""
 
     decompressor: zstandard.ZstdDecompressor | None = None
 
 
-_local = _ThreadLocal()
+_local = _ZstdPerThread()
 
 
 def _take_decompressor() -> zstandard.ZstdDecompressor:

@@ -405,7 +405,6 @@ def step(known: int, kind: int, number: int) -> tuple[int, int]:
 
     Args:
         known: what was known before it, as `layout` has it; 0 at first.
-        kind: of the batch.
         number: of the aborted transaction, where one begins.
 
     Returns:

@@ -74,7 +74,7 @@ def largest_of(times: "array[int]") -> int:
     """The largest timestamp, below zero too; -1 if there is none (KIP-228)."""
     largest = max(times)
     if largest == NO_TIMESTAMP:
-        return max((each for each in times if each != NO_TIMESTAMP), default=NO_TIMESTAMP)
+        return max((time for time in times if time != NO_TIMESTAMP), default=NO_TIMESTAMP)
     return largest
 
 
@@ -93,10 +93,8 @@ def list_messages(
     looked at.
 
     Args:
-        data: the messages.
         header: of the message at `position`.
         position: of the first in the data.
-        least_offset: that it may have.
         check_crcs: whether to compare the messages with their checksums.
     """
     state = array("q", bytes(8 * layout.LIST_STATE_SIZE))

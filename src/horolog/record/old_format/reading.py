@@ -74,7 +74,6 @@ def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opene
 
     Args:
         batch: the bytes of the message.
-        header: as `parse_header` read it.
         max_bytes: what it may decompress to.
 
     Raises:

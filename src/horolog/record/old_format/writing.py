@@ -57,7 +57,6 @@ def write_messages(
         pieces: its records, decompressed, cut anywhere.
         codec: of the message that holds them; none for plain ones.
         level: of the codec; None is its default.
-        max_bytes: of the message set.
         start_offset: records before that are left out of plain messages, if given.
 
     Raises:

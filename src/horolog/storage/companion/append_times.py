@@ -99,7 +99,10 @@ class _Entries(Entries):
 
 
 class AppendTimeFile:
-    """The append times of one segment: written by the one thread that appends, read by any."""
+    """The append times of one segment: written by the one thread that appends, read by any.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     __slots__ = (
         "_companion",
@@ -165,9 +168,6 @@ class AppendTimeFile:
         Args:
             to_offset: after the last; at most the segment's end, as the caller took it before.
             seen: give also when a follower saw those whose append times are not known.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         count, end = self.proof()
         known_to = min(to_offset, end)
@@ -199,11 +199,7 @@ class AppendTimeFile:
         return found
 
     def columns(self, from_offset: int, to_offset: int) -> "TimeColumns":
-        """The known and seen append times as columns: far faster than `stretches` of many.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The known and seen append times as columns: far faster than `stretches` of many."""
         from horolog.storage.companion.time_columns import (  # noqa: PLC0415 - numpy, if needed
             columns_of,
             unpacked,
@@ -222,27 +218,15 @@ class AppendTimeFile:
         return columns_of(self.stretches(from_offset, to_offset, seen=True))
 
     def at(self, offset: int) -> int | None:
-        """When a record of this segment was appended; None if that is unknown.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """When a record of this segment was appended; None if that is unknown."""
         return self.stretches(offset, offset + 1)[0].ms
 
     def at_or_seen(self, offset: int) -> AppendTimeStretch:
-        """The same, or else when a follower saw it.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The same, or else when a follower saw it."""
         return self.stretches(offset, offset + 1, seen=True)[0]
 
     def first_from(self, ms: int, from_offset: int, to_offset: int) -> FirstAppended | None:
-        """The first record of these offsets that was appended at or after `ms`; None if none was.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Return the first of these records appended at or after `ms`; None if there is none."""
         count, end = self.proof()
         found = None
         if count:
@@ -268,9 +252,6 @@ class AppendTimeFile:
         """The offsets whose batches fail to prove append times up to an offset; None if none does.
 
         Where an entry or the header does not count, a batch behind `to_offset` may be why.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         count, end = self.proof()
         if self.is_growing or not self._stored or to_offset <= self.checked_to:
@@ -284,31 +265,19 @@ class AppendTimeFile:
 
     @property
     def latest_ms(self) -> int | None:
-        """The last append time, known or seen: none that follows is earlier; None without any.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The last append time, known or seen: none that follows is earlier; None without any."""
         count = self.proof().entries
         found = [self._ms_at(index) for index in range(max(0, count - 2), count)]
         return next((ms for ms in reversed(found) if ms is not None), None)
 
     @property
     def earliest_ms(self) -> int | None:
-        """The first append time, if it is known.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The first append time, if it is known."""
         return self._known_ms(0) if self.proof().entries else None
 
     @property
     def first_ms(self) -> int | None:
-        """The first append time that is known; None if there is none.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The first append time that is known; None if there is none."""
         if self._first_ms is None:
             count = self.proof().entries
             for first in range(0, count, _MANY):
@@ -320,11 +289,7 @@ class AppendTimeFile:
 
     @property
     def first_seen_ms(self) -> int | None:
-        """The same, where the time at which a follower saw records is taken for one.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The same, where the time at which a follower saw records is taken for one."""
         entries = [self._entries[index] for index in range(min(2, self.proof().entries))]
         known = (entry[0] for entry in entries if not entry[1] & 1 and is_intact(entry))
         return next((self._ms_of(time) for time in known), None)
@@ -333,9 +298,6 @@ class AppendTimeFile:
         """When a follower saw the first and the last record of those whose append times it lacks.
 
         Reads all entries. None if there is no such record.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         found: list[int] = []
         count = self.proof().entries
@@ -352,11 +314,7 @@ class AppendTimeFile:
         return len(self._entries) > 0
 
     def damage(self) -> str | None:
-        """Damage of the file itself; None without any. Reads all of it.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Damage of the file itself; None without any. Reads all of it."""
         head = self._companion.head()
         if head is None:
             return "Its header is damaged: it says nothing of append times"
@@ -375,9 +333,6 @@ class AppendTimeFile:
 
         Where an entry is damaged, append times are unknown from the one before it on, since that
         is where its records would have begun.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         head = self._companion.head()
         if head is None:
@@ -393,9 +348,6 @@ class AppendTimeFile:
         For what recovery takes off a damaged log, where entries behind the damage cannot be
         compared with their batches. With a valid marker no other broker has written, and all are
         true.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         head = self._companion.head()
         if head is None:
@@ -419,11 +371,7 @@ class AppendTimeFile:
         return start + self._entries.read_between(first, sure)
 
     def proof(self) -> Proof:
-        """How much of the file is true of the log; see proof.py.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """How much of the file is true of the log; see proof.py."""
         if self.is_growing:
             return Proof(len(self._entries), names.MAX_OFFSET)
         proof = self._proof
@@ -504,9 +452,6 @@ class AppendTimeFile:
 
         Args:
             next_ms: the append time of the next batch.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         if self.is_growing:
             try:
@@ -589,11 +534,7 @@ class AppendTimeFile:
             self.last_ms, self._first_ms = _NONE_SAID, None
 
     def finish(self) -> None:
-        """Write how far the file covers its log, as nothing more follows.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Write how far the file covers its log, as nothing more follows."""
         if not self.is_growing and not self._marker.is_valid():
             return
         proof = self.proof()
@@ -606,11 +547,7 @@ class AppendTimeFile:
         self._proof, self.is_growing = Proof(proof.entries, end), False
 
     def truncate(self, proof: Proof) -> None:
-        """Forget what was cut off the segment; `proof` was asked for before.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Forget what was cut off the segment; `proof` was asked for before."""
         next_offset = self._segment.end.next_offset
         self.is_growing, self._proof, self._first_ms = False, None, None
         if not self._files.exists(self.path):

@@ -34,7 +34,7 @@ class Published(NamedTuple):
     unwritten: bytes
 
 
-class _Open(NamedTuple):
+class _OpenBlock(NamedTuple):
     """The batches without an entry, as one value that is replaced; only `pending` grows."""
 
     total: "array[int]"
@@ -74,10 +74,10 @@ class BlockWriter:
         self._files = files
         self._most_unwritten = len(unwritten) + MOST_UNWRITTEN
         self._path = path
-        self._open: _Open
+        self._open: _OpenBlock
         self._pending: list[bytes]
         self._pending_bytes = 0  # of those batches in the log
-        self._counted: tuple[_Open | None, int, BlockTotals] = None, 0, NONE  # as one value
+        self._counted: tuple[_OpenBlock | None, int, BlockTotals] = None, 0, NONE  # as one value
         self._go_on_with(NO_BLOCK, NONE)
 
     def add(self, row: bytes, size: int) -> None:
@@ -135,7 +135,7 @@ class BlockWriter:
     def _go_on_with(self, total: "array[int]", finished: BlockTotals) -> None:
         self._pending = []
         self._pending_bytes = 0
-        self._open = _Open(total, self._pending, finished)
+        self._open = _OpenBlock(total, self._pending, finished)
 
     def _publish(self, entries: bytes) -> None:
         in_file, unwritten = self.published

@@ -53,7 +53,7 @@ NONE: Final = BlockTotals()
 
 def sum_of(all_counts: Iterable[BlockTotals]) -> BlockTotals:
     """The sum of many."""
-    return _summed(each.numbers for each in all_counts)
+    return _summed(all_count.numbers for all_count in all_counts)
 
 
 def counts_of(entries: bytes) -> BlockTotals:

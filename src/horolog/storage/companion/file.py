@@ -110,6 +110,8 @@ class Companion(SegmentFile):
 
     While the segment is appended to, one thread adds append times (append_times.py), and the map
     is not written here.
+
+    Methods raise StorageFailed where the disk refuses.
     """
 
     __slots__ = (
@@ -153,11 +155,7 @@ class Companion(SegmentFile):
         return size if size or deleted is None else self.files.size(deleted)
 
     def head(self) -> Head | None:
-        """Its first fields; None if these are damaged or missing.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Its first fields; None if these are damaged or missing."""
         return parsed_head(self._read(0, TIMES_AT), self._base_offset)
 
     def seal(self) -> bytes:
@@ -195,11 +193,7 @@ class Companion(SegmentFile):
         self.files.write_at(self.files.get(self.path), [content], _COVERED_AT)
 
     def write_seal(self, content: bytes) -> None:
-        """Write the seal, or take it away where there is no content.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Write the seal, or take it away where there is no content."""
         with self._lock:
             if not self._is_abandoned and (content or any(self.seal())):
                 self._write([(content or bytes(SEAL_SIZE), _SEAL_AT)])
@@ -210,11 +204,7 @@ class Companion(SegmentFile):
             self._write([(bytes(TIMES_AT - _MAP_AT), _MAP_AT)])
 
     def write_map(self, entries: bytes) -> None:
-        """Put a block map behind the append times of a finished segment.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Put a block map behind the append times of a finished segment."""
         with self._lock:
             if self._is_abandoned or self.is_growing:
                 return

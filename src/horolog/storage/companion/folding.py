@@ -46,7 +46,6 @@ def row_of(
         identity: of the last batch (proof.py).
         markers: how many records are markers of transactions.
         append_ms: the append time in milliseconds; None if it is unknown.
-        flags: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
         counts: the bytes of `Counts`; None if the records cannot be read.
         last_position: of the last batch, if there are several.
     """

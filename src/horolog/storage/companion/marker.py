@@ -22,7 +22,10 @@ MARKER_SIZE: Final = 100
 
 
 class AppendingMarker:
-    """The marker of one segment."""
+    """The marker of one segment.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     __slots__ = ("_files", "_log_path", "path")
 
@@ -33,30 +36,18 @@ class AppendingMarker:
         self._log_path = stem + names.LOG
 
     def is_valid(self) -> bool:
-        """Whether it was written since the machine was started, for this very log file.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Whether it was written since the machine was started, for this very log file."""
         marker = self._read(0, MARKER_SIZE).rstrip(b"\0")
         return bool(marker) and marker == self._content()
 
     def write(self) -> None:
-        """From here on a kill leaves append times that cover all of the log.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """From here on a kill leaves append times that cover all of the log."""
         if not self.is_valid():
             content = self._content().ljust(MARKER_SIZE, b"\0")
             self._files.replace(self.path, content, sync=False)
 
     def map(self) -> bytes:
-        """The entries of the block map that follow the marker, as they are.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The entries of the block map that follow the marker, as they are."""
         return self._read(MARKER_SIZE, min(self._files.size(self.path), LONGEST_MAP))
 
     def _read(self, position: int, size: int) -> bytes:
@@ -66,11 +57,7 @@ class AppendingMarker:
             return b""
 
     def remove(self) -> None:
-        """The companion itself says how far append times are known.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The companion itself says how far append times are known."""
         self._files.remove(self.path)
 
     def _content(self) -> bytes:

@@ -64,8 +64,8 @@ def columns_of(stretches: Sequence[AppendTimeStretch]) -> TimeColumns:
     """The same as columns."""
     kinds = [UNKNOWN if ms is None else SEEN if seen else KNOWN for _, ms, seen in stretches]
     return TimeColumns(
-        np.array([each.offset for each in stretches], np.int64),
-        np.array([each.ms or 0 for each in stretches], np.int64),
+        np.array([stretch.offset for stretch in stretches], np.int64),
+        np.array([stretch.ms or 0 for stretch in stretches], np.int64),
         np.array(kinds, np.uint8),
     )
 

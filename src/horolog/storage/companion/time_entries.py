@@ -53,8 +53,6 @@ def packed_entry(
     """The bytes of an entry.
 
     Args:
-        delta_ms: append time - middle.
-        delta: offset - base offset.
         is_unknown: append times are unknown from there on.
         is_seen: the time is when a follower saw the batch.
     """

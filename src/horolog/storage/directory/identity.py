@@ -84,7 +84,9 @@ def directory_identity(
         if remembered.cluster_id not in (None, found.cluster_id):
             _logger.warning(
                 "%s is of cluster %s, and the metadata here were of cluster %s: the file counts",
-                *(target, found.cluster_id, remembered.cluster_id),
+                target,
+                found.cluster_id,
+                remembered.cluster_id,
             )
         return found  # Kafka's own is not touched, of whatever version it is
     is_lost = found is None and remembered.was_served
@@ -131,7 +133,8 @@ def directory_identity(
         _logger.error(
             "%s was lost or damaged, and is written again: cluster.id=%s, node.id=%s, "
             "directory.id=%s",
-            *(target, *meta[:3]),
+            target,
+            *meta[:3],
         )
     return meta
 

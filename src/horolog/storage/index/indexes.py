@@ -70,7 +70,10 @@ class Proved(NamedTuple):
 
 
 class Indexes:
-    """The offset index and the time index of a segment; see the module."""
+    """The offset index and the time index of a segment; see the module.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     def __init__(
         self,
@@ -143,11 +146,7 @@ class Indexes:
         self.is_growing = False
 
     def note_left_out(self) -> None:
-        """Note in the seal that offsets behind the last batch may be in no segment.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Note in the seal that offsets behind the last batch may be in no segment."""
         seal = read_seal(self._companion)
         if seal is not None:
             self._companion.write_seal(packed_seal(seal._replace(leaves_out=True)))
@@ -327,11 +326,7 @@ class Indexes:
             _logger.warning("The indexes of %s are not written: %s", self._log.path, error)
 
     def seal(self, facts: IndexBuilder) -> None:
-        """Seal the indexes that a walk over all headers built, and that are in their files.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Seal the indexes that a walk over all headers built, and that are in their files."""
         self.largest_seen = facts.largest
         self._seal(facts.end, facts.next_offset, facts.last_position)
 
@@ -357,11 +352,7 @@ class Indexes:
         return seal
 
     def reseal_aborted(self) -> None:
-        """Have the seal say what the index of aborted transactions is now; nothing without a seal.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Update the seal, if there is one, to the present index of aborted transactions."""
         seal = read_seal(self._companion)
         if seal is None:
             return

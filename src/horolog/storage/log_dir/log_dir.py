@@ -128,8 +128,6 @@ class LogDir:
         """Lock a directory, made if it is not there, and load its logs.
 
         Args:
-            path: the directory.
-            broker_config: the broker's settings.
             topic_config: the settings of a topic by its name, of one that is not ours too.
             now_ms: the clock, in milliseconds.
             is_ours: whether a topic may be shortened; one that is not is adopted. Called after
@@ -172,7 +170,14 @@ class LogDir:
             if state_dir == path:
                 reserved -= names.SERVED_INTERNAL
             log_dir._load(
-                *(reserved, topic_config, is_ours, choose, topic_id, follows, known_epoch, now_ms),
+                reserved,
+                topic_config,
+                is_ours,
+                choose,
+                topic_id,
+                follows,
+                known_epoch,
+                now_ms,
                 succeeds_another=succeeds_another,
             )
         except BaseException:
@@ -249,7 +254,9 @@ class LogDir:
         self._roots[0].has_moved = contents.has_moved
         for root in self._roots[1:]:
             state = contents_of(root.path, reserved=())
-            contents.partitions.extend(each for each in state.partitions if self._is_state(each))
+            contents.partitions.extend(
+                partition for partition in state.partitions if self._is_state(partition)
+            )
             contents.deleted.extend(state.deleted)
         return contents
 
@@ -295,10 +302,6 @@ class LogDir:
         """Make new, empty partitions of one topic.
 
         Args:
-            topic: its name.
-            partitions: their numbers.
-            topic_id: its id.
-            config: its settings.
             now_ms: the clock, in milliseconds.
             leader_epoch: in which each is led.
 

@@ -84,7 +84,9 @@ class OffsetCheckpoints:
             kept = set_aside(self._files, path)
             _logger.error(
                 "%s is damaged: %d line(s) of it count, and the file is kept as %s",
-                *(path, len(offsets), kept),
+                path,
+                len(offsets),
+                kept,
             )
         return offsets
 
@@ -106,7 +108,6 @@ class OffsetCheckpoints:
 
         Args:
             left_alone: partitions that are there and were not opened.
-            logs: those that were.
         """
         self._left_alone = frozenset(left_alone)
         present = {*left_alone, *logs}

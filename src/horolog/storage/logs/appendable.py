@@ -150,8 +150,6 @@ class AppendableLog(ReadableLog):
 
         Args:
             batch: to append; the end of a transaction becomes a marker.
-            now_ms: the clock.
-            origin: who appends it.
             may_block: whether files may be opened, synced or created.
 
         Raises:

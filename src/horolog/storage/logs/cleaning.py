@@ -41,7 +41,7 @@ Exclusively = Callable[[Callable[[], T]], T]
 """Makes a call that no write to the log runs beside, and returns what it returned."""
 
 
-class Progress(NamedTuple):
+class CleaningProgress(NamedTuple):
     """What a run has done since it last said so, to be counted against its rate."""
 
     read_bytes: int = 0
@@ -90,9 +90,7 @@ class Cleaning:
 
         Args:
             log: to be cleaned; no other run is at it.
-            chosen: what of it.
             key_map: an empty one.
-            now_ms: the clock.
             monotonic_ms: one that never goes back.
         """
         self._log = log
@@ -106,7 +104,7 @@ class Cleaning:
         self._truncations = log.truncations
         self.run = CleaningRun(now_ms(), chosen.first_dirty, chosen.end)
 
-    def steps(self, exclusively: "Exclusively[bool]") -> Generator[Progress, None, None]:
+    def steps(self, exclusively: "Exclusively[bool]") -> Generator[CleaningProgress, None, None]:
         """Clean the log, piece by piece; yields after each, and may be closed there.
 
         Args:
@@ -131,7 +129,7 @@ class Cleaning:
 
     def _steps(
         self, segments: list[Segment], exclusively: "Exclusively[bool]"
-    ) -> Iterator[Progress]:
+    ) -> Iterator[CleaningProgress]:
         log, run, chosen = self._log, self.run, self._chosen
         rules: list[Rules] = []
 
@@ -152,7 +150,7 @@ class Cleaning:
         cleaning = CleaningPass(segments, self._key_map, rules[0])
         for size in cleaning.fill(chosen.first_dirty):
             run.read_bytes += size
-            yield Progress(size)
+            yield CleaningProgress(size)
         run.end_offset = cleaning.end_offset
         run.keys = len(self._key_map)
         run.map_share = run.keys / self._key_map.capacity
@@ -165,12 +163,12 @@ class Cleaning:
             yield from self._write(cleaning, group)
             if not exclusively(partial(self._put, group)):
                 return
-            segments[:] = [each for each in segments if each not in group.segments]
+            segments[:] = [segment for segment in segments if segment not in group.segments]
         run.is_whole = exclusively(self._note)
 
     def _rules(self, segments: Sequence[Segment]) -> Rules:
         log, chosen = self._log, self._chosen
-        clean = [each for each in segments if each.base_offset < chosen.first_dirty]
+        clean = [segment for segment in segments if segment.base_offset < chosen.first_dirty]
         end_offset = log.log_end_offset
         delete_retention_ms = self._config.delete_retention_ms
         return Rules(
@@ -182,19 +180,21 @@ class Cleaning:
             aborted=log.aborted_transactions(segments[0].base_offset, end_offset),
         )
 
-    def _write(self, cleaning: "CleaningPass", group: "CleaningGroup") -> Iterator[Progress]:
+    def _write(
+        self, cleaning: "CleaningPass", group: "CleaningGroup"
+    ) -> Iterator[CleaningProgress]:
         run = self.run
         for piece in write_cleaned(self._files, self._work, cleaning, group, self._config):
             run.read_bytes += piece.read_bytes
             run.records_before += piece.read_records
             run.records_after += piece.kept_records
-            yield Progress(piece.read_bytes, piece.kept_bytes)
-        yield Progress()
+            yield CleaningProgress(piece.read_bytes, piece.kept_bytes)
+        yield CleaningProgress()
 
     def _put(self, group: "CleaningGroup") -> bool:
         log, run = self._log, self.run
-        found = {id(each): each for each in log.segments}
-        old = [found[id(each)] for each in group.segments if id(each) in found]
+        found = {id(segment): segment for segment in log.segments}
+        old = [found[id(segment)] for segment in group.segments if id(segment) in found]
         if len(old) < len(group.segments) or log.truncations != self._truncations:
             return False
         names_of_logs = base_offsets(self._files.names_in(self._work), names.LOG)

@@ -133,7 +133,6 @@ def disagreement(
     others do, too. Damaged batches, and those of formats without epochs, contradict nothing.
 
     Args:
-        entries: the list, in order.
         segments: of the log, in order.
         log_start: batches that end before this offset do not count.
     """

@@ -47,7 +47,6 @@ class Flusher:
 
         Args:
             files: the way to the disk.
-            directory: the partition's.
             recovery_point: all records before this offset are flushed.
             is_in_doubt: whether an earlier process has seen a sync fail, and none succeed since.
         """
@@ -127,13 +126,7 @@ class Flusher:
                 raise
 
     def is_due(self, log: ReadableLog, now_ms: int, flush_ms: int) -> bool:
-        """Whether `flush.ms` have passed since a flush was last due, with something to flush.
-
-        Args:
-            log: of the directory.
-            now_ms: a monotonic clock.
-            flush_ms: the setting.
-        """
+        """Whether `flush.ms` have passed since a flush was last due, with something to flush."""
         if log.log_end_offset <= self.recovery_point:
             self._due_ms = now_ms
             return False

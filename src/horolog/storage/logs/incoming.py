@@ -99,8 +99,6 @@ class SourceBatches(NamedTuple):
         """The batches before the first that is damaged, and what is wrong with that one.
 
         Args:
-            log: for texts.
-            next_offset: the log end offset.
             seen_ms: when the records are seen, if the source knows no append times.
         """
         append_times = self.append_times or [AppendTimeStretch(next_offset, seen_ms, is_seen=True)]
@@ -131,12 +129,8 @@ def numbered_marker(
     """The control batch that ends a transaction, as it is stored.
 
     Args:
-        ended: how it ends.
         now_ms: the time of its record.
-        base_offset: its offset.
         leader_epoch: the epoch of the leader.
-        append_ms: when it is appended.
-        config: of the topic.
     """
     timestamp_type = config.message_timestamp_type
     header, parts, counts = stamped_marker(

@@ -80,8 +80,6 @@ class Log(AppendableLog):
         is on the disk before any batch of it.
 
         Args:
-            epoch: the leader epoch.
-            now_ms: the clock.
             committed: producer ids whose open transactions are committed.
 
         Raises:
@@ -245,9 +243,9 @@ class Log(AppendableLog):
             stable_end = min(self.last_stable_offset, self.high_watermark)
             if point != chosen.first_dirty or chosen.end > stable_end or self.retention_exempt:
                 return []
-            if all(each.base_offset != chosen.end for each in self.segments):
+            if all(segment.base_offset != chosen.end for segment in self.segments):
                 return []
-            return [each for each in self.segments[:-1] if each.base_offset < chosen.end]
+            return [segment for segment in self.segments[:-1] if segment.base_offset < chosen.end]
 
     def put_cleaned(self, old: Sequence[Segment], work: str, due_ms: int) -> bool:
         """Put the segments of a directory in the place of old ones; False if these are not there.
@@ -262,7 +260,7 @@ class Log(AppendableLog):
                 before anything else changes its segments.
         """
         with self.exclusively(), self.flusher.truncating():
-            present = {id(each) for each in self.segments[:-1]}
+            present = {id(segment) for segment in self.segments[:-1]}
             may_clean = self.config.compacts and not self.retention_exempt
             if not may_clean or not all(id(each) in present for each in old):
                 return False

@@ -81,7 +81,10 @@ class LogParts:
 
 
 class ReadableLog:
-    """See the module. The segments and the log start offset are replaced by `Log` alone."""
+    """See the module. The segments and the log start offset are replaced by `Log` alone.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     def __init__(self, parts: LogParts) -> None:
         self.topic, self.partition = self._name = parts.partition
@@ -312,7 +315,6 @@ class ReadableLog:
         appended before `ms` again.
 
         Raises:
-            StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where it has to be read.
         """
         found = self.look().find_by_append_time(ms)
@@ -326,7 +328,6 @@ class ReadableLog:
         With `seen` also when a follower saw those of which that is unknown.
 
         Raises:
-            StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where append times have to be read from it.
         """
         return self.look().append_times(from_offset, to_offset, seen=seen)
@@ -343,11 +344,7 @@ class ReadableLog:
         return way_to(self.segments_from(start), timestamp, start, self._max_batch_bytes)
 
     def time_ranges(self, window: TimeRange, from_offset: int, limit: int) -> TimeRanges:
-        """The offsets from one on that may hold a record of a time; see lookup/time_ranges.py.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The offsets from one on that may hold a record of a time; see lookup/time_ranges.py."""
         end_offset = self.high_watermark
         start = max(from_offset, self.log_start_offset)
         found = time_ranges(self.segments_from(start), window, start, end_offset, limit)
@@ -380,9 +377,6 @@ class ReadableLog:
         """Check the next unsealed indexes against their log; return whether more remain.
 
         May run at any time, in another thread; reads all batch headers of one segment.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         return self.index_checks.check_next(self.segments[:-1])
 

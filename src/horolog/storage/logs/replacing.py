@@ -214,7 +214,6 @@ class Swap:
 
         Args:
             log: that has the old ones, which follow each other.
-            old: those that go.
             work: holds finished, synced segments alone, with what is to stay of the old ones.
             due_ms: from when on, by the monotonic clock, the old ones' files may be removed.
 

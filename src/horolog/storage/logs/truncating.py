@@ -196,7 +196,10 @@ def _set_aside(log: AppendableLog, path: str, offset: int, size: int) -> None:
         "%s is truncated: its leader never had the %d bytes from offset %d on, or has lost "
         "them. They are set aside in %s; `horolog log verify` says what it holds and how to "
         "bring it back",
-        *(log, size, offset, path),
+        log,
+        size,
+        offset,
+        path,
     )
 
 

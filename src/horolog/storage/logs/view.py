@@ -41,7 +41,10 @@ _MOST_EMPTY = 1000  # batches that one read passes
 
 @dataclass(slots=True, eq=False)
 class LogView:
-    """See the module. Appends are seen beyond the offsets of the view, never before them."""
+    """See the module. Appends are seen beyond the offsets of the view, never before them.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     files: Files
     name: TopicPartition
@@ -125,7 +128,6 @@ class LogView:
 
         Raises:
             CorruptBatch: the file is damaged there.
-            StorageFailed: the disk refused.
         """
         return self._behind(offset, up_to, lambda header: not header.records_count)
 
@@ -139,7 +141,6 @@ class LogView:
 
         Raises:
             CorruptBatch: the file is damaged there.
-            StorageFailed: the disk refused.
         """
         drops = dropping(aborted)
 
@@ -173,7 +174,6 @@ class LogView:
 
         Raises:
             CorruptIndex: an index of aborted transactions is missing or damaged.
-            StorageFailed: the disk refused.
         """
         found: list[AbortedTxn] = []
         for segment in self._from(offset):
@@ -211,7 +211,6 @@ class LogView:
         """When the records of these offsets were appended; see `ReadableLog.append_times`.
 
         Raises:
-            StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where append times have to be read from it.
         """
         found: list[AppendTimeStretch] = []
@@ -230,7 +229,6 @@ class LogView:
 
         Raises:
             RequestRefused: the records were deleted before the look (1).
-            StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where append times have to be read from it.
         """
         if offset < self.segments[0].base_offset:
@@ -257,10 +255,12 @@ class LogView:
         """The first record that was appended at or after `ms`; see `ReadableLog`.
 
         Raises:
-            StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where it has to be read.
         """
-        start, resets = self.log_start_offset, {each.offset for each in self.append_time_resets}
+        start, resets = (
+            self.log_start_offset,
+            {append_time_reset.offset for append_time_reset in self.append_time_resets},
+        )
         return find_by_append_time(self._from(start), ms, start, resets)
 
     def time_stats(self) -> tuple[TimeStats, int]:
@@ -271,9 +271,6 @@ class LogView:
         Returns:
             The times, and how many offsets are in segments without a whole block map: these are
             left out.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         known, unknown, start = NO_RECORDS, 0, self.log_start_offset
         for segment, end_offset, size in with_ends(self._from(start)):
@@ -287,11 +284,7 @@ class LogView:
     def unread(
         self, from_offset: int, to_offset: int, aborted: Sequence[AbortedTxn] = ()
     ) -> Unread:
-        """The records from one offset to another, at which a batch ends; without those `aborted`.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Count the records between two offsets at batch ends, without those `aborted`."""
         start = max(from_offset, self.log_start_offset)
         end = min(to_offset, self.high_watermark)
         return unread(self._from(start), start, end, self.max_batch_bytes, aborted)
@@ -309,13 +302,11 @@ class LogView:
         May be iterated during appends; a segment is read when it is its turn.
 
         Args:
-            now_ms: the clock.
             config: settings to be tried, as if the topic had them.
             first_offset: only segments with this base offset, or a later one.
             names_markers: look for markers that keep segments.
 
         Raises:
-            StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where it has to be read.
         """
         return report(

@@ -35,7 +35,10 @@ WRITE_BYTES: Final = 4 << 20
 
 
 class LogWriter:
-    """The active segment of a log and what comes after it; one thread at a time."""
+    """The active segment of a log and what comes after it; one thread at a time.
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     __slots__ = (
         "_append_times",
@@ -63,8 +66,6 @@ class LogWriter:
 
         Args:
             files: the way to the disk.
-            directory: of the segments.
-            active: the last one.
             append_times: the floor of the log's append times; None where it has none yet.
             epochs: its leader epochs; None where it has none yet.
             producers: who wrote it, up to its end; None if it is not asked which transactions were
@@ -89,9 +90,6 @@ class LogWriter:
         """Whether a batch begins a segment.
 
         Args:
-            batch: that comes next.
-            config: of the topic.
-            now_ms: the clock.
             by_time: whether `segment.ms` counts, and of a compacted topic `max.compaction.lag.ms`.
         """
         active, append_ms, timestamp = self.active, batch.append_ms, batch.max_timestamp
@@ -155,7 +153,6 @@ class LogWriter:
             batches: at least one; if it may not block, one alone.
             config: how large segments become, and how dense their indexes are.
             now_ms: the clock, for a segment that begins.
-            by_time: whether `segment.ms` counts.
             may_block: whether files may be opened and segments begin; otherwise there is no effect.
             roll: ends the active segment and begins one at an offset, where a log has to know of
                 it; otherwise that is done here, and `sync` has what was written.
@@ -341,9 +338,6 @@ class LogWriter:
 
         Args:
             next_base: where the next segment begins, which may be behind a gap.
-
-        Raises:
-            StorageFailed: the disk refused.
         """
         self.active.finish()
         if next_base is not None and next_base > self.next_offset:
@@ -354,11 +348,7 @@ class LogWriter:
             self._producers.write(self._files, self._directory, self.next_offset)
 
     def sync(self) -> None:
-        """Wait until the disk has the segments that were appended to, which are finished.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Wait until the disk has the segments that were appended to, which are finished."""
         while self._unsynced:
             self._unsynced[0].sync(indexes=True)
             del self._unsynced[0]

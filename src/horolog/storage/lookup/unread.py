@@ -77,7 +77,7 @@ def unread(
         StorageFailed: the disk refused.
     """
     found, budget = Unread(), MAPPED_AT_ONCE
-    drops, where = dropping(aborted), _Where(aborted)
+    drops, where = dropping(aborted), _AbortedRanges(aborted)
     for segment, end_offset, size in with_ends(segments):
         first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
         if first >= last:
@@ -107,7 +107,7 @@ class _UnreadStretch(NamedTuple):
     last: int
     """After the last."""
     max_batch_bytes: int
-    aborted: "_Where"
+    aborted: "_AbortedRanges"
     drops: Callable[[BatchHeader], bool]
 
     def is_aborted(self, block: Block) -> bool:
@@ -115,7 +115,7 @@ class _UnreadStretch(NamedTuple):
         return self.aborted.is_within(block.base_offset, block.next_offset)
 
 
-class _Where:
+class _AbortedRanges:
     """Between which offsets aborted transactions are: there may be as many as blocks."""
 
     def __init__(self, aborted: Sequence[AbortedTxn]) -> None:

@@ -171,14 +171,14 @@ class _CompactedPartition:
             return
         yield from self._walk(segments)
         limits = self._producers.first_unstable(0, ()), self._high_watermark, names.MAX_OFFSET
-        stable_end = min(each for each in limits if each is not None)
-        bases = [each.base_offset for each in segments]
-        end = max((each for each in bases if each <= stable_end), default=0)
+        stable_end = min(limit for limit in limits if limit is not None)
+        bases = [segment.base_offset for segment in segments]
+        end = max((base for base in bases if base <= stable_end), default=0)
         first_dirty = bases[0]
         try:
             while first_dirty < end:
                 self._note_cleaned(first_dirty)  # first: without it gaps would be damage
-                finished = [each for each in segments if each.base_offset < end]
+                finished = [segment for segment in segments if segment.base_offset < end]
                 reached = yield from self._pass(finished, first_dirty, end)
                 if reached <= first_dirty:
                     raise StorageFailed("the keys of not even one record fit into the memory")

@@ -90,12 +90,12 @@ class SimulationOutcome(NamedTuple):
     @property
     def deleted_records(self) -> int:
         """Those of all deleted segments."""
-        return sum(each.records for each in self.deletions)
+        return sum(deletion.records for deletion in self.deletions)
 
     @property
     def deleted_within_hour(self) -> int:
         """Deleted records that were appended less than an hour before."""
-        return sum(each.within_hour for each in self.deletions)
+        return sum(deletion.within_hour for deletion in self.deletions)
 
     @property
     def segments_a_day(self) -> float | None:
@@ -249,7 +249,7 @@ class Simulation:
             self._deletions,
             self._records,
             self._begun,
-            sum(each.sums.size > 0 for each in self._segments),
+            sum(segment.sums.size > 0 for segment in self._segments),
             self._held,
             self._most,
             self._first_ms,
@@ -297,7 +297,9 @@ class Simulation:
 
     def _time_of(self, candidate: Candidate) -> SegmentTime | None:
         growing = next(
-            each for each in self._segments if each.sums.base_offset == candidate.base_offset
+            segment
+            for segment in self._segments
+            if segment.sums.base_offset == candidate.base_offset
         )
         largest = growing.sums.largest
         times = times_that_count(

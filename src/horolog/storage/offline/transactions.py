@@ -7,7 +7,7 @@ walked over, at 61 bytes a batch, and only when committed records are asked for.
 No header has a checksum of its own. Batches as small as a marker are compared with theirs, so that
 no flipped bit hides a marker; so is the first batch of the transaction that ends committed reads.
 Damage may hide how the transactions ended that are open before it: their records before it count as
-aborted, and nothing there is certain (`Transactions.known_to`).
+aborted, and nothing there is certain (`FileTransactions.known_to`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -36,7 +36,7 @@ class Decided(NamedTuple):
     """A Kafka had decided to commit these when it stopped."""
 
 
-class Transactions(NamedTuple):
+class FileTransactions(NamedTuple):
     """The facts that a reader of committed records needs."""
 
     aborted: Collection[AbortedTransaction]
@@ -48,7 +48,7 @@ class Transactions(NamedTuple):
     """The other fields are certain for records before this offset."""
 
 
-class LogPart(NamedTuple):
+class OpenLogPart(NamedTuple):
     """Offsets `start` to before `end` of a partition's log, in one file."""
 
     batches: BatchReader
@@ -81,13 +81,13 @@ def open_before(files: Files, directory: str, offset: int) -> Mapping[int, int]:
 
 
 def find_transactions(
-    parts: Iterable[LogPart],
+    parts: Iterable[OpenLogPart],
     begun: Mapping[int, int],
     log_dirs: Collection[tuple[Files, str]],
     bounds: tuple[int, int],
     decided: Callable[[Files, str], Decided | None],
     is_compacted: Callable[[], bool],
-) -> Transactions:
+) -> FileTransactions:
     """Walk over all batches of a partition's log, in offset order.
 
     What is open at the end counts as aborted where no coordinator is left that could end it, as for
@@ -96,7 +96,6 @@ def find_transactions(
 
     Args:
         parts: of the log, with those before its start that are still in files.
-        begun: `open_before` the first part.
         log_dirs: that hold replicas of it.
         bounds: the log start and end offsets.
         decided: what is decided of those that are open there; None of a directory in which any may
@@ -129,7 +128,7 @@ def find_transactions(
         if stable < end or walk.has_begun(left[producer_id]):
             stable = min(stable, left.pop(producer_id).first_offset)
     walk.abort([each for each in left if each not in committed], end)
-    return Transactions(walk.aborted, max(stable, start), walk.damage, walk.known_to)
+    return FileTransactions(walk.aborted, max(stable, start), walk.damage, walk.known_to)
 
 
 class _Walk:
@@ -176,7 +175,7 @@ class _Walk:
             first_offset = self.open.pop(producer_id).first_offset
             self.aborted.append(AbortedTransaction(producer_id, first_offset, last_offset))
 
-    def take(self, part: LogPart) -> None:
+    def take(self, part: OpenLogPart) -> None:
         """Take the batches of a part.
 
         Raises:
@@ -207,7 +206,7 @@ class _Walk:
             return
         self._take_whole_ones(part, at, str(damage))
 
-    def _take_whole_ones(self, part: LogPart, at: int, damage: str) -> None:
+    def _take_whole_ones(self, part: OpenLogPart, at: int, damage: str) -> None:
         """Take the whole batches of a part from a position on, where it is damaged."""
         is_damaged = True
         with suppress(CorruptBatch):  # too much looks like batches
@@ -221,7 +220,7 @@ class _Walk:
             self._lose(part.end, damage)
         self._next = part.end
 
-    def _take(self, part: LogPart, position: int, header: BatchHeader) -> None:
+    def _take(self, part: OpenLogPart, position: int, header: BatchHeader) -> None:
         is_v2, log = header.magic == MAGIC, part.batches
         is_suspect = self._has_v2 if not is_v2 else header.is_control or _may_be_marker(header)
         if is_suspect:

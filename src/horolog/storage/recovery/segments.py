@@ -380,7 +380,6 @@ class SegmentRecovery:
 
         Args:
             snapshots: offsets of the snapshots of producers.
-            replayed: what `replay` has found.
         """
         for index, segment in enumerate(self.segments):
             base, path = segment.base_offset, segment.path_of(names.TXN_INDEX)

@@ -33,7 +33,7 @@ def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[F
     if not times.has_any:
         return
     stretches = times.stretches(facts.base_offset, facts.next_offset, seen=True)
-    ends = [*(each.offset for each in stretches[1:]), facts.next_offset]
+    ends = [*(stretch.offset for stretch in stretches[1:]), facts.next_offset]
     counted = list(zip(stretches, ends, strict=True))
     unknown = sum(end - each.offset for each, end in counted if each.ms is None)
     seen = sum(end - each.offset for each, end in counted if each.is_seen)

@@ -70,8 +70,6 @@ class ActiveSegment:
 
         Args:
             files: the way to the disk.
-            segment: to append to.
-            config: of the topic.
             created_ms: the clock when it was created or opened.
             jitter_ms: by how much earlier than `segment.ms` it is rolled.
         """
@@ -346,10 +344,7 @@ class ActiveSegment:
         from its creation by the clock.
 
         Args:
-            config: of the topic.
-            max_timestamp: the batch's largest timestamp.
             append_ms: its append time; None if that is unknown.
-            now_ms: the clock.
         """
         since_ms = self.since_ms(config, is_known=append_ms is not None)
         if config.horolog_roll_by == "append-time" and append_ms is not None:
@@ -362,7 +357,6 @@ class ActiveSegment:
         """The time that `horolog.roll.by` counts from; None if the segment has none yet.
 
         Args:
-            config: of the topic.
             is_known: whether the append time of the batch that comes next is known.
         """
         by = config.horolog_roll_by

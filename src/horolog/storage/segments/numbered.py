@@ -62,7 +62,6 @@ def as_they_are(
     """The batches of some bytes, of any format.
 
     Args:
-        data: whole batches.
         least_offset: of the first; in v0 and v1 a compressed message says only where it ends.
         append_times: of the records, in order, as far as they are known.
 

@@ -61,7 +61,10 @@ class Kept(NamedTuple):
 
 
 class SegmentReader:
-    """See the module. A timestamp below zero counts like any other; -1 is none (KIP-228)."""
+    """See the module. A timestamp below zero counts like any other; -1 is none (KIP-228).
+
+    Methods raise StorageFailed where the disk refuses.
+    """
 
     def __init__(
         self,
@@ -139,11 +142,7 @@ class SegmentReader:
         return Kept(self.append_times.proof(), self.blocks.entries(self.end.size))
 
     def cut_companion(self, before: "Kept") -> None:
-        """Let the companion say as much of the log as there is now.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Let the companion say as much of the log as there is now."""
         self.blocks.leave()
         self.append_times.truncate(before.times)
         self.blocks.put(fitting(before.blocks, self.end.size))
@@ -391,7 +390,6 @@ class SegmentReader:
 
         Raises:
             CorruptIndex: their file is missing, or not what its format says.
-            StorageFailed: the disk refused.
         """
         return self._read_aborted(0)
 

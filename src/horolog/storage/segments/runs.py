@@ -63,7 +63,6 @@ class NumberedRun(NamedTuple):
         that of the first with its largest timestamp.
 
         Args:
-            position: of the first.
             until_entry: the bytes before the first that gets an entry, at most.
             interval_bytes: the same between one with an entry and the next.
         """

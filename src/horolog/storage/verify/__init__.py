@@ -82,13 +82,13 @@ def find_target(path: Path) -> VerifyTarget:
         entries = sorted(path.iterdir())
     except OSError as error:
         raise Misconfigured(f"cannot read {path}: {error.strerror}") from None
-    if base_offsets((each.name.removesuffix(names.SWAP) for each in entries), names.LOG):
+    if base_offsets((entry.name.removesuffix(names.SWAP) for entry in entries), names.LOG):
         return VerifyTarget(path.parent, (path,))
     # Judged by its content first: a log directory may be called data-1.
     found = tuple(
-        each
-        for each in entries
-        if names.partition_of(each.name) and not each.is_symlink() and each.is_dir()
+        entry
+        for entry in entries
+        if names.partition_of(entry.name) and not entry.is_symlink() and entry.is_dir()
     )
     if found or (path / names.META_PROPERTIES).exists():
         return VerifyTarget(path, found, is_log_dir=True)

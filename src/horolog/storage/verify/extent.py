@@ -228,7 +228,7 @@ def check_epochs(
             yield note(path, "There is none: a broker learns leader epochs from the log")
         return
     end = segments[-1].next_offset
-    is_whole = all(each.is_sound for each in segments)
+    is_whole = all(segment.is_sound for segment in segments)
     if entries and entries[-1].start_offset > end and is_whole and not is_live:
         yield fault(
             path,

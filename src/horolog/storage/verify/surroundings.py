@@ -157,7 +157,7 @@ def _absent(log_dir: Path, around: Surroundings, present: set[str]) -> Iterator[
         (names.LOG_START_OFFSETS, around.log_starts),
         (names.HIGH_WATERMARKS, around.high_watermarks),
     ):
-        absent = sorted(str(each) for each in offsets if str(each) not in present)
+        absent = sorted(str(offset) for offset in offsets if str(offset) not in present)
         if absent:
             more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
             yield note(
