@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, {support!r})
 from storelogs import NOW, TOPIC_ID, open_dir
 from horolog.config import TopicConfig
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 from old_messages import build_messages
 from horolog.record.timestamps import TimestampType
@@ -41,7 +41,9 @@ while True:
     )
     codec = rng.choice((Codec.NONE, Codec.NONE, Codec.GZIP, Codec.LZ4))
     offset, count = log.log_end_offset, rng.choice((1, 3, 30))
-    rows = [Record(NOW - 5, b"%d" % (offset + at), b"v" * rng.randrange(60)) for at in range(count)]
+    rows = [
+        LogRecord(NOW - 5, b"%d" % (offset + at), b"v" * rng.randrange(60)) for at in range(count)
+    ]
     now += rng.choice((0, 0, 1, 7))
     if source == 2:
         sent = build_batch(rows, codec=codec)

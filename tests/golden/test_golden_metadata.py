@@ -47,7 +47,7 @@ def values_in(path: Path) -> list[bytes]:
 
 
 def name_of(record: Record) -> str:
-    name = type(record).__name__
+    name = type(record).__name__.removesuffix("Record")
     words = "".join(f"_{each}" if each.isupper() else each.upper() for each in name)
     return NAMES.get(name, f"{words[1:]}_RECORD")
 

@@ -129,7 +129,7 @@ def test_a_record_without_headers_has_null_as_in_sparks_kafka_source() -> None:
 def test_the_columns_of_a_plain_read_need_no_pandas() -> None:
     code = """
 import sys
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import LogRecord, build_batch
 from horolog.record.columns import decode
 from horolog.sources import columns
 from horolog.sources.rows import RowShaper, decoded_columns
@@ -137,7 +137,7 @@ from horolog.storage.names import TopicPartition
 names = columns.default_columns()
 shaper = RowShaper(names, [True] * len(names))
 shaper.begin(TopicPartition("orders", 0))
-batch = build_batch([Record(at, b"k", b"v") for at in (1000, -1, 2000)])
+batch = build_batch([LogRecord(at, b"k", b"v") for at in (1000, -1, 2000)])
 (table,) = decode(batch, columns=decoded_columns(names))
 rows = shaper.shape(table)
 rows.validate(full=True)

@@ -137,11 +137,11 @@ def test_a_process_without_a_writable_home_gets_its_kernels(tmp_path):
     program = (
         "from horolog.record import scan\n"
         "from horolog.record.batch import parse_header\n"
-        "from horolog.record.builder import Record, build_batch\n"
+        "from horolog.record.builder import LogRecord, build_batch\n"
         "assert not scan.kernels_ready()\n"
         "scan.load_kernels()\n"
         "assert scan.kernels_ready()\n"
-        "batch = build_batch([Record(5, None, b'')] * 3)\n"
+        "batch = build_batch([LogRecord(5, None, b'')] * 3)\n"
         "print(scan.scan_batch(batch, parse_header(batch), max_bytes=0).count)\n"
     )
     environment = {
