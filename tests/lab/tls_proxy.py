@@ -3,10 +3,12 @@
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
 from certificates import Certificates
+from patience import PATIENCE_S
 
 
 class TlsProxy:
@@ -20,17 +22,28 @@ class TlsProxy:
         self._context.verify_mode = ssl.CERT_REQUIRED
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._begin(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for each in self._open:
+        for one in self._open:
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+    def _begin(self, target: Callable[..., None], *arguments: socket.socket) -> threading.Thread:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
 
     def _accept(self) -> None:
         while True:
@@ -38,7 +51,7 @@ class TlsProxy:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            self._begin(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
         assert self.target is not None
@@ -49,9 +62,10 @@ class TlsProxy:
             return
         behind = socket.create_connection(self.target)
         self._open += secured, behind
-        back = threading.Thread(target=self._copy, args=(behind, secured), daemon=True)
-        back.start()
-        self._copy(secured, behind)
+        with secured, behind:
+            back = self._begin(self._copy, behind, secured)
+            self._copy(secured, behind)
+            back.join(PATIENCE_S)
 
     @staticmethod
     def _copy(source: socket.socket, sink: socket.socket) -> None:
