@@ -462,6 +462,23 @@ def test_a_replay_is_a_function_too(broker: RunningBroker, log_dir: Path, tmp_pa
         jobs.replay(**asked, by_key=True)
 
 
+def test_a_replay_may_begin_before_there_are_records(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    source, target = make_broker(), make_broker()
+    for each in (source, target):
+        each.create_topic("clicks", retention_ms="-1")
+    command = ("replay", "--source", source.address, "--topics", "clicks", "--speed", "max")
+    to = ("--target", target.address, "--state", tmp_path / "state")
+    ran = run_command(*command, *to)
+    assert (ran.code, ran.out, ran.err) == (0, "0 records sent\n", "")
+    with Client(source.address) as client:
+        client.produce("clicks", 0, build_batch([LogRecord(T0, None, b"first")]))
+    for _ in range(2):
+        assert run_command(*command, *to).out.startswith("1 records sent")
+    assert [each.timestamp for each in rows_of(target.address, "clicks")] == [T0]
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize("records", [1, 9])
 def test_a_replay_is_refused_where_a_topic_was_created_again(

@@ -63,7 +63,7 @@ def test_files_and_brokers_are_read_and_replayed_by_commands(
     within = ("--from-time", f"{T0 + 5}ms", "--to-time", f"{T0 + 10}ms", "--format", "json")
     (line,) = run_command_without_pyarrow("consume", tmp_path / "log", *within).splitlines()
     assert json.loads(line)["offset"] == 2
-    to = ("--target", broker.address, "--speed", "max")
+    to = ("--target", broker.address, "--speed", "max", "--state", tmp_path / "state")
     said = run_command_without_pyarrow("replay", "--source", tmp_path / "log", *to)
     assert said.startswith("3 records sent")
     topic = ("consume", "clicks", "-b", broker.address)

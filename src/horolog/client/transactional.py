@@ -4,7 +4,7 @@ This module imports pyarrow.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 from horolog.client.client import Client
 from horolog.client.groups import CommittedOffset
@@ -16,14 +16,12 @@ from horolog.client.producer import (
     Repair,
     Written,
 )
-from horolog.client.transactions import Transaction
+from horolog.client.transactions import TRANSACTION_TIMEOUT_MS, Transaction
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import TopicPartition
 from horolog.record.compression import Codec
 
 __all__ = ["TransactionalProducer"]
-
-TRANSACTION_TIMEOUT_MS: Final = 60_000  # as of Kafka's producer
 
 
 class TransactionalProducer(Producer):

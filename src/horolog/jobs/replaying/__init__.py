@@ -113,13 +113,16 @@ def replay(job: Replay) -> Replayed:
         if kept is not None:
             _check_topics(kept, source, to_send)
             _check_bounds(source, progress)
-        if job.dry_run:
+        # A state that was begun may have a commit to look up, even where nothing is left to send.
+        if job.dry_run or not (spans or progress.counts):
             left = {
                 each: (start, end)
                 for each, (first, end) in spans.items()
                 if (start := max(first, progress.offsets.get(each, first))) < end
             }
-            return Replayed(spans=left, topics=to_send.topics, progress=progress, is_dry_run=True)
+            return Replayed(
+                spans=left, topics=to_send.topics, progress=progress, is_dry_run=job.dry_run
+            )
         total = sum(end - start for start, end in spans.values())
         work = Sending(
             to_send,

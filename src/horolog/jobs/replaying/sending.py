@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from horolog.client import Client, CommittedOffset, Transaction
 from horolog.client.appends import ProducerId
-from horolog.client.transactional import TRANSACTION_TIMEOUT_MS
+from horolog.client.transactions import TRANSACTION_TIMEOUT_MS
 from horolog.clock import HOUR_MS, Clock
 from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.jobs.replaying.merging import BEFORE_ALL, Due

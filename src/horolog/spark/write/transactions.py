@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from horolog.client import Client, CommittedOffset, NoAnswer, Transaction, TransactionalProducer
 from horolog.client.rows_digest import LAYOUT, RowsDigest
-from horolog.client.transactional import TRANSACTION_TIMEOUT_MS
+from horolog.client.transactions import TRANSACTION_TIMEOUT_MS
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.json_text import from_json
 from horolog.offsets import SINK_GROUPS
