@@ -17,9 +17,9 @@ acks=0 has no response; an error then closes the connection, as the only sign of
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.admission import Admitted, admit, transactional_header
@@ -175,7 +175,7 @@ async def _begin(
                 raise sent.refusal
             admission = None
             if admitted is not None and transactional_header(sent.records) is not None:
-                admission = _admission(admitted, sent, sent.partition)
+                admission = _admission(admitted, sent.topic, sent.partition)
             appended = sent.partition.writes.append(
                 sent.records,
                 now_ms,
@@ -209,24 +209,24 @@ async def _settle(
 @shortcut(ApiKey.PRODUCE)
 def produce_single(
     broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
-) -> Reply | None:
+) -> Reply | Coroutine[Any, Any, Reply] | None:
     """Append to one partition, without decoding the request by its schema.
 
     Returns:
-        None, without any effect, if the append may block, is of a transaction, or for a request of
-        another form.
+        None, without any effect, if the append may block, or for a request of another form. An
+        append of a transaction is waited for here.
     """
     asked = read_produce(frame)
     if asked is None:
         return None
     version, correlation_id, client_id, acks, name, topic_id, index, records, transactional = asked
     authorise(peer, ApiKey.PRODUCE)
-    if transactional is not None:
-        return None
     topic = partition = None
     try:
         topic = find_topic(broker, version, name, topic_id)
         partition = find_partition(broker, version, acks, topic, index)
+        if transactional is not None:
+            return _append_admitted(broker, peer, asked, topic, partition)
         appended = partition.writes.append(
             records, broker.clock.now_ms(), version, peer, may_block=False
         )
@@ -239,6 +239,34 @@ def produce_single(
     base_offset, _, time_ms, start_offset = appended[:4]
     answers = single_answers(version, name, topic_id)
     return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
+
+
+async def _append_admitted(
+    broker: BrokerParts, peer: Peer, asked: SingleProduce, topic: Topic | None, partition: Partition
+) -> Reply:
+    """Append a batch to one partition once the coordinator of its transaction admits it."""
+    version, records, transactional_id = asked.version, asked.records, asked.transactional_id
+    assert transactional_id is not None
+    try:
+        async with broker.producer_turns.turn(peer, transactional_id):
+            header, admission = transactional_header(records), None
+            if header is not None:
+                _refuse_adopted(topic, partition)
+                headers = {TopicPartition(partition.topic, partition.index): header}
+                admitted = await admit(broker.transactions, transactional_id, headers, version)
+                admission = _admission(admitted, topic, partition)
+            now_ms = broker.clock.now_ms()
+            appended = partition.writes.append(records, now_ms, version, peer, admission=admission)
+        if not isinstance(appended, Appended):
+            appended = await appended
+    except HorologError as error:
+        return _single_refused(broker, asked, topic, error, partition, peer.host)
+    _note(broker, partition, appended, version, asked.client_id, peer.host)
+    base_offset, _, time_ms, start_offset = appended[:4]
+    answers = single_answers(version, asked.name, asked.topic_id)
+    return (
+        answers.pack(asked.correlation_id, asked.partition, 0, base_offset, time_ms, start_offset),
+    )
 
 
 def _single_refused(
@@ -262,19 +290,28 @@ def _is_adopted(sent: _SentBatch) -> bool:
     return sent.topic is not None and sent.topic.adopted
 
 
-def _admission(admitted: Admitted, sent: _SentBatch, partition: Partition) -> Admission:
-    """Check that the partition of a transaction's batch belongs to the transaction.
+def _refuse_adopted(topic: Topic | None, partition: Partition) -> None:
+    """Refuse a transaction where what is open counts as aborted after a restart.
 
     Raises:
-        RequestRefused: it does not, or the topic is adopted (44).
+        RequestRefused: the topic is adopted (44).
     """
-    if _is_adopted(sent):
+    if topic is not None and topic.adopted:
         raise RequestRefused(
             ErrorCode.policy_violation,
             f"{partition.topic} was adopted from directories written elsewhere, where what is open "
             "counts as aborted; give it a setting first (retention.ms, say) if it is to take "
             "transactions",
         )
+
+
+def _admission(admitted: Admitted, topic: Topic | None, partition: Partition) -> Admission:
+    """Check that the partition of a transaction's batch belongs to the transaction.
+
+    Raises:
+        RequestRefused: it does not, or the topic is adopted (44).
+    """
+    _refuse_adopted(topic, partition)
     admitted.refuse_unless_in(TopicPartition(partition.topic, partition.index))
     return partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
 
@@ -309,10 +346,7 @@ def _accept(
 ) -> None:
     partition, client_id, host = sent.partition, request.client_id, request.peer.host
     assert partition is not None
-    broker.note_appended(partition, appended, client_id, host)
-    if appended.is_converted:
-        version, count = request.version, appended.last_offset - appended.base_offset + 1
-        broker.conversions.note(ApiKey.PRODUCE, version, client_id, host, partition.topic, count)
+    _note(broker, partition, appended, request.version, client_id, host)
     sent.outcomes[sent.slot] = ProducedPartition(
         sent.outcomes[sent.slot].partition_index,
         0,
@@ -320,6 +354,20 @@ def _accept(
         appended.log_append_time_ms,
         appended.log_start_offset,
     )
+
+
+def _note(
+    broker: BrokerParts,
+    partition: Partition,
+    appended: Appended,
+    version: int,
+    client_id: str,
+    host: str,
+) -> None:
+    broker.note_appended(partition, appended, client_id, host)
+    if appended.is_converted:
+        count = appended.last_offset - appended.base_offset + 1
+        broker.conversions.note(ApiKey.PRODUCE, version, client_id, host, partition.topic, count)
 
 
 def _refuse(
