@@ -177,14 +177,15 @@ class AppendableLog(ReadableLog):
             last_ms, before = self.floor.last, writer.active
             floor_ms = now_ms if last_ms is None or last_ms < now_ms else last_ms
             base_offset, epoch = before.segment.end.next_offset, self.leader_epoch
-            append_ms, damage, is_plain = floor_ms, None, True
-            prepared: Prepared | None = None
+            append_ms, damage, new_producer = floor_ms, None, None
+            numbered: Numbered | list[Numbered]
+            last: Numbered | None
             if floor_ms > now_ms and self.log_start_offset >= base_offset:
                 if not may_block:
                     raise WouldBlock
                 append_ms = now_ms  # a reset: no record that can be read carries the floor
             if isinstance(batch, Prepared):
-                header, prepared = batch.header, batch
+                header = batch.header
                 if header.producer_id >= 0 and header.base_sequence >= 0:
                     # Before any roll, which in Kafka even a duplicate may cause.
                     repeated = self._repeated(batch)
@@ -193,47 +194,51 @@ class AppendableLog(ReadableLog):
                 if batch.messages is not None and not may_block:
                     raise WouldBlock
                 is_plain = not header.is_transactional
-                numbered = [batch.numbered(base_offset, epoch, append_ms)]  # may be refused
+                numbered = last = batch.numbered(base_offset, epoch, append_ms)  # may be refused
             elif isinstance(batch, StampedRecords):
-                numbered = [batch.numbered(base_offset, epoch, append_ms, config)]
+                is_plain = True
+                numbered = last = batch.numbered(base_offset, epoch, append_ms, config)
             elif isinstance(batch, TransactionEnd):
                 if not (may_block or batch.is_commit):
                     raise WouldBlock  # an abort has an entry in the index of those, too
                 self.producers.check_end(batch)
                 is_plain = False
-                numbered = [numbered_marker(batch, now_ms, base_offset, epoch, append_ms, config)]
-            else:
-                numbered, damage = batch.checked(self, base_offset, floor_ms)
-                is_plain = False
-            if numbered:
-                flushes = (
-                    numbered[-1].last_offset + 1 - flusher.recovery_point >= config.flush_messages
+                numbered = last = numbered_marker(
+                    batch, now_ms, base_offset, epoch, append_ms, config
                 )
+            else:
+                is_plain = False
+                numbered, damage = batch.checked(self, base_offset, floor_ms)
+                last = numbered[-1] if numbered else None
+            if last is not None:
+                flushes = last.last_offset + 1 - flusher.recovery_point >= config.flush_messages
                 if flushes and not may_block:
                     raise WouldBlock
                 self.is_settled = False
-                by_time = not self.retention_exempt
                 if is_plain:
+                    by_time = not self.retention_exempt
                     writer.append(numbered, config, now_ms, by_time, may_block, self.roll_at)
                 else:
                     self._append_unstable(batch, numbered, now_ms, may_block=may_block)
-                new_producer = None
-                if prepared is not None and header.producer_id >= 0:
-                    new_producer = self._note_producer(prepared, numbered[0], now_ms)
+                if isinstance(batch, Prepared) and header.producer_id >= 0:
+                    new_producer = self._note_producer(batch, last, now_ms)
                 if flushes:
                     flusher.flush(self)
             if damage is not None:
                 raise damage
             rolled = writer.active is not before
-            if prepared is not None and origin is _CLIENT:
-                return self._appended(prepared, numbered[0], now_ms, new_producer, rolled)
-            size = numbered[0].size if len(numbered) == 1 else sum(each.size for each in numbered)
-            stamped_ms = append_ms if numbered and numbered[0].is_stamped else NO_TIMESTAMP
+            if origin is _CLIENT and isinstance(batch, Prepared) and last is not None:
+                return self._appended(batch, last, now_ms, new_producer, rolled)
+            if isinstance(numbered, Numbered):
+                _, size, _, last_offset, _, _, _, _, is_stamped, *_ = numbered
+            else:
+                size, is_stamped = sum(sent.size for sent in numbered), False
+                last_offset = writer.active.segment.end.next_offset - 1
             appended: Appended = _new_appended(
                 (
                     base_offset,
-                    writer.active.segment.end.next_offset - 1,
-                    stamped_ms,
+                    last_offset,
+                    append_ms if is_stamped else NO_TIMESTAMP,
                     self.log_start_offset,
                     rolled,
                     False,
@@ -254,7 +259,12 @@ class AppendableLog(ReadableLog):
             self._writing.release()
 
     def _append_unstable(
-        self, batch: Batch, numbered: list[Numbered], now_ms: int, *, may_block: bool
+        self,
+        batch: Batch,
+        numbered: Numbered | list[Numbered],
+        now_ms: int,
+        *,
+        may_block: bool,
     ) -> None:
         """Append batches that may begin transactions or end them.
 
@@ -264,7 +274,7 @@ class AppendableLog(ReadableLog):
         if is_data:
             self.has_transactions = True
             if self.first_unstable is None:
-                self.first_unstable = numbered[0].base_offset
+                self.first_unstable = self.log_end_offset
         try:
             self.writer.append(
                 numbered, self.config, now_ms, not self.retention_exempt, may_block, self.roll_at

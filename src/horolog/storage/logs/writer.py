@@ -10,7 +10,7 @@ of append times. Logs that are exempt from retention do not roll by time.
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
@@ -135,14 +135,14 @@ class LogWriter:
 
     def append(
         self,
-        batches: "Iterable[Numbered | NumberedRun]",
+        batches: "Numbered | Iterable[Numbered | NumberedRun]",
         config: TopicConfig,
         now_ms: int = 0,
         by_time: bool = False,
         may_block: bool = True,
         roll: Callable[[int, int], object] | None = None,
     ) -> None:
-        """Append batches, in order, behind those in the log.
+        """Append a batch, or several in order, behind those in the log.
 
         Where append times go back, they were reset in another log, and are here. Times when
         batches were seen are no different: a follower takes them from `AppendTimes.next`, and no
@@ -150,7 +150,7 @@ class LogWriter:
         of those before the marker can be read.
 
         Args:
-            batches: at least one; if it may not block, one alone.
+            batches: one, or an iterable of at least one; of several the append may block.
             config: how large segments become, and how dense their indexes are.
             now_ms: the clock, for a segment that begins.
             may_block: whether files may be opened and segments begin; otherwise there is no effect.
@@ -162,29 +162,29 @@ class LogWriter:
             StorageFailed: the disk refused; some of them may be in the log, but none in part.
         """
         floor, epochs = self._append_times, self._epochs
-        runs: list[list[Numbered]] | None = None
-        if isinstance(batches, list) and len(batches) == 1:
-            (alone,) = batches
-            if isinstance(alone, Numbered):
-                runs = [[alone]]
-        for run in runs or self._runs(batches, config, now_ms, by_time, roll):
-            first = run[0]
-            if not may_block:
-                if (
-                    not self.active.is_ready
-                    or (epochs is not None and first.leader_epoch > epochs.latest)
-                    or self.must_roll(first, config, now_ms, by_time)
-                ):
-                    raise WouldBlock
-            elif runs:
-                self._make_room(first, config, now_ms, by_time, roll)
+        runs: Iterable[Numbered | list[Numbered]]
+        if isinstance(batches, Numbered):
+            runs = (batches,)
+            if may_block:
+                self._make_room(batches, config, now_ms, by_time, roll)
+            elif (
+                not self.active.is_ready
+                or (epochs is not None and batches.leader_epoch > epochs.latest)
+                or self.must_roll(batches, config, now_ms, by_time)
+            ):
+                raise WouldBlock
+        else:
+            several = cast("Iterable[Numbered | NumberedRun]", batches)
+            runs = self._runs(several, config, now_ms, by_time, roll)
+        for run in runs:
+            last = run if isinstance(run, Numbered) else run[-1]
             if roll is None:
                 self._will_sync()
-            if first.header is None:  # a leader's own, who notes what is to be noted of it
+            if last.header is None:  # a leader's own, who notes what is to be noted of it
                 self.active.append(run)
             else:
-                self._append_noted(run, now_ms)
-            append_ms = run[-1].append_ms
+                self._append_noted([run] if isinstance(run, Numbered) else run, now_ms)
+            append_ms = last.append_ms
             if floor is not None and append_ms != floor.last and append_ms is not None:
                 floor.gave(append_ms)
 

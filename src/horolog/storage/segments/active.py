@@ -189,12 +189,14 @@ class ActiveSegment:
             raise StorageFailed(self._damage) from error
 
     def append(
-        self, batches: "list[Numbered] | NumberedRun", aborted: Sequence[AbortedTxn] = ()
+        self,
+        batches: "Numbered | list[Numbered] | NumberedRun",
+        aborted: Sequence[AbortedTxn] = (),
     ) -> None:
-        """Write batches that follow each other at once; note them in the companion files.
+        """Write a batch, or several that follow each other; note them in the companion files.
 
         Args:
-            batches: one or more, in order; plain messages that arrived together count as one.
+            batches: one, or several in order; plain messages that arrived together count as one.
             aborted: the transactions that markers among them abort.
 
         Raises:
@@ -205,71 +207,65 @@ class ActiveSegment:
         assert entries is not None, "make_ready comes first"
         if blocks is not None and not blocks.is_ready:
             blocks.write()
-        start = position = segment.end.size
+        start = segment.end.size
+        parts: Sequence[Buffer]
         rows: Iterable[tuple[int, int, int, int]]
-        blocks_rows: list[tuple[bytes | None, int]] = []
+        block_rows: Sequence[tuple[bytes | None, int]]
         changed = 0
         # Append times are written first, so that a kill leaves no batch without its time.
-        if isinstance(batches, list):
-            changes: list[AppendTimeEntry] = []
-            parts: list[Buffer] = []
-            rows = listed = list[tuple[int, int, int, int]]()
-            last_ms, last_is_seen = times.last_ms, times.last_is_seen
-            for batch in batches:
-                (
-                    its,
+        if isinstance(batches, Numbered) and batches.messages is None:  # no list is made for one
+            parts, size, base, last, first_time, _, ms, counts, stamps, _, is_seen, header, _ = (
+                batches
+            )
+            identity = identity_of(parts[0])
+            if ms != times.last_ms or is_seen is not times.last_is_seen:
+                times.add((_new_change((base, ms, identity, is_seen)),))
+                changed = 1
+            last_position, position = start, start + size
+            rows, row = ((start, size, last, first_time),), None
+            if counts is not None:
+                markers = counts[0] if header is not None and header.is_control else 0
+                row = row_of(
+                    start,
                     size,
                     base,
                     last,
-                    timestamp,
-                    _,
-                    ms,
-                    counts,
-                    is_stamped,
-                    messages,
-                    is_seen,
-                    header,
-                    _,
-                ) = batch
-                identity = identity_of(its[0])
-                if ms != last_ms or is_seen is not last_is_seen:
-                    last_ms, last_is_seen = ms, is_seen
-                    changes.append(_new_change((base, ms, identity, is_seen)))
-                parts += its
-                row = None
-                if messages is not None:
-                    listed += _rows_of(messages, position)
-                    if counts is not None:
-                        row = _block_row(batch, position)
-                    base = last
-                else:
-                    listed.append((position, size, last, timestamp))
-                    if counts is not None:
-                        is_marked = header is not None and header.is_control
-                        row = row_of(
-                            position,
-                            size,
-                            base,
-                            last,
-                            identity,
-                            counts[0] if is_marked else 0,
-                            None if is_seen else ms,
-                            OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
-                            counts.tobytes(),
-                        )
-                blocks_rows.append((row, size))
-                position += size
+                    identity,
+                    markers,
+                    None if is_seen else ms,
+                    OF_APPEND_TIME if stamps else OF_CREATE_TIME,
+                    counts.tobytes(),
+                )
+            block_rows = ((row, size),)
+        elif isinstance(batches, (Numbered, list)):
+            changes: list[AppendTimeEntry] = []
+            parts = joined = list[Buffer]()
+            rows = listed = list[tuple[int, int, int, int]]()
+            block_rows = counted = list[tuple[bytes | None, int]]()
+            position, last_time = start, (times.last_ms, times.last_is_seen)
+            for batch in [batches] if isinstance(batches, Numbered) else batches:
+                identity, its, row = _noted(batch, position)
+                if (batch.append_ms, batch.is_seen) != last_time:
+                    last_time = batch.append_ms, batch.is_seen
+                    changes.append(
+                        _new_change((batch.base_offset, last_time[0], identity, last_time[1]))
+                    )
+                joined += batch.parts
+                listed += its
+                counted.append((row, batch.size))
+                position += batch.size
             if changes:
                 changed = len(changes)
                 times.add(changes)
-            first_time, last_position = listed[0][3], listed[-1][0]
+            first_time, last_position, last = listed[0][3], listed[-1][0], batch.last_offset
+            base = batch.base_offset if batch.messages is None else last
         else:
             parts, rows = [batches.data], batches.rows(start, *entries.spacing)
             columns = batches.changes(times.last_ms, is_seen=times.last_is_seen)
             if columns is not None:
                 changed = len(columns.ms)
                 times.add_columns(columns)
-            blocks_rows.append((None, batches.size))
+            block_rows = ((None, batches.size),)
             position = start + batches.size
             first_time = int(batches.max_timestamps[0])
             last_position = start + int(batches.starts[-1])
@@ -287,7 +283,7 @@ class ActiveSegment:
             self._take_back(start)
             raise
         if blocks is not None:
-            for row, size in blocks_rows:
+            for row, size in block_rows:
                 if row is None:  # nothing is known of its records
                     blocks.skip()
                 else:
@@ -407,6 +403,43 @@ class ActiveSegment:
         self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
 
 
+def _noted(
+    batch: Numbered, position: int
+) -> tuple[int, Sequence[tuple[int, int, int, int]], bytes | None]:
+    """The identity of a batch, and its rows for the indexes and for the block map.
+
+    There is no row for the block map where nothing is known of the records.
+    """
+    parts, size, base, last, timestamp, _, ms, counts, is_stamped, messages, is_seen, header, _ = (
+        batch
+    )
+    identity = last_identity = identity_of(parts[0])
+    rows: Sequence[tuple[int, int, int, int]]
+    if messages is None:
+        rows = ((position, size, last, timestamp),)
+    else:
+        rows = list(_rows_of(messages, position))
+    if counts is None:
+        return identity, rows, None
+    last_position = rows[-1][0]
+    if messages is not None:
+        last_identity = identity_of(memoryview(parts[0])[last_position - position :])
+    row = row_of(
+        position,
+        size,
+        base,
+        last,
+        last_identity,
+        counts[0] if header is not None and header.is_control else 0,
+        None if is_seen else ms,
+        OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+        counts.tobytes(),
+        len(rows),
+        last_position,
+    )
+    return identity, rows, row
+
+
 def _rows_of(
     messages: Sequence[PlainMessages], position: int
 ) -> Iterator[tuple[int, int, int, int]]:
@@ -417,24 +450,3 @@ def _rows_of(
         ends = [*begins[1:], shift + listed.end]
         sizes = map(sub, ends, begins)
         yield from zip(begins, sizes, listed.offsets, listed.times, strict=True)
-
-
-def _block_row(batch: Numbered, position: int) -> bytes:
-    """The row for the block map of plain messages whose records were counted."""
-    messages, counts = batch.messages, batch.counts
-    assert messages is not None
-    assert counts is not None
-    last_position = messages[-1].positions[-1]
-    return row_of(
-        position,
-        batch.size,
-        batch.base_offset,
-        batch.last_offset,
-        identity_of(memoryview(batch.parts[0])[last_position:]),
-        0,
-        None if batch.is_seen else batch.append_ms,
-        OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
-        counts.tobytes(),
-        batches=sum(len(listed.positions) for listed in messages),
-        last_position=position + last_position,
-    )
