@@ -55,6 +55,7 @@ from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
 from horolog.record.compression import Codec
 from horolog.storage.logs.appendable import Appended
+from horolog.wire.api import ApiKey
 
 _LOG = logging.getLogger(__name__)
 
@@ -328,15 +329,18 @@ class BrokerParts:
         return partition
 
     def note_appended(
-        self, partition: Partition, appended: Appended, client_id: str, host: str
+        self, partition: Partition, appended: Appended, version: int, client_id: str, host: str
     ) -> None:
-        """Follow up on an append: duplicates, rolled segments, timestamps, producers."""
+        """Follow up on an append: duplicates, rolled segments, timestamps, formats, producers."""
         if appended.duplicate:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if appended.rolled:
             partition.flush_rolled().add_done_callback(log_failure)
         if appended.ahead_ms > 0 or appended.records_ahead_ms > 0 or appended.expired_ms > 0:
             self.append_warnings.note(partition, appended, client_id, host)
+        if appended.is_converted:
+            count, topic = appended.last_offset - appended.base_offset + 1, partition.topic
+            self.conversions.note(ApiKey.PRODUCE, version, client_id, host, topic, count)
         if appended.new_producer is not None:
             self.producer_clients.note(*appended.new_producer, client_id)
 

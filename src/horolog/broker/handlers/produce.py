@@ -112,7 +112,7 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
                     await request.pause()
                     found.append(sent)
                     header, partition = transactional_header(sent.records), sent.partition
-                    if header is not None and partition is not None and not _is_adopted(sent):
+                    if header is not None and partition is not None and not _is_adopted(sent.topic):
                         headers[TopicPartition(partition.topic, partition.index)] = header
                 admitted = await admit(
                     broker.transactions, body.transactional_id, headers, request.version
@@ -235,7 +235,7 @@ def produce_single(
     except HorologError as error:
         return _single_refused(broker, asked, topic, error, partition, peer.host)
     assert isinstance(appended, Appended)
-    broker.note_appended(partition, appended, client_id, peer.host)
+    broker.note_appended(partition, appended, version, client_id, peer.host)
     base_offset, _, time_ms, start_offset = appended[:4]
     answers = single_answers(version, name, topic_id)
     return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
@@ -245,28 +245,25 @@ async def _append_admitted(
     broker: BrokerParts, peer: Peer, asked: SingleProduce, topic: Topic | None, partition: Partition
 ) -> Reply:
     """Append a batch to one partition once the coordinator of its transaction admits it."""
-    version, records, transactional_id = asked.version, asked.records, asked.transactional_id
+    version, correlation_id, client_id, _, name, topic_id, index, records, transactional_id = asked
     assert transactional_id is not None
     try:
         async with broker.producer_turns.turn(peer, transactional_id):
-            header, admission = transactional_header(records), None
-            if header is not None:
-                _refuse_adopted(topic, partition)
-                headers = {TopicPartition(partition.topic, partition.index): header}
-                admitted = await admit(broker.transactions, transactional_id, headers, version)
-                admission = _admission(admitted, topic, partition)
+            header, headers = transactional_header(records), {}
+            if header is not None and not _is_adopted(topic):
+                headers[TopicPartition(partition.topic, partition.index)] = header
+            admitted = await admit(broker.transactions, transactional_id, headers, version)
+            admission = None if header is None else _admission(admitted, topic, partition)
             now_ms = broker.clock.now_ms()
             appended = partition.writes.append(records, now_ms, version, peer, admission=admission)
         if not isinstance(appended, Appended):
             appended = await appended
     except HorologError as error:
         return _single_refused(broker, asked, topic, error, partition, peer.host)
-    _note(broker, partition, appended, version, asked.client_id, peer.host)
+    broker.note_appended(partition, appended, version, client_id, peer.host)
     base_offset, _, time_ms, start_offset = appended[:4]
-    answers = single_answers(version, asked.name, asked.topic_id)
-    return (
-        answers.pack(asked.correlation_id, asked.partition, 0, base_offset, time_ms, start_offset),
-    )
+    answers = single_answers(version, name, topic_id)
+    return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
 
 
 def _single_refused(
@@ -285,24 +282,9 @@ def _single_refused(
     return (response_prefix(ApiKey.PRODUCE, version, asked.correlation_id, len(body)), body)
 
 
-def _is_adopted(sent: _SentBatch) -> bool:
-    """Whether the topic was adopted: what is open there counts as aborted after a restart."""
-    return sent.topic is not None and sent.topic.adopted
-
-
-def _refuse_adopted(topic: Topic | None, partition: Partition) -> None:
-    """Refuse a transaction where what is open counts as aborted after a restart.
-
-    Raises:
-        RequestRefused: the topic is adopted (44).
-    """
-    if topic is not None and topic.adopted:
-        raise RequestRefused(
-            ErrorCode.policy_violation,
-            f"{partition.topic} was adopted from directories written elsewhere, where what is open "
-            "counts as aborted; give it a setting first (retention.ms, say) if it is to take "
-            "transactions",
-        )
+def _is_adopted(topic: Topic | None) -> bool:
+    """Whether a topic was adopted: what is open there counts as aborted after a restart."""
+    return topic is not None and topic.adopted
 
 
 def _admission(admitted: Admitted, topic: Topic | None, partition: Partition) -> Admission:
@@ -311,7 +293,13 @@ def _admission(admitted: Admitted, topic: Topic | None, partition: Partition) ->
     Raises:
         RequestRefused: it does not, or the topic is adopted (44).
     """
-    _refuse_adopted(topic, partition)
+    if _is_adopted(topic):
+        raise RequestRefused(
+            ErrorCode.policy_violation,
+            f"{partition.topic} was adopted from directories written elsewhere, where what is open "
+            "counts as aborted; give it a setting first (retention.ms, say) if it is to take "
+            "transactions",
+        )
     admitted.refuse_unless_in(TopicPartition(partition.topic, partition.index))
     return partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
 
@@ -346,7 +334,7 @@ def _accept(
 ) -> None:
     partition, client_id, host = sent.partition, request.client_id, request.peer.host
     assert partition is not None
-    _note(broker, partition, appended, request.version, client_id, host)
+    broker.note_appended(partition, appended, request.version, client_id, host)
     sent.outcomes[sent.slot] = ProducedPartition(
         sent.outcomes[sent.slot].partition_index,
         0,
@@ -354,20 +342,6 @@ def _accept(
         appended.log_append_time_ms,
         appended.log_start_offset,
     )
-
-
-def _note(
-    broker: BrokerParts,
-    partition: Partition,
-    appended: Appended,
-    version: int,
-    client_id: str,
-    host: str,
-) -> None:
-    broker.note_appended(partition, appended, client_id, host)
-    if appended.is_converted:
-        count = appended.last_offset - appended.base_offset + 1
-        broker.conversions.note(ApiKey.PRODUCE, version, client_id, host, partition.topic, count)
 
 
 def _refuse(
