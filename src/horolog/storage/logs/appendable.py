@@ -207,6 +207,8 @@ class AppendableLog(ReadableLog):
                     batch, now_ms, base_offset, epoch, append_ms, config
                 )
             else:
+                if not may_block:
+                    raise WouldBlock
                 is_plain = False
                 numbered, damage = batch.checked(self, base_offset, floor_ms)
                 last = numbered[-1] if numbered else None
@@ -226,28 +228,31 @@ class AppendableLog(ReadableLog):
                     flusher.flush(self)
             if damage is not None:
                 raise damage
-            rolled = writer.active is not before
-            if origin is _CLIENT and isinstance(batch, Prepared) and last is not None:
-                return self._appended(batch, last, now_ms, new_producer, rolled)
-            if isinstance(numbered, Numbered):
-                _, size, _, last_offset, _, _, _, _, is_stamped, *_ = numbered
-            else:
-                size, is_stamped = sum(sent.size for sent in numbered), False
-                last_offset = writer.active.segment.end.next_offset - 1
+            if last is None:
+                return Appended(base_offset, base_offset - 1, NO_TIMESTAMP, self.log_start_offset)
+            size = last.size
+            if isinstance(numbered, list):
+                size = sum(sent.size for sent in numbered)
+            stamps, is_converted, records_ahead_ms, late_ms = last.is_stamped, False, 0, 0
+            if origin is _CLIENT and isinstance(batch, Prepared):
+                _, _, _, timestamp_type, _, records_ahead_ms, _, _, is_converted, _ = batch
+                timestamp, stamps = last.max_timestamp, timestamp_type is LOG_APPEND_TIME
+                if not (stamps or now_ms - timestamp <= config.retention_ms):
+                    late_ms = 0 if self.retention_exempt else expired_ms(config, timestamp, now_ms)
             appended: Appended = _new_appended(
                 (
                     base_offset,
-                    last_offset,
-                    append_ms if is_stamped else NO_TIMESTAMP,
+                    last.last_offset,
+                    append_ms if stamps else NO_TIMESTAMP,
                     self.log_start_offset,
-                    rolled,
+                    writer.active is not before,
                     False,
                     append_ms - now_ms,
-                    0,
+                    records_ahead_ms,
                     size,
-                    0,
-                    False,
-                    None,
+                    late_ms,
+                    is_converted,
+                    new_producer,
                 )
             )
             return appended
@@ -360,38 +365,6 @@ class AppendableLog(ReadableLog):
             return None
         state.is_heard = True
         return header.producer_id, state.epoch
-
-    def _appended(
-        self,
-        prepared: Prepared,
-        batch: Numbered,
-        now_ms: int,
-        new_producer: tuple[int, int] | None,
-        rolled: bool,
-    ) -> Appended:
-        _, size, base_offset, last_offset, timestamp, _, append_ms, *_ = batch
-        assert append_ms is not None
-        stamps, config = prepared.timestamp_type is LOG_APPEND_TIME, self.config
-        is_late = not stamps and now_ms - timestamp > config.retention_ms
-        appended: Appended = _new_appended(
-            (
-                base_offset,
-                last_offset,
-                append_ms if stamps else NO_TIMESTAMP,
-                self.log_start_offset,
-                rolled,
-                False,
-                append_ms - now_ms,
-                prepared.ahead_ms,
-                size,
-                expired_ms(config, timestamp, now_ms)
-                if is_late and not self.retention_exempt
-                else 0,
-                prepared.is_converted,
-                new_producer,
-            )
-        )
-        return appended
 
     def roll(self, now_ms: int) -> None:
         """Finish the active segment, if it holds anything, and begin another."""
