@@ -1,8 +1,7 @@
 """Produce, as the protocol has it: codes, texts, stamps, and what must not reach the log."""
 
 import logging
-from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+import threading
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -10,14 +9,15 @@ from uuid import UUID
 
 import pytest
 from batches import batch
+from overrides import override
 from raw_connection import produce_fields
 from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker import FairPool
 from horolog.broker import produce as produce_handler
 from horolog.clock import HOUR_MS
 from horolog.errors import ErrorCode
 from horolog.record import Codec, LogRecord, build_batch
+from horolog.storage import Prepared, prepare
 from horolog.wire import ApiKey
 
 broker = a_broker("t")
@@ -37,14 +37,15 @@ def test_only_batches_after_the_first_are_checked_in_threads_because_time_has_pa
     broker.create_topic("two", partitions=2)
     seconds = SimpleNamespace(monotonic=count().__next__)  # as where the process is paused
     monkeypatch.setattr(produce_handler, "time", seconds)
-    in_threads: list[Hashable] = []
-    submit = FairPool.submit
+    in_threads: list[str] = []  # those that check; where turns are slow, others pack the answers
 
-    def watched(pool: FairPool, owner: Hashable, call: Callable[[], Any]) -> Future[Any]:
-        in_threads.append(owner)
-        return submit(pool, owner, call)
+    def watched(*given: Any, **named: Any) -> Prepared:
+        thread = threading.current_thread().name
+        if thread.startswith("horolog-check"):
+            in_threads.append(thread)
+        return prepare(*given, **named)
 
-    monkeypatch.setattr(FairPool, "submit", watched)
+    override(monkeypatch, "horolog.broker.scheduling", prepare=watched)
     assert broker.produce("t", batch(NOW_MS)).base_offset == 0
     assert not in_threads
     fields = produce_fields("two", {0: batch(NOW_MS), 1: batch(NOW_MS)})
