@@ -5,14 +5,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
 from command_runner import run_command
-from patience import PATIENCE_S
+from patience import PATIENCE_S, eventually
 
 from horolog import __version__
 from horolog.cli.serve import listener_settings, ready_line
@@ -99,12 +99,14 @@ def test_a_broker_that_compiles_its_kernels_prints_its_stacks_and_stops_at_once(
         monkeypatch.setenv(name, str(tmp_path / name))
     with serving("--port", 0, "--log-dir", tmp_path / "data") as (process, _):
         assert process.stderr is not None
-        compiles = False
-        while not compiles:
-            process.send_signal(signal.SIGQUIT)
-            threads = iter(process.stderr.readline, "")
-            lines = list(takewhile(lambda line: "in serve" not in line, threads))
-            compiles = any("compile_kernel" in line for line in lines)
+        lines: list[str] = []
+        threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True).start()
+
+        def compiles() -> bool:
+            process.send_signal(signal.SIGQUIT)  # again: a dump may lack frames that change
+            return eventually(lambda: any("compile_kernel" in line for line in [*lines]), 0.2)
+
+        assert eventually(compiles)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
