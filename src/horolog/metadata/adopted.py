@@ -35,7 +35,7 @@ Overrides = dict[str, dict[str, str]]
 
 
 class AdoptedMetadata(NamedTuple):
-    """What the metadata of a Kafka says; settings are under Kafka's names."""
+    """Metadata of a Kafka. Settings are under Kafka's names."""
 
     topics: Overrides
     """Of each topic that has settings of its own."""

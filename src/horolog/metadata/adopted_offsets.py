@@ -83,7 +83,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _replay(files: Files, logs: Iterable[str], most: int) -> tuple[GroupReplay, bool]:
-    """What some logs add up to, and whether every one could be read to its end."""
+    """Replay some logs; return also whether every one could be read to its end."""
     replay = GroupReplay()
     try:
         for path in logs:

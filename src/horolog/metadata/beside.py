@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class StateBeside:
-    """What there is beside the state of a log directory.
+    """Earlier state files beside the state of a log directory.
 
     Methods raise StorageFailed where the disk refuses.
     """

@@ -36,7 +36,7 @@ class CommitTemplates:
         self._events: dict[tuple[_Layout, bytes], GroupEvent] = {}
 
     def event(self, batch: bytes, header: BatchHeader) -> GroupEvent | None:
-        """What a batch says; None if it is like no earlier one, and has to be decoded.
+        """Return the event of a batch; None if it resembles no earlier batch and must be decoded.
 
         It is whole, and its checksum is right.
         """

@@ -55,13 +55,13 @@ _logger = logging.getLogger(__name__)
 
 
 def lost_of(lost: Lost, *, is_of_segment: bool = False) -> Damage:
-    """What became of bytes that hold no whole batch."""
+    """Describe the damage of bytes without a whole batch."""
     what = f"bytes {lost.start} to {lost.end}: {lost.reason}"
     return Damage(lost.path, what, is_of_segment=is_of_segment)
 
 
 def torn_after_clean_stop(files: Files, log_dir: str, file: RecordFile) -> list[Damage]:
-    """What a file that was read has lost at its end, if the last stop of its broker was clean.
+    """Return what a file has lost at its end, if the last stop of its broker was clean.
 
     Then no append was interrupted: what looks like one is a file that was cut.
     """
@@ -207,7 +207,7 @@ class KafkaForm:
         return [f"{self.directory}/{names.segment_file(base, names.LOG)}" for base in bases[first:]]
 
     def _from_snapshot(self, present: Sequence[str]) -> tuple[MetadataReplay, int]:
-        """What the newest whole snapshot says, and the offset of the first record behind it."""
+        """Read the newest whole snapshot; return also the offset of the first record behind it."""
         log_start = min(base_offsets(present, names.LOG), default=None)
         damage: list[Damage] = []
         partial: tuple[MetadataReplay, int] | None = None

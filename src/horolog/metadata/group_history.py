@@ -190,7 +190,7 @@ class _GroupLog(PastLog[GroupEvent]):
         return not producers.open_count
 
     def entries(self) -> Iterator[GroupEvent]:
-        """See `PastLog`."""
+        """Yield the entries, as `PastLog` describes."""
         replay = GroupReplay()
         try:
             paths = self._paths()

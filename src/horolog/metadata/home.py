@@ -32,7 +32,7 @@ PROPERTIES: Final = {names.METADATA_PROPERTY: OWN}
 
 
 class Signs(NamedTuple):
-    """What a directory has that says whose it is."""
+    """Evidence of a directory's owner."""
 
     is_marked: bool | None
     """Whether the metadata in `__cluster_metadata-0` has the mark; None without any."""
@@ -73,7 +73,7 @@ def state_dir_beside(log_dir: Path) -> Path:
 
 
 def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
-    """What a log directory has that says whose it is; nothing is written."""
+    """Collect the evidence of a log directory's owner; nothing is written."""
     try:
         meta = read_meta_properties(files, str(log_dir / names.META_PROPERTIES), [])
     except HorologError as error:  # told where it is opened

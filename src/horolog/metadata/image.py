@@ -1,4 +1,4 @@
-"""What a metadata log says, record after record: topics, settings, features, brokers, all else.
+"""Image of a metadata log: topics, settings, features, brokers and all else, record after record.
 
 No I/O. An image is made from the records of a snapshot and of the log behind it, and gives the
 records of the next snapshot, in the order of Kafka's own. What horolog has no use for (access
@@ -36,7 +36,7 @@ class TopicImage:
 
 
 class Image:
-    """See the module."""
+    """State of the cluster after some records."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
@@ -291,7 +291,7 @@ def changed(
 
 
 def _identity(record: Record) -> tuple[object, ...]:
-    """What a later record that replaces or removes this one has in common with it."""
+    """Return the key that a record shares with later ones that replace or remove it."""
     match record:
         case metadata.AccessControlEntry() | metadata.RemoveAccessControlEntry():
             return metadata.AccessControlEntry, record.entry_id
@@ -308,4 +308,4 @@ def _identity(record: Record) -> tuple[object, ...]:
 
 
 def _nothing(_: Record) -> None:
-    """Of no consequence for an image."""
+    """Ignore a record without consequence for an image."""

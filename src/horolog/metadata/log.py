@@ -45,7 +45,7 @@ _logger = logging.getLogger(__name__)
 
 
 class MetadataLog:
-    """See the module. One thread at a time; other threads may read the image between appends."""
+    """The metadata log. One thread at a time; others may read the image between appends."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class MetadataLog:
         replay: MetadataReplay,
         snapshot_bytes: int = SNAPSHOT_BYTES,
     ) -> None:
-        """See `open`."""
+        """Continue a log that `open` has read."""
         self._form = form
         self._node_id = node_id
         self._replay = replay
@@ -95,7 +95,7 @@ class MetadataLog:
 
     @property
     def image(self) -> Image:
-        """What all records have come to."""
+        """Image of all records."""
         return self._replay.image
 
     @property
@@ -112,7 +112,7 @@ class MetadataLog:
 
     @property
     def next_offset(self) -> int:
-        """What the first record of the next `append` gets: a broker's epoch is such an offset."""
+        """Offset of the next appended record. A broker's epoch is such an offset."""
         before = self._opening(0) if self._leads_in is None else []
         return self._replay.next_offset + len(before)
 

@@ -227,7 +227,7 @@ def salvage_ended(image: Image) -> list[Record]:
 def carried(
     image: Image, beside: Image, node: DirectoryNode, present: Container[str]
 ) -> list[Record]:
-    """What horolog kept beside another's log that it continues with now.
+    """Return the records that horolog kept beside another's log and continues with now.
 
     These are topics that were made here, settings that were given here, and what is followed. An
     adopted topic that the log has is as it is there, also where its directories had no id and it

@@ -87,7 +87,7 @@ def _read_states(files: Files, log_dir: Path, state_dir: Path | None = None) -> 
 def _in_topic(
     files: Files, log_dir: Path, *, is_lenient: bool = False
 ) -> tuple[TransactionReplay, bool]:
-    """What `__transaction_state` has, and whether all of it could be read.
+    """Replay `__transaction_state`; return also whether all of it could be read.
 
     A lenient read leaves out the partitions that the disk does not give, with a warning.
     """
@@ -112,7 +112,7 @@ def _in_topic(
 
 
 def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided | None:
-    """What is decided of the transactions that are open in a partition.
+    """Return the decisions on the open transactions of a partition.
 
     None where that is not known: the directory is not horolog's. A Kafka may be at work in it, or
     it is a copy of what one is writing.

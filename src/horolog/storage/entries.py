@@ -31,7 +31,7 @@ _contents = count()
 
 
 class _Content:
-    """What is known of the entries until some of them may become others."""
+    """State of the entries until some of them may change."""
 
     __slots__ = ("number", "starts")
 
@@ -106,11 +106,11 @@ class Entries(SegmentFile):
         self.append_packed(self._layout.pack(*values))
 
     def append_all(self, entries: Sequence[tuple[int, ...]]) -> None:
-        """As `append`, of each, in one write."""
+        """Append entries in one write."""
         self.append_packed(b"".join(self._layout.pack(*values) for values in entries))
 
     def append_packed(self, entries: bytes) -> None:
-        """As `append_all`, of entries as they are stored."""
+        """Append entries in their stored form in one write."""
         count = len(self) if self._count is None else self._count
         width = self._layout.size
         self.files.write_at(self.open(), (entries,), self._start + count * width)

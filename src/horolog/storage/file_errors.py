@@ -1,4 +1,4 @@
-"""What can go wrong with a file, and what an operator can do about it."""
+"""Errors of files, and the action that an operator can take."""
 
 import errno
 

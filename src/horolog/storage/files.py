@@ -164,7 +164,7 @@ class Files(SystemCalls):
         return path in self._open
 
     def are_open(self, first: str, second: str) -> bool:
-        """As `is_open`, of two."""
+        """Return whether two files are open."""
         opened = self._open
         return first in opened and second in opened
 
@@ -255,7 +255,7 @@ class Files(SystemCalls):
         return b"".join(parts)
 
     def read_buffer(self, file: OpenFile, size: int, position: int) -> bytes | bytearray:
-        """As `read_at`, but what comes from the page cache alone is not copied into `bytes`."""
+        """Read like `read_at`, without copying what comes from the page cache alone."""
         if self._nonblocking_thread is None or not self.is_nonblocking:
             return self.read_at(file, size, position)
         if self._refusal is not None:
@@ -326,7 +326,7 @@ class Files(SystemCalls):
         return status.st_mtime_ns // 1_000_000
 
     def modified_ns(self, path: str) -> int:
-        """As `modified_ms`, as exact as the file system has it; -1 if there is no such file."""
+        """Modification time as exact as the file system keeps it; -1 if there is no such file."""
         status = self._status(path)
         return -1 if status is None else status.st_mtime_ns
 

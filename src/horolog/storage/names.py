@@ -135,7 +135,7 @@ _MAX_NAME = 255
 
 
 def name_at_source(topic: str) -> str:
-    """What the source calls a topic that is followed."""
+    """Name of a followed topic at its source."""
     return CONSUMER_OFFSETS if topic == FOLLOWED_OFFSETS else topic
 
 
@@ -182,7 +182,7 @@ def is_known_file(name: str) -> bool:
 
 
 def deleted_directory(partition: TopicPartition, unique: UUID) -> str:
-    """What a partition's directory is renamed to when its topic is deleted."""
+    """Name of a partition's directory once its topic is deleted."""
     suffix = f"-{partition.partition}.{unique.hex}-delete"
     return f"{partition.topic[: _MAX_NAME - len(suffix)]}{suffix}"
 

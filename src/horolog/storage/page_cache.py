@@ -1,4 +1,4 @@
-"""What the page cache has of a file: read, or sent, without waiting for the disk.
+"""Reads and sends from the page cache alone, without waiting for the disk.
 
 Linux reports it in two ways: `preadv2` with RWF_NOWAIT reads what is cached and fails otherwise;
 `cachestat` (Linux 6.5) counts the cached pages of a stretch without reading them. Where the

@@ -40,10 +40,10 @@ class Lost(NamedTuple):
 
 
 class RecordFile:
-    """See the module. One thread at a time."""
+    """A file of batches. One thread at a time."""
 
     def __init__(self, files: Files, path: str, least_offset: int = 0) -> None:
-        """Of a path; its offsets are not below `least_offset`."""
+        """Describe the file at a path; its offsets are not below `least_offset`."""
         self.path = path
         self.lost: tuple[Lost, ...] = ()
         """What `read` could not read. An append that was interrupted is not among it."""

@@ -53,7 +53,10 @@ class AppendTimes:
 
     @classmethod
     def read(cls, files: Files, directory: str) -> "AppendTimes":
-        """What an earlier process wrote; a damaged file counts as missing, with a warning."""
+        """Read the floor that an earlier process wrote.
+
+        A damaged file counts as missing, with a warning.
+        """
         times = cls(files, directory)
         try:
             times.resets = times._saved_resets = tuple(

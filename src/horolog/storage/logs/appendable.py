@@ -91,7 +91,7 @@ def _no_marker() -> bytes:
 
 
 class AppendableLog(ReadableLog):
-    """See the module."""
+    """A log that grows."""
 
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
@@ -138,7 +138,7 @@ class AppendableLog(ReadableLog):
 
     @property
     def counts(self) -> BlockTotals:
-        """What was appended since the log was opened; it never shrinks. Any thread may ask."""
+        """Totals of the appends since the log was opened. They never shrink; any thread may ask."""
         return self.active.counts
 
     # Appending.
@@ -334,7 +334,7 @@ class AppendableLog(ReadableLog):
             )
 
     def _repeated(self, prepared: Prepared) -> Appended | None:
-        """What became of a batch that its producer has sent before; None if it has not."""
+        """Return the outcome of a batch that its producer has sent before; None if it has not."""
         header = prepared.header
         written = self.producers.find_duplicate(header, prepared.admission)
         if written is None:

@@ -42,7 +42,7 @@ Exclusively = Callable[[Callable[[], T]], T]
 
 
 class CleaningProgress(NamedTuple):
-    """What a run has done since it last said so, to be counted against its rate."""
+    """Work of a run since its last report, counted against its rate."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -50,7 +50,7 @@ class CleaningProgress(NamedTuple):
 
 @dataclass(slots=True)
 class CleaningRun:
-    """What a run over a log has done, so far."""
+    """Progress of a run over a log."""
 
     started_ms: int
     from_offset: int
@@ -86,7 +86,7 @@ class Cleaning:
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """Of what `log.cleanable` has found.
+        """Prepare a run over what `log.cleanable` has found.
 
         Args:
             log: to be cleaned; no other run is at it.

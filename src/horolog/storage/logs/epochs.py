@@ -1,4 +1,4 @@
-"""Which leader wrote which offsets (KIP-101): for each leader epoch its first offset.
+"""Leader epochs of a log: the first offset of each (KIP-101).
 
 Both columns strictly grow. The list is small and is written whole whenever it
 changes, before a batch of the new epoch is appended.

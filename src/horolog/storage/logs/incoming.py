@@ -20,7 +20,7 @@ from horolog.storage.validation.validate import Prepared, trusted_plain
 
 
 class Origin(Enum):
-    """Who appends a batch."""
+    """Sender of a batch."""
 
     CLIENT = "client"
     """A producer: its answer says whether the records' times are late, or ahead of the clock."""

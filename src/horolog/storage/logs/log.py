@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Log(AppendableLog):
-    """See the module."""
+    """The log of one partition."""
 
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
@@ -202,7 +202,9 @@ class Log(AppendableLog):
     # Cleaning.
 
     def cleanable(self, now_ms: int) -> Cleanable | None:
-        """What of it may be cleaned; None of a log that is never cleaned. Any thread may ask.
+        """Return the part that may be cleaned; None if the log is never cleaned.
+
+        Any thread may ask.
 
         Raises:
             StorageFailed: the disk refused.
@@ -302,7 +304,7 @@ class Log(AppendableLog):
         return self.log_start_offset
 
     def deletable(self, now_ms: int) -> list[DeletedSegment]:
-        """What retention would take away, and why; may run concurrently with appends.
+        """List the segments that retention would delete, and why; may run during appends.
 
         Of a segment without a seal this walks all headers, and then seals it, so
         that `apply_retention`, which holds up appends, need not.

@@ -1,4 +1,4 @@
-"""What readers see of the log of one partition: offsets, batches, and lookups by time.
+"""Readers' view of the log of one partition: offsets, batches, and lookups by time.
 
 Invariant: the tuple of segments is replaced, never mutated. A reader takes it once, and its
 segments stay readable after retention has deleted them. Reads never go beyond the log end offset,
@@ -81,7 +81,9 @@ class LogParts:
 
 
 class ReadableLog:
-    """See the module. The segments and the log start offset are replaced by `Log` alone.
+    """A log for readers.
+
+    Only `Log` replaces the segments and the log start offset.
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -202,7 +204,7 @@ class ReadableLog:
         return self.look().read(offset, max_bytes, min_one_batch=min_one_batch, up_to=up_to)
 
     def look(self) -> LogView:
-        """What the log is now, for all that one answer says of it; see `LogView`."""
+        """Return a view of the log as it is now, for all parts of one answer; see `LogView`."""
         while True:
             segments = self.segments
             has_limit = self.known_high_watermark is not None
@@ -232,7 +234,7 @@ class ReadableLog:
         return replay_segments(self.segments, self.log_start_offset, take)
 
     def replay_latest(self, take: Callable[[Buffer], None]) -> Iterator[str]:
-        """As `replay`, without batches that are superseded; see cleaning/latest.py.
+        """Replay like `replay`, without superseded batches; see cleaning/latest.py.
 
         Loads the kernels that it needs first.
         """

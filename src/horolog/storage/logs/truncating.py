@@ -53,7 +53,7 @@ class _Cut(NamedTuple):
 
 @dataclass(slots=True)
 class _Truncation:
-    """What is left to do of one truncation."""
+    """Remaining work of a truncation."""
 
     going: list[_Going]
     """In offset order; none is left once they are set aside."""
@@ -161,7 +161,7 @@ class Truncator:
 
 
 def _parted(log: AppendableLog, offset: int, now_ms: int) -> tuple[list[_Going], _Cut | None]:
-    """What goes as a whole, and what stays of the segment before that, if anything does."""
+    """Return the segments that go as a whole, and the remainder of the segment before them."""
     count = len([each for each in log.segments if each.base_offset < offset])
     while count:
         segment = log.segments[count - 1]

@@ -41,7 +41,9 @@ _MOST_EMPTY = 1000  # batches that one read passes
 
 @dataclass(slots=True, eq=False)
 class LogView:
-    """See the module. Appends are seen beyond the offsets of the view, never before them.
+    """A view of a log.
+
+    Appends are seen beyond its offsets, never before them.
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -297,7 +299,7 @@ class LogView:
         first_offset: int = 0,
         names_markers: bool = False,
     ) -> Iterator[SegmentRetention]:
-        """What retention does about each segment; see removal/retention_report.py.
+        """Report retention of each segment; see removal/retention_report.py.
 
         May be iterated during appends; a segment is read when it is its turn.
 

@@ -62,7 +62,7 @@ class LogWriter:
         epochs: LeaderEpochs | None = None,
         producers: Producers | None = None,
     ) -> None:
-        """Of a log that is open, or of segments that are to become part of one.
+        """Write to an open log, or to segments that are to become part of one.
 
         Args:
             files: the way to the disk.

@@ -139,7 +139,10 @@ class ActiveSegment:
 
     @property
     def counts(self) -> BlockTotals:
-        """What was appended since the log was opened, to earlier segments as well; any thread."""
+        """Totals of the appends since the log was opened, earlier segments included.
+
+        Any thread may ask.
+        """
         blocks = self._blocks
         return self._counted if blocks is None else blocks.counts()
 

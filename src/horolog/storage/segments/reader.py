@@ -54,14 +54,16 @@ class _InOrder(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is true of a log in its companion, before its end is cut off."""
+    """Valid companion data of a log before its end is cut off."""
 
     times: Proof
     blocks: bytes
 
 
 class SegmentReader:
-    """See the module. A timestamp below zero counts like any other; -1 is none (KIP-228).
+    """A segment for readers.
+
+    A timestamp below zero counts like any other; -1 is none (KIP-228).
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -138,7 +140,7 @@ class SegmentReader:
         return self.companion.exists and self.append_times.has_any
 
     def companion_before_cut(self) -> "Kept":
-        """What its companion says, to be given to `cut_companion` when its end was cut off."""
+        """Return the companion's data for `cut_companion`, before the end is cut off."""
         return Kept(self.append_times.proof(), self.blocks.entries(self.end.size))
 
     def cut_companion(self, before: "Kept") -> None:
@@ -153,7 +155,7 @@ class SegmentReader:
         return self.end.size
 
     def may_block(self) -> None:
-        """See `Files.may_block`."""
+        """Refuse where a call must not wait for the disk (`Files.may_block`)."""
         self._files.may_block()
 
     def headers(self, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -240,7 +242,7 @@ class SegmentReader:
         before: int | None = None,
         limit: int | None = None,
     ) -> Slice | None:
-        """What a fetch from `offset` is given; None if this segment has nothing there.
+        """Return the bytes of a fetch from `offset`; None if this segment has none.
 
         The slice begins with the batch that holds the offset and may end within a batch,
         as Kafka's do; it is empty where not even the first batch fits. It ends before the

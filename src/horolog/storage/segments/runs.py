@@ -39,7 +39,7 @@ class NumberedRun(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Of all."""
+        """Last offset of all batches."""
         return int(self.next_offsets[-1]) - 1
 
     @property

@@ -21,7 +21,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class Segment(SegmentReader):
-    """See the module. One writer, any number of readers."""
+    """A segment and its files. One writer, any number of readers."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Segment(SegmentReader):
 
     @property
     def _beside(self) -> list[str]:
-        """What is synced with a finished segment."""
+        """List the files that are synced with a finished segment."""
         found = [self._stem + suffix for suffix in names.SYNCED_BESIDE]
         return [*found, self.path_of(names.TXN_INDEX)] if self.has_aborted else found
 
@@ -178,7 +178,7 @@ class Segment(SegmentReader):
             self.append_times.rename(path)
 
     def _deleted_ending(self) -> str:
-        """What the names get behind them; one that no earlier segment of this offset has."""
+        """Return a name ending for the deleted files that no earlier segment of this offset has."""
         if self._deleted_as is not None:
             return self._deleted_as
         ending, number = names.DELETED, 1
