@@ -184,6 +184,21 @@ def test_a_lost_answer_is_asked_for_again_where_that_does_no_harm() -> None:
         assert len(broker.asked(ApiKey.LIST_OFFSETS)) == 3
 
 
+def test_a_call_that_is_interrupted_is_not_tried_again() -> None:
+    """A thread that a stopped broker leaves asks nobody any more."""
+    clients: list[Client] = []
+
+    def interrupted(_: Any) -> HangUp:
+        clients[0].brokers.interrupt()
+        return HangUp()
+
+    with talk({ApiKey.LIST_OFFSETS: interrupted}) as (broker, client):
+        clients.append(client)
+        with pytest.raises(NoAnswer):
+            client.list_offsets({CLICKS: LATEST})
+        assert len(broker.asked(ApiKey.LIST_OFFSETS)) == 1
+
+
 def test_a_request_on_which_the_broker_always_closes_is_given_up() -> None:
     with talk({ApiKey.LIST_OFFSETS: HangUp()}) as (broker, client):
         with pytest.raises(NoAnswer, match="did not answer ListOffsets"):

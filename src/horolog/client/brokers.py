@@ -51,6 +51,7 @@ class Brokers:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self.was_reached = False
+        self.is_interrupted = False
         self._bootstrap = parse_bootstrap_servers(config.bootstrap_servers)
         self._links: dict[Address, Link] = {}
         self._nodes: dict[int, Address] = {}
@@ -211,7 +212,8 @@ class Brokers:
         self._controller = None
 
     def interrupt(self) -> None:
-        """Let requests that another thread waits for fail now; any thread may call it."""
+        """Let requests that another thread waits for fail now, for good; any thread may call it."""
+        self.is_interrupted = True
         for link in list(self._links.values()):
             link.connection.interrupt()
 

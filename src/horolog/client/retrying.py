@@ -96,6 +96,8 @@ class RetriedCalls:
                 if limit.left_s() <= pause_s or lost_answers >= LOST_ANSWERS:
                     raise
                 reason = error
+            if self.brokers.is_interrupted:  # no caller waits any more: a retry would outlive it
+                raise reason
             self.brokers.forget()
             if silent is not None and silent.left_s() <= pause_s:
                 silent = None
