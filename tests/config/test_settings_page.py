@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from horolog.config.page import settings_page
+from tools.settings_page import settings_page
+
 from horolog.config.tables import broker_settings, topic_settings
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "settings.md"
@@ -8,7 +9,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "settings.md"
 
 def test_the_page_of_settings_is_fresh() -> None:
     assert PAGE.read_text() == settings_page(), (
-        "run: python -m horolog.config.page > docs/settings.md"
+        "run: python -m tools.settings_page > docs/settings.md"
     )
 
 

@@ -9,7 +9,6 @@ alter       changes while the broker runs
 properties  the format of `server.properties`
 listeners   the broker's endpoints
 releases    releases of Apache Kafka that settings name
-page        makes `docs/settings.md` of the tables
 """
 
 from horolog.config.alter import (
