@@ -14,14 +14,16 @@ double records.
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.parameters.option import Pinned
+from horolog.jobs.parameters.option import pinned
+from horolog.jobs.parameters.shared import Keeps
 from horolog.json_text import from_json, read_as
 from horolog.storage import names
 from horolog.storage.directory.lock import DirectoryLock, lock_directory
@@ -37,40 +39,54 @@ _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})")
 
 
 class DocumentsOnly:
-    """A state directory read without its lock, since a run may be under way."""
+    """A state directory that is only read, without its lock, since a run may be under way."""
+
+    is_read_only = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Look at it.
+        """Open the state of an earlier run.
 
         Raises:
-            Misconfigured: there is no state there.
+            Misconfigured: the directory contains no state.
         """
         self.path = Path(path)
         if not (self.path / _JOB).is_file():
             raise Misconfigured(f"{self.path} is no state directory: it has no {_JOB}")
         self._files = Files(read_only=True)
-
-    @property
-    def done(self) -> dict[str, dict[str, Any]]:
-        """Return what is done now, like `JobState.done`.
-
-        Raises:
-            CorruptFile: it is damaged.
-        """
-        return _done(self._files, self.path)[0]
+        self.done, _, _ = _done(self._files, self.path)
+        """The finished units by their keys, in the order in which they were finished."""
 
     def read(self, name: str) -> Any:
-        """Read a document like `JobState.read`."""
-        return _document(self._files, self.path, name)
+        """Return a document of the job; None if it was never written.
+
+        Raises:
+            CorruptFile: it is not JSON.
+        """
+        path = str(self.path / f"{name}.json")
+        text = self._files.read_whole(path, MAX_DOCUMENT_BYTES)
+        if text is None:
+            return None
+        try:
+            return from_json(text)
+        except ValueError as error:
+            raise CorruptFile(f"{path} is damaged: {error}") from None
+
+    def write(self, name: str, document: Any) -> None:
+        """Leave the document as it is, since nothing is written here."""
+
+    def record(self, units: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Leave the journal as it is, since nothing is written here."""
 
 
-class JobState:
+class JobState(DocumentsOnly):
     """Progress of one job in a directory; open while it runs, closed by `close` or `with`."""
+
+    is_read_only = False
 
     def __init__(
         self, path: str | os.PathLike[str], job: str, arguments: Mapping[str, Any]
     ) -> None:
-        """Take the directory, make it if there is none, and read what has been done.
+        """Lock the directory, create it if it is missing, and read the finished units.
 
         Args:
             path: the directory; empty, missing, or of an earlier run of this job.
@@ -83,7 +99,6 @@ class JobState:
         """
         self.path = Path(path)
         self.done: dict[str, dict[str, Any]] = {}
-        """The finished units by their keys, in the order in which they were finished."""
         self._files = Files()
         self._journal_size = 0
         self._lock = self._locked()
@@ -101,15 +116,15 @@ class JobState:
         self.close()
 
     def close(self) -> None:
-        """Let another run have the directory."""
+        """Release the directory for another run."""
         self._files.close()
         self._lock.close()
 
     def record(self, units: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Write down that units are done; they are on disk when this returns.
+        """Append finished units to the journal, and sync it.
 
         Raises:
-            StorageFailed: they are not.
+            StorageFailed: the disk refuses.
         """
         lines, news = bytearray(), {}
         for key, facts in units:
@@ -128,16 +143,8 @@ class JobState:
         self._journal_size += len(lines)
         self.done.update(news)
 
-    def read(self, name: str) -> Any:
-        """A document of the job; None if it was never written.
-
-        Raises:
-            CorruptFile: it is not JSON.
-        """
-        return _document(self._files, self.path, name)
-
     def write(self, name: str, document: Any) -> None:
-        """Replace a document as a whole; it is on disk when this returns."""
+        """Replace a document as a whole, and sync it."""
         text = json.dumps(document, indent=1, sort_keys=True).encode()
         self._files.replace(str(self.path / f"{name}.json"), text)
         self._files.sync_path(str(self.path))
@@ -170,7 +177,7 @@ class JobState:
 def look_at_state(
     path: str | os.PathLike[str], job: str, arguments: Mapping[str, Any]
 ) -> DocumentsOnly | None:
-    """The state of an earlier run, for a dry run: changes nothing, and holds no lock.
+    """Return the state of an earlier run for a dry run: changes nothing, and holds no lock.
 
     Returns:
         None where a run would be the first one.
@@ -195,6 +202,22 @@ def look_at_state(
         return None
     _refuse_other(directory, known, job, arguments)
     return found
+
+
+@contextmanager
+def state_of(job: Keeps, name: str) -> Iterator[DocumentsOnly | None]:
+    """Open the state directory of a job for a run; None without one, or at the first dry run.
+
+    Raises:
+        Misconfigured: the run is refused, as `JobState` and `look_at_state` say.
+    """
+    if job.state is None:
+        yield None
+    elif job.dry_run:
+        yield look_at_state(job.state, name, pinned(job))
+    else:
+        with JobState(job.state, name, pinned(job)) as state:
+            yield state
 
 
 def _lock(directory: Path) -> DirectoryLock:
@@ -258,8 +281,6 @@ def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str,
         )
     before = known.get("arguments")
     before = before if isinstance(before, dict) else {}
-    if isinstance(arguments, Pinned):
-        before = arguments.normal(before)
     before, arguments = _given(before), _given(json.loads(json.dumps(arguments)))
     if before != arguments:
         name, then, now = _first_change(before, arguments)
@@ -302,17 +323,6 @@ def _done(files: Files, directory: Path) -> tuple[dict[str, dict[str, Any]], int
         done[unit.pop("unit")] = unit
         position += len(line)
     return done, position, len(found)
-
-
-def _document(files: Files, directory: Path, name: str) -> Any:
-    path = str(directory / f"{name}.json")
-    found = files.read_whole(path, MAX_DOCUMENT_BYTES)
-    if found is None:
-        return None
-    try:
-        return from_json(found)
-    except ValueError as error:
-        raise CorruptFile(f"{path} is damaged: {error}") from None
 
 
 def value_of(kind: type[T], document: Any, name: str, versions: Sequence[int] | None = None) -> T:

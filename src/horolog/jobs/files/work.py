@@ -12,10 +12,9 @@ from horolog.jobs.counting import count
 from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import FoundParts, LogPart, units_of
 from horolog.jobs.parameters.files import Convert, Index
-from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.spread import UnitOutcome, cores_of, spread
-from horolog.jobs.state import JobState, look_at_state, value_of
+from horolog.jobs.state import DocumentsOnly, state_of, value_of
 from horolog.record.scan import load_kernels
 
 _WORTH_KERNELS_BYTES: Final = 4 << 20
@@ -83,16 +82,13 @@ def work_on(
         Misconfigured: a broker is at work; another run has the state.
     """
     with ExitStack() as held:
-        kept, found = None, find()
-        if job.state is not None and job.dry_run:
-            look_at_state(job.state, name, pinned(job))
-        elif job.state is not None:
-            kept = held.enter_context(JobState(job.state, name, pinned(job)))
+        found, kept = find(), held.enter_context(state_of(job, name))
         if locked_for is not None:
             log_dirs = [part.target.log_dir for part in found.parts]
             held.enter_context(locked_offline(log_dirs, locked_for))
             found = find()  # again: a broker may have been at work until now
-        return found, _worked(spark, found, work, kind, kept, job.on_progress)
+        done_before = None if job.dry_run else kept
+        return found, _worked(spark, found, work, kind, done_before, job.on_progress)
 
 
 def _worked(
@@ -100,7 +96,7 @@ def _worked(
     found: FoundParts,
     work: Callable[[LogPart], Done],
     kind: type[Done],
-    kept: JobState | None,
+    kept: DocumentsOnly | None,
     on_progress: OnProgress,
 ) -> Worked[Done]:
     done: dict[str, Done] = {}

@@ -35,9 +35,9 @@ from horolog.jobs.mirroring.run import GroupsCarried, MirrorRun
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.mirror import Mirror
-from horolog.jobs.parameters.option import names, pinned
+from horolog.jobs.parameters.option import names
 from horolog.jobs.selection import Selection
-from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
+from horolog.jobs.state import state_of
 from horolog.sources.location import Location
 
 _MOST_BATCH_BYTES: Final = 1 << 28
@@ -78,12 +78,9 @@ def mirror(spark: SparkSession, job: Mirror) -> Mirrored:
     if job.into_nonempty and not to_location.is_broker:
         raise Misconfigured("a log directory gets whole logs: leave out into_nonempty")
     with ExitStack() as stack:
-        kept: JobState | DocumentsOnly | None = None
         if not job.dry_run:
-            kept = stack.enter_context(JobState(job.require_state(), "mirror", pinned(job)))
-        elif job.state is not None:
-            kept = look_at_state(job.state, "mirror", pinned(job))
-        ledger = stack.enter_context(closing(Ledger(kept)))
+            job.require_state()
+        ledger = stack.enter_context(closing(Ledger(stack.enter_context(state_of(job, "mirror")))))
         if ledger.range_ms is None:
             ledger.range_ms = selection.from_ms, selection.to_ms
         selection = replace(selection, from_ms=ledger.range_ms[0], to_ms=ledger.range_ms[1])

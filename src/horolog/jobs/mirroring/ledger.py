@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring.offset_map import OffsetMap, Point
-from horolog.jobs.state import DocumentsOnly, JobState, value_of
+from horolog.jobs.state import DocumentsOnly, value_of
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
@@ -64,11 +64,11 @@ class _Progress:
 class Ledger:
     """The progress of a mirror; of a dry run kept in memory alone."""
 
-    def __init__(self, state: JobState | DocumentsOnly | None) -> None:
-        """Read it; with documents only, nothing is ever written.
+    def __init__(self, state: DocumentsOnly | None) -> None:
+        """Read the progress from a state directory; without one it is kept in memory.
 
         Raises:
-            CorruptFile: it is damaged.
+            CorruptFile: the document of the progress is damaged.
         """
         self.id = uuid.uuid4().hex
         """Part of the names of the mirror's transactions and group at a cluster."""
@@ -77,7 +77,7 @@ class Ledger:
         self.topics: dict[str, LedgerTopic] = {}
         self.range_ms: tuple[int | None, int | None] | None = None
         self._state = state
-        self._files = Files(read_only=isinstance(state, DocumentsOnly))
+        self._files = Files(read_only=state is not None and state.is_read_only)
         self._maps: dict[TopicPartition, OffsetMap] = {}
         known = None if state is None else state.read(_PROGRESS)
         if known is not None:
@@ -145,8 +145,8 @@ class Ledger:
         self.save()
 
     def save(self) -> None:
-        """Write it all; it is on disk when this returns."""
-        if isinstance(self._state, JobState):
+        """Write the progress to the state directory, and sync it."""
+        if self._state is not None:
             progress = _Progress(self.id, self.slots, self.range_ms, self.topics)
             self._state.write(_PROGRESS, asdict(progress))
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
 
@@ -147,33 +146,13 @@ def command(
     return declare
 
 
-class Pinned(dict[str, Any]):
-    """Values that must be the same in each run with a state, by the names of the arguments."""
-
-    def __init__(self, values: Mapping[str, Any], pins: Mapping[str, Pin]) -> None:
-        super().__init__(values)
-        self._pins = pins
-
-    def normal(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert what an earlier run has recorded to the present form, whichever form it had."""
-        found = dict(before)
-        for name in before.keys() & self._pins.keys():
-            with suppress(HorologError, TypeError, ValueError):
-                found[name] = self._pins[name](before[name])
-        return found
-
-
-def pinned(job: "DataclassInstance") -> Pinned:
+def pinned(job: "DataclassInstance") -> dict[str, Any]:
     """Return as JSON what must be the same in each run with a state. It contains no secrets."""
-    pins = {
-        each.name.strip("_"): (each.name, each.option.pin)
-        for each in sorted(declared(job), key=lambda each: each.name)
-        if each.option.pin is not None
+    return {
+        option.name.strip("_"): option.option.pin(getattr(job, option.name))
+        for option in declared(job)
+        if option.option.pin is not None
     }
-    values = {name: pin(getattr(job, field)) for name, (field, pin) in pins.items()}
-    return Pinned(
-        values, {name: pin for name, (_, pin) in pins.items() if pin in _WRITTEN_OTHERWISE}
-    )
 
 
 def as_given(given: Any) -> Any:
@@ -240,7 +219,3 @@ def places(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     """Several of them, whose order does not matter."""
     several = [given] if isinstance(given, str | os.PathLike) else given
     return sorted({place(each) for each in several})
-
-
-_WRITTEN_OTHERWISE: Final = (moment, window, unordered, codec, location, places)
-"""Those that earlier versions wrote down as they were given, or in the order that was given."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from horolog.jobs.parameters.option import Hook, Option, as_given, command, location, unordered
-from horolog.jobs.parameters.shared import Compression, Names, PathLike, Reads, Settings
+from horolog.jobs.parameters.shared import Compression, Keeps, Names, PathLike, Reads, Settings
 
 if TYPE_CHECKING:
     from horolog.jobs.replaying.sending import ReplayProgress
@@ -17,7 +17,7 @@ def _no_progress(progress: "ReplayProgress", total: int) -> None:
 
 @command("replay", "replaying")
 @dataclass(frozen=True, kw_only=True)
-class Replay(Reads):
+class Replay(Keeps, Reads):
     """Send the records of several partitions on in time order, at their recorded pace.
 
     The partitions are merged by their records' times (--clock append: by when they were appended,

@@ -19,7 +19,6 @@ from horolog.client.topic_facts import partition_numbers, topic_ids
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.parameters.function import without_spark
-from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.replay import Replay
 from horolog.jobs.parameters.shared import codec_of
 from horolog.jobs.receiving import ReceivingTopic, require_transactions, retention_note
@@ -32,7 +31,7 @@ from horolog.jobs.replaying.sending import (
     progress_of,
 )
 from horolog.jobs.selection import Selection, client_of
-from horolog.jobs.state import DocumentsOnly, JobState, look_at_state, value_of
+from horolog.jobs.state import DocumentsOnly, state_of, value_of
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.kafka_settings import PREFIX
 from horolog.sources.location import Location
@@ -89,12 +88,7 @@ def replay(job: Replay) -> Replayed:
         selection.from_ms, selection.to_ms, RecordClock(job.clock or RecordClock.CREATE)
     )
     with ExitStack() as stack:
-        kept: JobState | DocumentsOnly | None = None
-        if job.state is not None:
-            if job.dry_run:
-                kept = look_at_state(job.state, "replay", pinned(job))
-            else:
-                kept = stack.enter_context(JobState(job.state, "replay", pinned(job)))
+        kept = stack.enter_context(state_of(job, "replay"))
         if kept is not None:
             times = _same_range(kept, times)
         source = stack.enter_context(_source(selection, times))
@@ -130,7 +124,7 @@ def replay(job: Replay) -> Replayed:
             time.sleep,
             Pace(clock, speed, job.max_gap_ms),
             shifts_times=job.shift_times,
-            state=kept if isinstance(kept, JobState) else None,
+            state=kept,
             on_sent=lambda progress: job.on_progress(progress, total),
         )
         job.on_progress(work.progress, total)
@@ -195,13 +189,12 @@ def _warn_of_retention(
             _logger.warning("%s", note)
 
 
-def _same_range(kept: JobState | DocumentsOnly, times: TimeRange) -> TimeRange:
+def _same_range(kept: DocumentsOnly, times: TimeRange) -> TimeRange:
     """The range of the first run: relative times count from then."""
     known = kept.read(_RANGE)
     if known is None:
         known = {"from": times.from_ms, "to": times.to_ms}
-        if isinstance(kept, JobState):
-            kept.write(_RANGE, known)
+        kept.write(_RANGE, known)
     return TimeRange.between(known["from"], known["to"], times.clock)
 
 
@@ -213,9 +206,7 @@ class _TopicIds:
     target: Mapping[str, str]
 
 
-def _check_topics(
-    kept: JobState | DocumentsOnly, source: ReplaySource, target: ReplayTarget
-) -> None:
+def _check_topics(kept: DocumentsOnly, source: ReplaySource, target: ReplayTarget) -> None:
     """Refuse topics that were created again since the first run, and write down new ones.
 
     Raises:
@@ -240,7 +231,7 @@ def _check_topics(
                     f"{why}. Begin with another --state"
                 )
     every = _TopicIds({**found.source, **known.source}, {**found.target, **known.target})
-    if isinstance(kept, JobState) and every != known:
+    if every != known:
         kept.write(_TOPICS, asdict(every))
 
 

@@ -17,7 +17,7 @@ from horolog.client.transactions import TRANSACTION_TIMEOUT_MS
 from horolog.clock import HOUR_MS, Clock
 from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.jobs.replaying.merging import BEFORE_ALL, Due
-from horolog.jobs.state import DocumentsOnly, JobState
+from horolog.jobs.state import DocumentsOnly
 from horolog.offsets import SINK_GROUPS
 from horolog.record.batch import next_sequence
 from horolog.record.builder import LogRecord, build_batch
@@ -116,7 +116,7 @@ class ReplayProgress:
         )
 
 
-def progress_of(state: JobState | DocumentsOnly | None) -> ReplayProgress:
+def progress_of(state: DocumentsOnly | None) -> ReplayProgress:
     """The progress of the runs with a state up to their last commit."""
     kept = None if state is None else state.read(_PROGRESS)
     return ReplayProgress() if kept is None else ReplayProgress.of_json(kept["committed"])
@@ -154,7 +154,7 @@ class Sending:
         pace: Pace,
         *,
         shifts_times: bool = False,
-        state: JobState | None = None,
+        state: DocumentsOnly | None = None,
         on_sent: Callable[[ReplayProgress], None] = lambda progress: None,
     ) -> None:
         """A replay, or the rest of one.
