@@ -28,7 +28,7 @@ from bench.request_cost import GROUPS, WORK, Client, served
 from bench.request_cost import PARTITIONS as PARTITIONS_OF_COMMITS
 from bench.sides import horolog
 
-from horolog.broker.controller import NewTopic
+from horolog.broker.new_topics import NewTopic
 from horolog.broker.service import Service
 
 PARTITIONS = 3_500

@@ -3,6 +3,7 @@
 `service.serve` runs a broker in the foreground; `service.Service` is one to start and stop.
 
     handlers     requests to answers, by what they are about
+    coordinators groups and transactions, with their internal topics
     control      horolog's own questions and actions (docs/wire.md)
     metrics      numbers for Prometheus (docs/metrics.md)
     shadow       another cluster followed, and led in its place (docs/following.md)
@@ -28,11 +29,11 @@ from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
     from horolog.broker.controller import *
+    from horolog.broker.coordinators.state_topics import *
     from horolog.broker.dispatch import *
     from horolog.broker.service import *
     from horolog.broker.shadow import *
     from horolog.broker.shadow.follower import *
-    from horolog.broker.state_topics import *
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -41,12 +42,12 @@ __getattr__, __dir__ = lazy_names(
         "cleaner": "RETRY_MS Cleaner",
         "control": "history",
         "control.table": "ACTION_ROWS QUESTION_ROWS",
-        "controller": "Controller NewTopic",
+        "controller": "Controller",
         "dispatch": "Apart Dispatcher served",
         "fetch_sessions": "FetchSessions",
         "following.fetching": "Followed LeaderFetcher",
-        "group_coordinator": "GroupCoordinator",
-        "group_lag": "Behind Key Paces partition_lag",
+        "coordinators.group_coordinator": "GroupCoordinator",
+        "coordinators.group_lag": "Behind Key Paces partition_lag",
         "handlers": "cluster produce",
         "handlers.commits": "RepeatedCommit",
         "handlers.configs": "MOST_QUESTIONS",
@@ -55,6 +56,7 @@ __getattr__, __dir__ = lazy_names(
         "metrics": "transactions",
         "metrics.families": "FAMILIES",
         "metrics.scrape": "Scrape",
+        "new_topics": "NewTopic",
         "open_files": "OpenFiles share_out",
         "partition": "Partition",
         "partitions": "Partitions",
@@ -78,10 +80,10 @@ __getattr__, __dir__ = lazy_names(
         "shadow.promotion": "Promotions",
         "shadow.source": "CONFIRMATIONS LEAST_SETTINGS LOOKS_FOR_SETTINGS Source",
         "shadow.topics": "FollowedTopics",
-        "shards": "Shards",
+        "coordinators.shards": "Shards",
         "source_topics": "SourcePartition TopicAtSource SourceTopics",
-        "state_topics": "StateTopic",
-        "transaction_coordinator": "TransactionCoordinator TransactionLimits",
-        "transaction_markers": "LocalMarkers",
+        "coordinators.state_topics": "StateTopic",
+        "coordinators.transaction_coordinator": "TransactionCoordinator TransactionLimits",
+        "coordinators.transaction_markers": "LocalMarkers",
     },
 )

@@ -14,12 +14,12 @@ from weakref import WeakKeyDictionary
 
 from horolog.broker.append_warnings import AppendWarnings
 from horolog.broker.cleaner import Cleaner
-from horolog.broker.group_coordinator import GroupCoordinator
-from horolog.broker.group_lag import SAMPLE_INTERVAL_MS, GroupLags
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.group_lag import SAMPLE_INTERVAL_MS, GroupLags
+from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
-from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.config import LONG_MAX
 from horolog.errors import HorologError

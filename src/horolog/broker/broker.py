@@ -14,21 +14,27 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from horolog.broker.admission import ProducerTurns
 from horolog.broker.append_warnings import AppendWarnings
 from horolog.broker.background_tasks import BackgroundTasks
-from horolog.broker.carrying_state import carry_groups, carry_transactions
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
+from horolog.broker.coordinators.admission import ProducerTurns
+from horolog.broker.coordinators.carrying_state import carry_groups, carry_transactions
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.group_lag import GroupLags
+from horolog.broker.coordinators.offsets_log import OffsetsLog
+from horolog.broker.coordinators.open_transactions import OpenTransactions
+from horolog.broker.coordinators.state_topics import StateTopic
+from horolog.broker.coordinators.transaction_coordinator import (
+    TransactionCoordinator,
+    TransactionLimits,
+)
+from horolog.broker.coordinators.transaction_markers import LocalMarkers
 from horolog.broker.fetch_sessions import FetchSessions
-from horolog.broker.group_coordinator import GroupCoordinator
-from horolog.broker.group_lag import GroupLags
 from horolog.broker.kept_memory import KeptMemory
 from horolog.broker.live_settings import LiveSettings
-from horolog.broker.offsets_log import OffsetsLog
 from horolog.broker.open_files import OpenFiles, share_out
-from horolog.broker.open_transactions import OpenTransactions
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import Partitions
@@ -43,9 +49,6 @@ from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.shadow import Shadow
 from horolog.broker.shadow.topics import FollowedTopics
-from horolog.broker.state_topics import STATE_TOPICS, StateTopic
-from horolog.broker.transaction_coordinator import TransactionCoordinator, TransactionLimits
-from horolog.broker.transaction_markers import LocalMarkers
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
@@ -55,6 +58,7 @@ from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
 from horolog.record.compression import Codec
 from horolog.storage.logs.appendable import Appended
+from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from horolog.wire.api import ApiKey
 
 _LOG = logging.getLogger(__name__)
@@ -127,15 +131,15 @@ class BrokerParts:
         self.offsets_topic, self.transactions_topic = (
             StateTopic(
                 name,
-                partial(new, live),
-                self.placement.awaits,
-                self.controller,
+                live,
+                self.controller.ensure_internal,
+                self.placement,
                 self.topics,
                 self.partitions,
                 clock,
                 readers,
             )
-            for name, new in STATE_TOPICS.items()
+            for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
         )
         self.offsets_log.write_to(self.offsets_topic)
         self.followed_topics = FollowedTopics(

@@ -8,12 +8,12 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final
 
-from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
+from horolog.broker.new_topics import INTERNAL, NewTopic, with_history
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.scheduling.metadata_thread import MetadataThread
@@ -39,22 +39,7 @@ from horolog.metadata.topics import (
 )
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL
 
-_LAG: Final = "min.compaction.lag.ms"
-_WEEK_MS: Final = "604800000"
-
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
-    """A topic to create, as in CreateTopics; -1 means the broker's default."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    repeated: int | None = None
-    overrides: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class Controller:
@@ -87,10 +72,10 @@ class Controller:
             topic = self._topics.find(name)
             return await self._create(NewTopic(name=name)) if topic is None else topic
 
-    async def ensure_internal(self, name: str, new: Callable[[], NewTopic]) -> Topic:
-        """The internal topic of this name, made as `new` says if there is none.
+    async def ensure_internal(self, name: str) -> Topic:
+        """Return the internal topic of this name, which is created if it does not exist.
 
-        One that was adopted, because its settings are lost, gets those of `new`.
+        A topic that was adopted, because its settings are lost, gets the settings of a new one.
 
         Raises:
             RequestRefused: the settings of the topic cannot be, or it is to come from the source.
@@ -106,7 +91,7 @@ class Controller:
                 raise RequestRefused(
                     ErrorCode.coordinator_load_in_progress, f"{name} is the source's"
                 )
-            asked = new()
+            asked = INTERNAL[name](self._live.config)
             overrides = {key: value for key, value in asked.overrides.items() if value is not None}
             check_topic(self._live.settings, overrides)
             if topic is not None:
@@ -446,17 +431,6 @@ class Controller:
             if overrides not in checked:
                 checked.add(overrides)
                 check_topic(after, topic.overrides, asked=False)
-
-
-def with_history(overrides: Mapping[str, str], before_ms: int, after_ms: int) -> Mapping[str, str]:
-    """Settings of `__consumer_offsets` once `horolog.history.ms` is altered.
-
-    A lag that was set by hand stays. A week is what development versions gave to every new topic.
-    """
-    if before_ms == after_ms or overrides.get(_LAG) not in (None, str(before_ms), _WEEK_MS):
-        return overrides
-    others = {name: value for name, value in overrides.items() if name != _LAG}
-    return {**others, _LAG: str(after_ms)} if after_ms else others
 
 
 def check_owned(topic: Topic) -> None:

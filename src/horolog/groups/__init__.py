@@ -1,7 +1,7 @@
 """Consumer groups: members, generations, assignments and committed offsets.
 
-Pure state machines: requests and time in, results out. `horolog.broker.group_coordinator` has
-the sockets, the timers and the store.
+Pure state machines: requests and time in, results out. The sockets, the timers and the store are in
+`horolog.broker.coordinators.group_coordinator`.
 
 group       one group, from state to state; `members`, `deadlines`, `capacity` are parts of it
 offsets     committed offsets of all groups, and which of them have expired

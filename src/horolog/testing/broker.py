@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from horolog.broker.background_tasks import Expired
-from horolog.broker.controller import NewTopic
+from horolog.broker.new_topics import NewTopic
 from horolog.clock import ManualClock
 from horolog.config import Settings, host_port
 from horolog.testing.failures import BrokerFailed

@@ -1,7 +1,7 @@
 """Transactions: transactional ids, their producers, and what is in an open transaction.
 
 Pure decisions: a state and a request in, the next state or a refusal out.
-`horolog.broker.transaction_coordinator` has the timers, the log and the markers.
+`horolog.broker.coordinators.transaction_coordinator` has the timers, the log and the markers.
 
 values      one transactional id in one state, to and from the record of it
 decisions   from state to state: fencing, adding partitions, ending (KIP-98, 360, 588, 890)

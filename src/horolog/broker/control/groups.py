@@ -7,7 +7,7 @@ from typing import Final
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.partitions import tried_config
 from horolog.broker.control.rows import answers, as_many_as_fit
-from horolog.broker.group_lag import (
+from horolog.broker.coordinators.group_lag import (
     Behind,
     Doomed,
     Paces,
@@ -16,7 +16,7 @@ from horolog.broker.group_lag import (
     partition_lag,
     unknown_lag,
 )
-from horolog.broker.open_transactions import FirstOpen
+from horolog.broker.coordinators.open_transactions import FirstOpen
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.errors import HorologError
 from horolog.network.peer import Peer

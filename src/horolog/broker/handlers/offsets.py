@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.broker import BrokerParts
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.dispatch import Apart, Request, api
-from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.handlers.groups import group_error_code
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode, HorologError

@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from horolog.broker.admission import Admitted, admit, transactional_header
 from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import BrokerParts
+from horolog.broker.coordinators.admission import Admitted, admit, transactional_header
 from horolog.broker.dispatch import Apart, Request, api, shortcut
 from horolog.broker.partition import Partition
 from horolog.broker.placement import not_leader

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from horolog.broker.broker import BrokerParts
-from horolog.broker.controller import NewTopic
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
+from horolog.broker.new_topics import NewTopic
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import NewPartitions, Topic, unknown_topic

@@ -11,7 +11,14 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from horolog.broker.broker import BrokerParts
-from horolog.broker.group_lag import Behind, Doomed, Key, append_time_of, deletions, doomed
+from horolog.broker.coordinators.group_lag import (
+    Behind,
+    Doomed,
+    Key,
+    append_time_of,
+    deletions,
+    doomed,
+)
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.exposition import Exposition, labels_of
 from horolog.broker.scheduling.turns import TimeSlice

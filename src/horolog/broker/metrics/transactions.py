@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from horolog.broker.broker import BrokerParts
-from horolog.broker.group_lag import append_time_of
+from horolog.broker.coordinators.group_lag import append_time_of
+from horolog.broker.coordinators.open_transactions import OpenTransaction
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.exposition import Exposition, labels_of
-from horolog.broker.open_transactions import OpenTransaction
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.errors import HorologError

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.partitions import Partitions
 from horolog.broker.source_topics import SourceTopics, TopicAtSource
 from horolog.errors import ErrorCode, RequestRefused

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.placement import Placement
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.client.client import Client

@@ -20,7 +20,9 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from horolog.broker.controller import Controller
-from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.state_topics import StateTopic
+from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
@@ -30,8 +32,6 @@ from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.groups import NOBODY
 from horolog.broker.shadow.offsets import SourceOffsets
 from horolog.broker.shadow.topics import FollowedTopics
-from horolog.broker.state_topics import StateTopic
-from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.clock import Clock
 from horolog.errors import HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.offsets import CommittedOffsets

@@ -11,8 +11,10 @@ from functools import partial
 from typing import Final
 
 from horolog.broker.controller import Controller
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.state_topics import StateTopic
+from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from horolog.broker.following.appending import local
-from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import (
@@ -34,8 +36,6 @@ from horolog.broker.shadow.promotion import Promotions
 from horolog.broker.shadow.source import Source
 from horolog.broker.shadow.topics import FollowedTopics
 from horolog.broker.source_topics import SourceTopics
-from horolog.broker.state_topics import StateTopic
-from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.client.client import Client
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused

@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import Final
 from uuid import UUID
 
-from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.clock import Clock
@@ -24,7 +24,7 @@ _OF_OFFSETS: Final = UUID(int=3)
 
 
 class LocalMarkers:
-    """See `transaction_completion.Markers`. For the event loop's thread only."""
+    """Ends transactions in the logs of partitions. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -56,12 +56,20 @@ class LocalMarkers:
         return None if found is None else found.topic_id
 
     def coordinator_epoch(self, index: int) -> int:
-        """See `Markers.coordinator_epoch`."""
+        """Leader epoch of a partition of `__transaction_state`, which markers carry."""
         state = self._partitions.find(TRANSACTION_STATE, index)
         return 0 if state is None else state.log.leader_epoch
 
     def end(self, partition: TopicPartition, ended: TransactionEnd) -> Awaitable[object] | None:
-        """See `Markers.end`; of any coordinator's. Offsets that are pending there are settled."""
+        """Write a marker, which any coordinator may have decided; None if it is written.
+
+        Otherwise the result is awaited. Offsets that are pending there are settled.
+
+        Raises, or what is awaited does:
+            RequestRefused: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED: another
+                coordinator has ended the transaction; or there cannot be such a producer.
+            StorageFailed: the disk refused, or the partition is offline.
+        """
         if partition.topic == CONSUMER_OFFSETS:
             known = self._topics.find(CONSUMER_OFFSETS)
             if known is None or partition.partition not in known.partitions:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice, repeat
 from typing import Final
 
-from horolog.broker.state_topics import StateTopic
+from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
@@ -70,7 +70,7 @@ class _Pieces:
 
 
 class OffsetsLog:
-    """See the module; it is a `GroupStore`. For the event loop's thread only."""
+    """See the module. For the event loop's thread only."""
 
     def __init__(self, clock: Clock, workers: Executor, codec: Codec = Codec.NONE) -> None:
         """Make a log whose topic is given next, by `write_to`.
@@ -277,6 +277,12 @@ def _batch_of(records: list[LogRecord], now_ms: int, codec: Codec) -> bytes | St
     if codec is Codec.NONE:
         return StampedRecords(stamped_records(records), len(records), now_ms)
     return build_batch(records, codec=codec)
+
+
+async def written(log: OffsetsLog, changes: Sequence[GroupChange]) -> Outcomes:
+    """Write changes in order; return the error of each, or None."""
+    outcomes = log.write_groups(changes)
+    return outcomes if isinstance(outcomes, list) else await outcomes
 
 
 async def _written(outcomes: Outcomes, writing: Sequence[_Writing]) -> Outcomes:

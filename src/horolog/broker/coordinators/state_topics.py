@@ -1,8 +1,5 @@
 """Kafka's internal topics in which the coordinators of this broker keep their state.
 
-    __consumer_offsets   groups and committed offsets    offsets.topic.*
-    __transaction_state  transactions                    transaction.state.log.*
-
 A topic is made when its coordinator first needs it, as an ordinary topic: it is listed, read,
 compacted and closed as all others are, and a new broker has none. Clients cannot write to it, or
 change its partitions. Where another product owns the log directory, they are in a directory beside
@@ -11,19 +8,20 @@ it (metadata/home.py).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from typing import Final
 
-from horolog.broker.controller import Controller, NewTopic, with_history
 from horolog.broker.live_settings import LiveSettings
+from horolog.broker.new_topics import INTERNAL
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
+from horolog.broker.placement import Placement
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import StorageFailed
-from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.metadata.topics import TopicRegistry
 from horolog.record.builder import LogRecord
 from horolog.record.kernels.loading import REPLAY_WORTH_KERNELS
 from horolog.record.stamped import stamped_records
@@ -32,7 +30,7 @@ from horolog.storage.file_errors import FileMissing, WouldBlock
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.incoming import Batch, StampedRecords
 from horolog.storage.logs.readable import ReadableLog
-from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from horolog.storage.names import CONSUMER_OFFSETS
 from horolog.storage.validation.validate import Prepared, trusted
 
 _LOG = logging.getLogger(__name__)
@@ -42,67 +40,31 @@ _OF_LATEST_VALUES: Final = frozenset({CONSUMER_OFFSETS})
 the last that can be read does; and its history is short, as it is compacted without a lag."""
 
 
-def _consumer_offsets(live: LiveSettings) -> NewTopic:
-    """The topic of groups and committed offsets, as Kafka 4.3 makes it."""
-    overrides = {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": str(live.config.offsets_topic_segment_bytes),
-    }
-    return NewTopic(
-        name=CONSUMER_OFFSETS,
-        partitions=live.config.offsets_topic_num_partitions,
-        overrides=with_history(overrides, 0, live.config.horolog_history_ms),
-    )
-
-
-def _transaction_state(live: LiveSettings) -> NewTopic:
-    """The topic of transactions, as Kafka 4.3 makes it; there are no replicas to be in sync."""
-    return NewTopic(
-        name=TRANSACTION_STATE,
-        partitions=live.config.transaction_state_log_num_partitions,
-        overrides={
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            "min.insync.replicas": "1",
-            "segment.bytes": str(live.config.transaction_state_log_segment_bytes),
-            "unclean.leader.election.enable": "false",
-        },
-    )
-
-
-STATE_TOPICS: Final[dict[str, Callable[[LiveSettings], NewTopic]]] = {
-    CONSUMER_OFFSETS: _consumer_offsets,
-    TRANSACTION_STATE: _transaction_state,
-}
-
-
 class StateTopic:
     """One internal topic. For the event loop's thread only."""
 
     def __init__(
         self,
         name: str,
-        new: Callable[[], NewTopic],
-        awaits: Callable[[str, Iterable[Topic]], bool],
-        controller: Controller,
+        live: LiveSettings,
+        create: Callable[[str], Awaitable[object]],
+        placement: Placement,
         topics: TopicRegistry,
         partitions: Partitions,
         clock: Clock,
         readers: Executor,
     ) -> None:
-        """Of a name; nothing is made yet.
+        """Describe the topic of a name, which may not exist yet.
 
         Args:
-            new: what it is made with if there is none, by the settings of the broker now.
-            awaits: whether a topic of a name is to come from the source, beside those here.
+            create: creates the internal topic of a name, unless it exists.
             clock: the time of the appends.
             readers: threads that loads run in.
         """
         self.name = name
-        self._new = new
-        self._awaits = awaits
-        self._controller = controller
+        self._live = live
+        self._create = create
+        self._placement = placement
         self._topics = topics
         self._partitions = partitions
         self._clock = clock
@@ -113,7 +75,9 @@ class StateTopic:
     def count(self) -> int:
         """Its partitions: those it has, or would be made with."""
         topic = self._topics.find(self.name)
-        return self._new().partitions if topic is None else topic.partitions[-1] + 1
+        if topic is None:
+            return INTERNAL[self.name](self._live.config).partitions
+        return topic.partitions[-1] + 1
 
     @property
     def exists(self) -> bool:
@@ -124,7 +88,9 @@ class StateTopic:
     def is_followed(self) -> bool:
         """Whether it is the source's, of which this broker is a shadow; also before it came."""
         topic = self._topics.find(self.name)
-        return self._awaits(self.name, self._topics) if topic is None else topic.followed
+        if topic is None:
+            return self._placement.awaits(self.name, self._topics)
+        return topic.followed
 
     @property
     def is_ready(self) -> bool:
@@ -146,7 +112,7 @@ class StateTopic:
             StorageFailed: a write failed; it is not made.
         """
         if not self.is_ready:
-            await self._controller.ensure_internal(self.name, self._new)
+            await self._create(self.name)
 
     def epoch(self, index: int) -> int:
         """The leader epoch of a partition; 0 of one that is offline."""

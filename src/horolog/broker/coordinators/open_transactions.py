@@ -8,9 +8,9 @@ it are appended. So both are compared at one moment, between two steps of the ev
 
 from typing import Final, NamedTuple
 
-from horolog.broker.group_lag import append_time_of
+from horolog.broker.coordinators.group_lag import append_time_of
+from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from horolog.broker.partition import Partition
-from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.metadata.topics import TopicRegistry
 from horolog.offsets import HeldUp
 from horolog.storage.logs.readable import ReadableLog

@@ -7,11 +7,10 @@ disk refuses, except transactions: without their states the broker would not kno
 import logging
 from collections.abc import Iterable, Mapping
 
-from horolog.broker.group_coordinator import GroupCoordinator
-from horolog.broker.live_groups import written
-from horolog.broker.offsets_log import OffsetsLog
+from horolog.broker.coordinators.group_coordinator import GroupCoordinator
+from horolog.broker.coordinators.offsets_log import OffsetsLog, written
+from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.broker.partitions import Partitions
-from horolog.broker.state_topics import StateTopic
 from horolog.groups.rows import (
     GroupChange,
     StoredGroups,

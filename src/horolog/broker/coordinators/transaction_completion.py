@@ -15,13 +15,13 @@ import logging
 from collections.abc import Awaitable, Coroutine, Sequence
 from itertools import islice
 from time import perf_counter
-from typing import Any, Final, Protocol
-from uuid import UUID
+from typing import Any, Final
 
+from horolog.broker.coordinators.shards import MOST_RETRY_S, RETRY_S
+from horolog.broker.coordinators.transaction_markers import LocalMarkers
+from horolog.broker.coordinators.transaction_states import Entry, TransactionStates
 from horolog.broker.scheduling.begun import rest_of
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.shards import MOST_RETRY_S, RETRY_S
-from horolog.broker.transaction_states import Entry, TransactionStates
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.network.turns import SLICE_SECONDS
@@ -44,36 +44,10 @@ _NO_PLACE: Final = (
 )
 
 
-class Markers(Protocol):
-    """Ends transactions in the logs of partitions."""
-
-    def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic; None if there is none that markers are to be written to."""
-        ...
-
-    def known_id(self, topic: str) -> UUID | None:
-        """The id of a topic, also of one that is another coordinator's now; None without one."""
-        ...
-
-    def coordinator_epoch(self, index: int) -> int:
-        """The leader epoch of a partition of `__transaction_state`, which is in markers."""
-        ...
-
-    def end(self, partition: TopicPartition, ended: TransactionEnd) -> Awaitable[object] | None:
-        """Write a marker; None if that is done, else it is awaited.
-
-        Raises, or what is awaited does:
-            RequestRefused: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED: another has
-                ended the transaction; or there cannot be such a producer.
-            StorageFailed: the disk refused, or the partition is offline.
-        """
-        ...
-
-
 class Completion:
     """See the module. For the event loop's thread only."""
 
-    def __init__(self, states: TransactionStates, markers: Markers, clock: Clock) -> None:
+    def __init__(self, states: TransactionStates, markers: LocalMarkers, clock: Clock) -> None:
         self._states = states
         self._markers = markers
         self._clock = clock

@@ -6,18 +6,18 @@ set by the group's next deadline, and waiting requests get their responses.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
+from horolog.broker.coordinators.offsets_log import OffsetsLog
 from horolog.broker.scheduling.group_queue import GroupDecision, GroupQueue
-from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
-from horolog.groups.rows import GroupChange, GroupRow, Outcomes
+from horolog.groups.rows import GroupChange, GroupRow
 from horolog.groups.values import Completed, GroupLimits, GroupState, Waiter
 
 T = TypeVar("T")
@@ -26,43 +26,6 @@ _LOG = logging.getLogger(__name__)
 
 _ANSWERS_AT_ONCE: Final = 100  # resolved in one iteration of the event loop
 _SILENCE_S: Final = 60.0  # between two log messages of one kind
-
-
-class GroupStore(Protocol):
-    """Stores changes of groups durably; see `OffsetsLog`."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it takes changes; `ready` sees to it."""
-        ...
-
-    async def ready(self) -> None:
-        """Have it take changes. Not to be awaited in a group's queue: it may make a topic.
-
-        Raises:
-            RequestRefused: COORDINATOR_NOT_AVAILABLE.
-        """
-        ...
-
-    def write_groups(
-        self, changes: Sequence[GroupChange], /
-    ) -> "Outcomes | asyncio.Future[Outcomes]":
-        """Write changes in order: the error of each or None, or their future if that takes long."""
-        ...
-
-    def write_records(self, group_id: str, records: Buffer, count: int, now_ms: int, /) -> bool:
-        """Write the records of a commit; False, without any effect, if `write_groups` must.
-
-        Raises:
-            HorologError: as `write_groups` has it; nothing is written.
-        """
-        ...
-
-
-async def written(store: GroupStore, changes: Sequence[GroupChange]) -> Outcomes:
-    """Write changes in order: the error of each or None."""
-    outcomes = store.write_groups(changes)
-    return outcomes if isinstance(outcomes, list) else await outcomes
 
 
 class GroupEntry:
@@ -110,7 +73,7 @@ class LiveGroups:
     def __init__(
         self,
         limits: GroupLimits,
-        store: GroupStore,
+        store: OffsetsLog,
         clock: Clock,
         offsets: CommittedOffsets,
         capacity: Capacity,

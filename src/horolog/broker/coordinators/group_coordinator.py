@@ -16,11 +16,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from horolog.broker.group_transactions import GroupTransactions
-from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
+from horolog.broker.coordinators.group_transactions import GroupTransactions
+from horolog.broker.coordinators.live_groups import GroupEntry, LiveGroups
+from horolog.broker.coordinators.offsets_log import OffsetsLog
+from horolog.broker.coordinators.shards import Shards
+from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.shards import Shards, StateLog
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
@@ -61,7 +63,7 @@ class GroupCoordinator:
     def __init__(
         self,
         limits: GroupLimits,
-        store: GroupStore,
+        store: OffsetsLog,
         clock: Clock,
         *,
         capacity: Capacity | None = None,
@@ -90,7 +92,7 @@ class GroupCoordinator:
 
     # --- loading ------------------------------------------------------------------------
 
-    def load(self, log: StateLog, topic_id: TopicId, workers: Executor) -> None:
+    def load(self, log: StateTopic, topic_id: TopicId, workers: Executor) -> None:
         """Begin to load groups and offsets from `__consumer_offsets`.
 
         Until its partition is loaded a group is answered with COORDINATOR_LOAD_IN_PROGRESS.

@@ -5,33 +5,19 @@ wait for each other there, so that its batches reach the logs in the order of th
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from horolog.broker.coordinators.transaction_coordinator import (
+    ADDS_PARTITIONS_SINCE,
+    TransactionCoordinator,
+)
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.record.batch import MAGIC, BatchHeader, parse_header
 from horolog.storage.names import TopicPartition
-
-ADDS_PARTITIONS_SINCE: Final = 12
-"""The version of Produce that adds partitions to transactions (KIP-890)."""
-
-
-class TransactionAdmission(Protocol):
-    """Questions to a coordinator of transactions before batches are appended."""
-
-    async def admit(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-        produce_version: int,
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """The code for each partition, as this version of Produce has it: 0 to append there."""
-        ...
 
 
 class Admitted(NamedTuple):
@@ -90,7 +76,7 @@ def transactional_header(records: Buffer | None) -> BatchHeader | None:
 
 
 async def admit(
-    transactions: TransactionAdmission,
+    transactions: TransactionCoordinator,
     transactional_id: str,
     headers: Mapping[TopicPartition, BatchHeader],
     produce_version: int,

@@ -14,8 +14,9 @@ from collections.abc import (
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from uuid import UUID
 
+from horolog.broker.coordinators.shards import Shards
+from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.shards import Shards, StateLog
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.transactions.replay import TransactionReplay, record_of
@@ -46,7 +47,7 @@ class Entry:
 class TransactionStates:
     """See the module. For the event loop's thread only."""
 
-    def __init__(self, log: StateLog, topic_id: TopicId, clock: Clock) -> None:
+    def __init__(self, log: StateTopic, topic_id: TopicId, clock: Clock) -> None:
         """Of a log; nothing is loaded yet.
 
         Args:

@@ -22,16 +22,16 @@ from collections.abc import (
 )
 from typing import Final, NamedTuple
 
-from horolog.broker.admission import ADDS_PARTITIONS_SINCE
-from horolog.broker.scheduling.turns import TimeSlice
-from horolog.broker.shards import StateLog
-from horolog.broker.transaction_completion import Completion, Markers
-from horolog.broker.transaction_states import (
+from horolog.broker.coordinators.state_topics import StateTopic
+from horolog.broker.coordinators.transaction_completion import Completion
+from horolog.broker.coordinators.transaction_markers import LocalMarkers
+from horolog.broker.coordinators.transaction_states import (
     Entry,
     TransactionStates,
     check_id,
     unavailable,
 )
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW, TransactionStatus
@@ -41,6 +41,8 @@ from horolog.transactions.values import NONE, CoordinatedTransaction, ProducerId
 
 _LOG = logging.getLogger(__name__)
 
+ADDS_PARTITIONS_SINCE: Final = 12
+"""Version of Produce that adds partitions to transactions (KIP-890)."""
 _ABORTABLE_SINCE: Final = 11  # version of Produce that knows TRANSACTION_ABORTABLE
 _OF_COORDINATORS: Final = (
     ErrorCode.coordinator_load_in_progress,
@@ -68,8 +70,8 @@ class TransactionCoordinator:
     def __init__(
         self,
         limits: Callable[[], TransactionLimits],
-        log: StateLog,
-        markers: Markers,
+        log: StateTopic,
+        markers: LocalMarkers,
         new_producer_id: Callable[[], Awaitable[int]],
         clock: Clock,
     ) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups, written
+from horolog.broker.coordinators.live_groups import GroupEntry, LiveGroups
+from horolog.broker.coordinators.offsets_log import OffsetsLog, written
 from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.offsets import CommittedOffsets
@@ -32,7 +33,7 @@ class GroupTransactions:
     def __init__(
         self,
         groups: LiveGroups,
-        store: GroupStore,
+        store: OffsetsLog,
         offsets: CommittedOffsets,
         partition_of: Callable[[str], int],
     ) -> None:

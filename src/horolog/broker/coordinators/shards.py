@@ -9,11 +9,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
-from horolog.buffers import Buffer
+from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.builder import LogRecord
+from horolog.groups.replay import GroupReplay
+from horolog.transactions.replay import TransactionReplay
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,64 +23,7 @@ RETRY_S: Final = 0.1
 MOST_RETRY_S: Final = 5.0
 
 
-class StateLog(Protocol):
-    """The topic that has a coordinator's state; see `state_topics.StateTopic`."""
-
-    @property
-    def name(self) -> str:
-        """The name of the topic, for messages."""
-        ...
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything to load."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """The number of its partitions."""
-        ...
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether another coordinator writes it, and this one has to wait for its promotion."""
-        ...
-
-    def epoch(self, index: int) -> int:
-        """The leader epoch of a partition."""
-        ...
-
-    def partition_of(self, key: str) -> int:
-        """The partition that has a group, or a transactional id."""
-        ...
-
-    async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
-        """Give all batches of a partition to `take`, in order."""
-        ...
-
-    async def ready(self) -> None:
-        """Have it take appends."""
-        ...
-
-    def append_record(self, key: str, record: LogRecord) -> Awaitable[object] | None:
-        """Append a record to the partition of its key; None if it is written."""
-        ...
-
-
-class ShardReplay(Protocol):
-    """What the batches of a partition add up to."""
-
-    unreadable: int
-    """Records, or whole batches, that are left out because they are damaged."""
-    reason: str | None
-    """Of the first of them."""
-
-    def take(self, batch: Buffer, /) -> None:
-        """Apply the next batch; what of it cannot be read is left out."""
-        ...
-
-
-ReplayedT = TypeVar("ReplayedT", bound=ShardReplay)
+ReplayedT = TypeVar("ReplayedT", GroupReplay, TransactionReplay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +39,7 @@ class Shards(Generic[ReplayedT]):
 
     def __init__(
         self,
-        log: StateLog,
+        log: StateTopic,
         begin: Callable[[], ReplayedT],
         take_over: Callable[[ReplayedT], Awaitable[None]],
     ) -> None:
@@ -106,8 +50,8 @@ class Shards(Generic[ReplayedT]):
             take_over: called with it after the last batch; the shard is served once this ends.
         """
         self._log = log
-        self._begin = begin
-        self._take_over = take_over
+        self._begin: Callable[[], ReplayedT] = begin
+        self._take_over: Callable[[ReplayedT], Awaitable[None]] = take_over
         self.unload()
 
     def unload(self) -> None:
