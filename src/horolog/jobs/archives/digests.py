@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
+from horolog.jobs.archives.facts import NUMBERS, Facts, is_control
+from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import TimestampType
 
 NO_APPEND_TIME: Final = -(1 << 63)
@@ -131,17 +133,17 @@ class RecordDigest:
 
 
 class BatchDigest:
-    """Digest of the facts of batches (`facts.BatchFacts`), in offset order."""
+    """Digest of the facts of batches, added in offset order."""
 
     def __init__(self) -> None:
         self._numbers, self._payloads = _Stream(), _Stream()
         self.batches = 0
 
-    def add(self, numbers: npt.NDArray[np.int64], payloads: list[bytes]) -> None:
-        """Take the next batches: a row of numbers of each, and the records of control batches."""
-        self.batches += len(numbers)
-        self._numbers.add(_bytes_of(numbers))
-        for payload in payloads:
+    def add(self, facts: Facts) -> None:
+        """Add the next batches."""
+        self.batches += len(facts)
+        self._numbers.add(_bytes_of(np.stack([facts[name] for name in NUMBERS], axis=1)))
+        for payload in facts["payload"][is_control(facts)]:
             self._payloads.add(memoryview(payload))
 
     def text(self) -> str:
@@ -171,7 +173,7 @@ def _bytes_of(values: npt.NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")
 
 
-def _with_seen(append_ms: npt.NDArray[np.int64], seen_ms: pa.Array) -> npt.NDArray[np.int64]:
+def _with_seen(append_ms: Int64Array, seen_ms: pa.Array) -> Int64Array:
     """Append times, and where a follower saw records the bits of that time turned over.
 
     So the digests of what has none are those that they were before there were any.

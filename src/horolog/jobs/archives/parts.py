@@ -18,7 +18,7 @@ many hours are mixed, as of years of rare events, small files of hours are joine
 
 import uuid
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -340,33 +340,23 @@ def shaped_rows(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBat
     )
 
 
-NEEDED_FOR_RECORDS: Final = (
-    *("key", "value", "headers", "offset"),
-    *("timestampMs", "timestampType", "createTimeMs", "appendTimeMs", "seenTimeMs"),
-)
-"""The columns that `rows_of` takes: the others follow from them, and from whose they are."""
+STORED: Final = {
+    "key": "key",
+    "value": "value",
+    "headers": "headers",
+    "offset": "offset",
+    "timestamp_ms": "timestampMs",
+    "timestamp_type": "timestampType",
+    "create_ms": "createTimeMs",
+    "append_ms": "appendTimeMs",
+    "seen_ms": "seenTimeMs",
+}
+"""Columns of the archive by those of `reading.SCHEMA`; the others follow from these."""
 
 
-def rows_of(shaped: pa.RecordBatch) -> pa.RecordBatch:
-    """Back to rows of `reading.SCHEMA`."""
-    from horolog.jobs.archives import reading  # noqa: PLC0415
-
-    times = shaped.column("timestampMs")
-    creates = shaped.column("createTimeMs")
-    if creates.null_count:
-        creates = creates.fill_null(0) if creates.null_count < len(creates) else times
-        if creates is not times:
-            is_null = shaped.column("createTimeMs").is_null().to_numpy(zero_copy_only=False)
-            creates = pa.array(np.where(is_null, times.to_numpy(), creates.to_numpy()))
-    names = ("key", "value", "headers", "offset")
-    return pa.RecordBatch.from_arrays(
-        [
-            *(shaped.column(name) for name in names),
-            times,
-            shaped.column("timestampType"),
-            creates,
-            shaped.column("appendTimeMs"),
-            shaped.column("seenTimeMs"),
-        ],
-        schema=reading.SCHEMA,
-    )
+def rows_of(shaped: pa.RecordBatch, names: Iterable[str] = tuple(STORED)) -> pa.RecordBatch:
+    """Return columns of `reading.SCHEMA`, from rows as the archive has them."""
+    columns = {name: shaped.column(STORED[name]) for name in names}
+    if "create_ms" in columns:
+        columns["create_ms"] = pc.coalesce(columns["create_ms"], shaped.column("timestampMs"))
+    return pa.RecordBatch.from_pydict(columns)

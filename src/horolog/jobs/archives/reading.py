@@ -7,7 +7,7 @@ and leave gaps in the offsets as a compaction does; markers of commits are kept.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -51,27 +51,17 @@ SCHEMA: Final = pa.schema(
 TABLE_BYTES: Final = 4 << 20
 
 
-class _Chosen(NamedTuple):
-    """Batches that are archived, in offset order."""
-
-    positions: Int64Array
-    headers: HeaderTable
-    payloads: list[bytes | None]
-    """Of control batches."""
-    append_ms: Int64Array
-    """When each was appended, as a whole, or seen; `NO_APPEND_TIME` if that is unknown."""
-    is_seen: npt.NDArray[np.bool_]
-    """Whether that is when a follower saw it."""
-
-    def between(self, first: int, end: int) -> "_Chosen":
-        """Some that follow one another."""
-        return _Chosen(
-            self.positions[first:end],
-            self.headers[first:end],
-            self.payloads[first:end],
-            self.append_ms[first:end],
-            self.is_seen[first:end],
-        )
+_CHOSEN: Final = np.dtype(
+    [
+        ("facts", of_batches.DTYPE),
+        ("position", np.int64),
+        ("size", np.int64),
+        ("append_ms", np.int64),  # of the batch as a whole; `NO_APPEND_TIME` if unknown
+        ("is_seen", np.bool_),  # that is when a follower saw it
+    ]
+)
+_Chosen = npt.NDArray[np.void]
+"""Batches that are archived, in offset order: an array of `_CHOSEN`."""
 
 
 class RangeReader:
@@ -155,7 +145,7 @@ class RangeReader:
         is_kept &= ~is_dropped
         if self._times.from_ms is not None:
             is_kept &= is_control | (headers.numbers("max_timestamp") >= self._times.from_ms)
-        payloads: list[bytes | None] = [None] * count
+        payloads: npt.NDArray[np.object_] = np.full(count, None)
         is_empty = headers.numbers("records_count") == 0
         for place in np.flatnonzero(is_kept & (is_control | is_empty)).tolist():
             position = positions[place]
@@ -165,14 +155,13 @@ class RangeReader:
                 batch = view[position : position + header.size]
                 payloads[place] = _payload_of(batch, header)
                 is_kept[place] = payloads[place] is not None
-        places = np.flatnonzero(is_kept)
-        headers = headers[places]
-        return _Chosen(
-            np.array(positions, np.int64)[places],
-            headers,
-            [payloads[place] for place in places.tolist()],
-            *_append_times(headers, piece),
-        )
+        headers = headers[is_kept]
+        chosen = np.empty(len(headers), _CHOSEN)
+        chosen["facts"] = of_batches.of_headers(headers, payloads[is_kept])
+        chosen["position"] = np.array(positions[:count], np.int64)[is_kept]
+        chosen["size"] = headers.sizes
+        chosen["append_ms"], chosen["is_seen"] = _append_times(headers, piece)
+        return chosen
 
     def _in_v2(self, view: memoryview, piece: Batches) -> tuple[memoryview, Sequence[int]]:
         """The batches, and the position of each.
@@ -225,15 +214,17 @@ class RangeReader:
 
     def _groups(self, batches: _Chosen) -> Iterator[tuple[int | None, _Chosen]]:
         """The batches, cut where a range has to end; the offset of the cut before each group."""
-        base_offsets = batches.headers.numbers("base_offset")
-        last_offsets, append_ms = batches.headers.last_offsets, batches.append_ms
+        base_offsets, last_offsets = (
+            batches["facts"][name] for name in ("base_offset", "last_offset")
+        )
+        append_ms = batches["append_ms"]
         began = self._start if self._begun is None else self._begun
         first, cut = 0, None
         for place in _may_be_cut(last_offsets, append_ms, self._last_append, began):
             base_offset, ms = int(base_offsets[place]), int(append_ms[place])
             is_far = last_offsets[place] - began > MOST_OFFSETS and base_offset > began
             if (ms != NO_APPEND_TIME and ms < self._last_append) or is_far:
-                yield cut, batches.between(first, place)
+                yield cut, batches[first:place]
                 cut = began = max(base_offset, began)
                 first = place
             if ms != NO_APPEND_TIME:
@@ -241,18 +232,16 @@ class RangeReader:
         known = append_ms[append_ms != NO_APPEND_TIME]
         if len(known):
             self._last_append = int(known[-1])
-        yield cut, batches.between(first, len(base_offsets))
+        yield cut, batches[first:]
 
     # Rows.
 
     def _group(self, view: memoryview, group: _Chosen) -> Iterator[pa.RecordBatch]:
-        if not len(group.headers):
+        if not len(group):
             return
-        numbers = of_batches.of_headers(group.headers)
-        self._bytes += int(group.headers.sizes.sum())
-        counted = np.zeros(len(numbers), np.int64)
-        largest = np.full(len(numbers), NO_TIMESTAMP, np.int64)
-        floor = self._floor if self._floor > numbers[0, of_batches.BASE_OFFSET] else None
+        self._bytes += int(group["size"].sum())
+        kept = of_batches.KeptRecords(group["facts"])
+        floor = self._floor if self._floor > group["facts"]["base_offset"][0] else None
         for begin, end in _runs(group):
             for table in decode(
                 view[begin:end],
@@ -261,41 +250,39 @@ class RangeReader:
                 max_bytes=TABLE_BYTES,
                 as_created=True,
             ):
-                rows, place = self._shaped(table, numbers, group)
-                counted += np.bincount(place, minlength=len(numbers))
-                if not rows.num_rows:
-                    continue
-                if self._is_selective or floor is not None:
-                    raise_largest(largest, place, rows.column("create_ms").to_numpy())
-                self._digest.add(rows)
-                yield rows
-        self._keep(group.payloads, numbers, counted, largest)
+                rows, place = self._shaped(table, group)
+                if rows.num_rows:
+                    kept.add(place, rows.column("create_ms").to_numpy())
+                    self._digest.add(rows)
+                    yield rows
+        facts, _ = kept.facts()
+        self._batch_digest.add(facts)
+        self.facts.append(of_batches.table_of(facts))
 
     def _shaped(
-        self,
-        table: pa.RecordBatch,
-        numbers: Int64Array,
-        group: _Chosen,
-    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-        """Rows of `SCHEMA`, and the place of the batch of each among the facts."""
-        offsets: npt.NDArray[np.int64] = table.column("offset").to_numpy()
-        created: npt.NDArray[np.int64] = table.column("timestamp_ms").to_numpy()
-        place = np.searchsorted(numbers[:, of_batches.BASE_OFFSET], offsets, side="right") - 1
-        kinds = numbers[place, of_batches.ATTRIBUTES] >> 3 & 1
+        self, table: pa.RecordBatch, group: _Chosen
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.intp]]:
+        """Rows of `SCHEMA`, and the place of the batch of each in the group."""
+        facts = group["facts"]
+        offsets: Int64Array = table.column("offset").to_numpy()
+        created: Int64Array = table.column("timestamp_ms").to_numpy()
+        place = np.searchsorted(facts["base_offset"], offsets, side="right") - 1
+        is_stamped = of_batches.is_stamped(facts)[place]
+        kinds = is_stamped.astype(np.int32)
         times = created
-        if kinds.any():
-            times = np.where(kinds == 1, numbers[place, of_batches.MAX_TIMESTAMP], created)
+        if is_stamped.any():
+            times = np.where(is_stamped, facts["max_timestamp"][place], created)
         if self._untyped:
             # Within a stretch as many of its bounds are passed as make an odd number.
             passed = np.searchsorted(np.ravel(self._untyped), offsets, side="right")
-            kinds[(passed & 1 == 1) & (kinds == 0)] = NO_TIMESTAMP_TYPE
+            kinds[(passed & 1 == 1) & ~is_stamped] = NO_TIMESTAMP_TYPE
         rows = pa.RecordBatch.from_arrays(
             [
                 *(table.column(name) for name in ("key", "value", "headers", "offset")),
                 pa.array(times),
-                pa.array(kinds.astype(np.int32)),
+                pa.array(kinds),
                 pa.array(created),
-                *self._append_columns(group.append_ms[place], group.is_seen[place]),
+                *self._append_columns(group["append_ms"][place], group["is_seen"][place]),
             ],
             schema=SCHEMA,
         )
@@ -306,7 +293,7 @@ class RangeReader:
         return rows, place
 
     def _append_columns(
-        self, appends: npt.NDArray[np.int64], is_seen: npt.NDArray[np.bool_]
+        self, appends: Int64Array, is_seen: npt.NDArray[np.bool_]
     ) -> tuple[pa.Array, pa.Array]:
         """When rows were appended, and when those were seen of which that is unknown."""
         unknown = appends == NO_APPEND_TIME
@@ -318,27 +305,6 @@ class RangeReader:
             mask = unknown if unknown.any() else None
             return pa.array(appends, mask=mask), pa.nulls(len(appends), pa.int64())
         return pa.array(appends, mask=unknown | is_seen), pa.array(appends, mask=~is_seen)
-
-    def _keep(
-        self,
-        payloads: list[bytes | None],
-        numbers: Int64Array,
-        counted: npt.NDArray[np.int64],
-        largest: npt.NDArray[np.int64],
-    ) -> None:
-        """Write down the facts of a group, as they are of what was kept of each batch."""
-        is_control = numbers[:, of_batches.ATTRIBUTES] & 0x20 != 0
-        counts = numbers[:, of_batches.RECORDS]
-        kept = (counted > 0) | (counts == 0) | is_control
-        changed = (counted < counts) & ~is_control
-        stamped = numbers[:, of_batches.ATTRIBUTES] >> 3 & 1
-        restamped = changed & (stamped == 0)
-        numbers[restamped, of_batches.MAX_TIMESTAMP] = largest[restamped]
-        counts[changed] = counted[changed]
-        numbers = numbers[kept]
-        payloads = [payloads[place] for place in np.flatnonzero(kept).tolist()]
-        self._batch_digest.add(numbers, [payload for payload in payloads if payload is not None])
-        self.facts.append(of_batches.table_of(numbers, payloads))
 
     def _finish(self, end: int) -> None:
         start = self._start if self._begun is None else self._begun
@@ -405,24 +371,7 @@ def _may_be_cut(
 
 def _runs(group: _Chosen) -> Iterator[tuple[int, int]]:
     """Where batches are next to each other."""
-    starts, ends = group.positions, group.positions + group.headers.sizes
+    starts, ends = group["position"], group["position"] + group["size"]
     breaks = np.flatnonzero(starts[1:] != ends[:-1])
     firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(starts) - 1)
     return zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True)
-
-
-def raise_largest(
-    largest: npt.NDArray[np.int64],
-    place: npt.NDArray[np.int64],
-    times: npt.NDArray[np.int64],
-) -> None:
-    """The largest time of each batch so far; -1 is none, and a batch may have none."""
-    timed = times != NO_TIMESTAMP
-    places, values = place[timed], times[timed]
-    if not len(places):
-        return
-    starts = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
-    of_each = np.maximum.reduceat(values, starts)
-    at = places[starts]
-    unset = largest[at] == NO_TIMESTAMP
-    largest[at] = np.where(unset, of_each, np.maximum(largest[at], of_each))

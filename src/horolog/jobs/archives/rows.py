@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 from horolog.errors import CorruptFile
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.manifest import ArchivedFile
-from horolog.jobs.archives.parts import NEEDED_FOR_RECORDS, SCHEMA
+from horolog.jobs.archives.parts import SCHEMA, STORED
 from horolog.jobs.archives.store import ArchiveStore
+from horolog.record.batch_producers import producer_column
 from horolog.record.stretches import Int64Array
 from horolog.storage.names import MAX_OFFSET
 
@@ -127,23 +128,20 @@ class OrderedRows:
 
     def _next_opened(self) -> "_RowCursor":
         file = self._waiting.pop()
-        rows = read_rows(self._store, file, self._start, self._end, columns=NEEDED_FOR_RECORDS)
+        rows = read_rows(self._store, file, self._start, self._end, columns=[*STORED.values()])
         cursor = _RowCursor(rows)
         self._open.append(cursor)
         return cursor
 
-    def before(self, offset: int) -> list[pa.RecordBatch]:
-        """The rows before an offset that were not given yet, in tables; ordered if it is one."""
+    def before(self, offset: int) -> pa.RecordBatch:
+        """Return the rows before an offset that were not returned yet, in order."""
         while self._waiting and self._waiting[-1].first_offset < offset:
             self._next_opened()
-        found: list[pa.RecordBatch] = []
-        used = 0
-        for cursor in self._open:
-            given = cursor.before(offset)
-            found += given
-            used += bool(given)
+        by_file = [tables for cursor in self._open if (tables := cursor.before(offset))]
         self._open = [cursor for cursor in self._open if not cursor.is_done]
-        return found if used < 2 else [_sorted(found)]
+        tables = [table for tables in by_file for table in tables] or [_NO_ROWS]
+        rows = tables[0] if len(tables) == 1 else pa.concat_batches(tables)
+        return rows if len(by_file) < 2 else rows.take(pc.sort_indices(rows.column("offset")))
 
 
 class _RowCursor:
@@ -176,19 +174,12 @@ class _RowCursor:
         return found
 
 
-def _sorted(tables: list[pa.RecordBatch]) -> pa.RecordBatch:
-    rows = one_table(tables)
-    return rows.take(pc.sort_indices(rows.column("offset")))
-
-
-def one_table(tables: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Tables as one."""
-    return tables[0] if len(tables) == 1 else pa.concat_batches(tables)
+_NO_ROWS: Final = pa.RecordBatch.from_pylist([], SCHEMA)
 
 
 def read_facts(
     store: ArchiveStore, files: Sequence[ArchivedFile], start: int, end: int
-) -> Iterator[tuple[Int64Array, list[bytes | None]]]:
+) -> Iterator[of_batches.Facts]:
     """The facts of the batches whose last offset is in `[start, end)`, in offset order.
 
     Raises:
@@ -199,11 +190,53 @@ def read_facts(
         if file.last_offset < start or file.first_offset >= end:
             continue
         for table in read_rows(store, file, start, end, column="last_offset"):
-            numbers = of_batches.numbers_of(table)
-            if not of_batches.are_possible(numbers):
+            facts = of_batches.of_table(table)
+            if not of_batches.are_possible(facts):
                 raise CorruptFile(f"{store.name}/{file.path} describes batches that cannot be")
-            before = np.concatenate(([last_offset], numbers[:-1, of_batches.LAST_OFFSET]))
-            if (numbers[:, of_batches.BASE_OFFSET] <= before).any():
+            before = np.concatenate(([last_offset], facts["last_offset"][:-1]))
+            if (facts["base_offset"] <= before).any():
                 raise CorruptFile(f"{store.name}/{file.path}: batches are out of order")
-            last_offset = int(numbers[-1, of_batches.LAST_OFFSET])
-            yield numbers, table.column("payload").to_pylist()
+            last_offset = int(facts["last_offset"][-1])
+            yield facts
+
+
+class ArchivedProducers:
+    """Columns of producers for the rows of one file, asked for in offset order.
+
+    Headers are read as rows come, and those before the rows are dropped.
+    """
+
+    def __init__(
+        self, store: ArchiveStore, batches: Sequence[ArchivedFile], file: ArchivedFile
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            batches: the files of headers that may have batches of the file.
+            file: of records of one partition.
+        """
+        self._name = f"{store.name}/{file.path}"
+        self._rest = read_facts(store, batches, file.first_offset, MAX_OFFSET)
+        self._facts = np.empty(0, of_batches.DTYPE)
+
+    def column(self, name: str, offsets: Int64Array) -> pa.Array:
+        """Return a column of `PRODUCER_TYPES` for rows at or after those of the last call.
+
+        Raises:
+            CorruptFile: a row belongs to no batch, or a file is damaged.
+        """
+        first, last = int(offsets[0]), int(offsets[-1])
+        while not len(self._facts) or self._facts["last_offset"][-1] < last:
+            following = next(self._rest, None)
+            if following is None:
+                break
+            self._facts = np.concatenate((self._facts, following))
+        self._facts = self._facts[np.searchsorted(self._facts["last_offset"], first) :]
+        places = np.searchsorted(self._facts["last_offset"], offsets)
+        if places[-1] == len(self._facts) or (self._facts["base_offset"][places] > offsets).any():
+            raise CorruptFile(f"{self._name}: there are records of no batch in the archive")
+        facts = np.stack([self._facts[field] for field in _OF_PRODUCERS], axis=1)
+        return producer_column(name, facts, places, offsets)
+
+
+_OF_PRODUCERS: Final = ("base_offset", "producer_id", "producer_epoch", "base_sequence")

@@ -5,7 +5,7 @@ the log is read from where the archive of each partition ends, so that no record
 comes twice, whatever retention has removed of the log and whatever is archived meanwhile.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 
 from horolog.errors import Misconfigured
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedTopic, Manifest, require_manifest
+from horolog.jobs.archives.parts import STORED, rows_of
 from horolog.jobs.archives.planning import COMMITTED
-from horolog.jobs.archives.producers import ArchivedProducers
-from horolog.jobs.archives.rows import read_rows
+from horolog.jobs.archives.rows import ArchivedProducers, read_rows
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.parameters.archive import ArchiveView
 from horolog.jobs.parameters.function import on_spark
@@ -47,18 +47,6 @@ from horolog.storage.names import TopicPartition
 FORMAT: Final = "horolog-archived"
 _ARCHIVE, _ONLY = "horolog.archive", "horolog.archive.only"
 _TASK_BYTES: Final = 64 << 20
-# Columns of `decode` and the clocks, by the archive's.
-_STORED = {
-    "key": "key",
-    "value": "value",
-    "headers": "headers",
-    "offset": "offset",
-    "timestamp_ms": "timestampMs",
-    "timestamp_type": "timestampType",
-    "append_ms": "appendTimeMs",
-    "seen_ms": "seenTimeMs",
-    "create_ms": "createTimeMs",
-}
 
 
 @on_spark(ArchiveView)
@@ -211,10 +199,12 @@ class _ArchiveReader(LogReader):
                 needed.add("append_ms")
             if of_producers:
                 needed.add("offset")
-            stored = [_STORED[name] for name in needed - of_producers]
+            stored = [STORED[name] for name in needed - of_producers]
             producers = ArchivedProducers(store, task.batches.get(partition, ()), file)
             for rows in read_rows(store, file, offsets.first, end, columns=stored):
-                table = _decoded(rows, tuple(needed - of_producers), times)
+                table = rows_of(rows, tuple(needed - of_producers))
+                if not times.is_everything:
+                    table = with_times_in(table, times)
                 if not appended.is_everything:
                     table = appended_in(table, appended)
                 for name in sorted(of_producers) if table.num_rows else ():
@@ -231,15 +221,6 @@ class _FilteringReader(FilteringLogReader, _ArchiveReader):
         """Take the filters that narrow the read."""
         left = super().pushFilters(filters)
         return left if self.shared_load is not None else filters
-
-
-def _decoded(rows: pa.RecordBatch, names: Sequence[str], times: TimeRange) -> pa.RecordBatch:
-    """Rows of the archive with columns as `decode` names them."""
-    found: dict[str, pa.Array] = {name: rows.column(_STORED[name]) for name in names}
-    if "create_ms" in found:
-        found["create_ms"] = pa.compute.coalesce(found["create_ms"], found[TIMES])
-    table = pa.RecordBatch.from_pydict(found)
-    return table if times.is_everything else with_times_in(table, times)
 
 
 # Planning.
