@@ -214,7 +214,9 @@ def test_a_damaged_java_key_store_is_refused(tmp_path: Path, size: int) -> None:
 def test_without_the_extra_a_pkcs12_store_is_refused_by_its_name(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "horolog.client.security.pkcs12", None)
+    monkeypatch.setitem(
+        __import__("sys").modules, "cryptography.hazmat.primitives.serialization.pkcs12", None
+    )
     with (
         Client("127.0.0.1:9", security=pkcs12(certificates)) as client,
         pytest.raises(Misconfigured, match=r"pip install 'horolog\[security\]'"),

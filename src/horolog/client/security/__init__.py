@@ -2,7 +2,7 @@
 
 - settings: which settings there are, and which of them this client obeys
 - jaas: `sasl.jaas.config`
-- stores, jks, pkcs12: certificates and a private key, from PEM, JKS and PKCS#12
+- stores, jks: certificates and a private key, from PEM, JKS and PKCS#12
 - tls: the `ssl.SSLContext` that the settings ask for, and what failures mean
 - sasl: PLAIN, SCRAM and OAUTHBEARER, message by message
 - tokens: where OAUTHBEARER takes its token from

@@ -18,84 +18,94 @@ __all__ = ["OBEYED_SETTINGS", "PLAINTEXT", "SECURITY_SETTINGS", "Hidden", "Secur
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
-OBEYED_SETTINGS: Final = frozenset(
-    {
-        "security.protocol",
-        "ssl.enabled.protocols",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
-        "ssl.protocol",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
-        "sasl.jaas.config",
-        "sasl.login.callback.handler.class",
-        "sasl.mechanism",
-        "sasl.oauthbearer.client.credentials.client.id",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.token.endpoint.url",
-    }
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OBEYED_SETTINGS: Final = _names(
+    """
+    security.protocol
+    ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm
+    ssl.key.password
+    ssl.keystore.certificate.chain
+    ssl.keystore.key
+    ssl.keystore.location
+    ssl.keystore.password
+    ssl.keystore.type
+    ssl.protocol
+    ssl.truststore.certificates
+    ssl.truststore.location
+    ssl.truststore.password
+    ssl.truststore.type
+    sasl.jaas.config
+    sasl.login.callback.handler.class
+    sasl.mechanism
+    sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.scope
+    sasl.oauthbearer.token.endpoint.url
+    """
 )
-# Machinery of the JVM, or of logins that this client does not hold open.
-_WITHOUT_EFFECT: Final = frozenset(
-    {
-        "ssl.keymanager.algorithm",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-        "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.min.time.before.relogin",
-        "sasl.kerberos.service.name",
-        "sasl.kerberos.ticket.renew.jitter",
-        "sasl.kerberos.ticket.renew.window.factor",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
-        # How a server checks tokens.
-        "sasl.oauthbearer.clock.skew.seconds",
-        "sasl.oauthbearer.expected.audience",
-        "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.jwt.validator.class",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-    }
+# Machinery of the JVM, logins that this client does not hold open, and how a server checks tokens.
+_WITHOUT_EFFECT: Final = _names(
+    """
+    ssl.keymanager.algorithm
+    ssl.provider
+    ssl.secure.random.implementation
+    ssl.trustmanager.algorithm
+    sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin
+    sasl.kerberos.service.name
+    sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor
+    sasl.login.connect.timeout.ms
+    sasl.login.read.timeout.ms
+    sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds
+    sasl.login.refresh.window.factor
+    sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms
+    sasl.login.retry.backoff.ms
+    sasl.oauthbearer.clock.skew.seconds
+    sasl.oauthbearer.expected.audience
+    sasl.oauthbearer.expected.issuer
+    sasl.oauthbearer.jwks.endpoint.refresh.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+    sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.jwt.validator.class
+    sasl.oauthbearer.scope.claim.name
+    sasl.oauthbearer.sub.claim.name
+    """
 )
-_JAVA_CLASS: Final = "it names a class of the JVM, which this client does not run"
-_ASSERTION: Final = "tokens are asked for with client credentials only, not with an assertion"
 _REFUSED: Final = {
-    "ssl.cipher.suites": "the suites are those of the system's OpenSSL",
-    "ssl.engine.factory.class": _JAVA_CLASS,
-    "sasl.client.callback.handler.class": _JAVA_CLASS,
-    "sasl.login.class": _JAVA_CLASS,
-    "sasl.oauthbearer.header.urlencode": "client id and secret are sent as they are given",
-    "sasl.oauthbearer.jwt.retriever.class": _JAVA_CLASS,
-    "sasl.oauthbearer.assertion.algorithm": _ASSERTION,
-    "sasl.oauthbearer.assertion.claim.aud": _ASSERTION,
-    "sasl.oauthbearer.assertion.claim.exp.seconds": _ASSERTION,
-    "sasl.oauthbearer.assertion.claim.iss": _ASSERTION,
-    "sasl.oauthbearer.assertion.claim.jti.include": _ASSERTION,
-    "sasl.oauthbearer.assertion.claim.nbf.seconds": _ASSERTION,
-    "sasl.oauthbearer.assertion.claim.sub": _ASSERTION,
-    "sasl.oauthbearer.assertion.file": _ASSERTION,
-    "sasl.oauthbearer.assertion.private.key.file": _ASSERTION,
-    "sasl.oauthbearer.assertion.private.key.passphrase": _ASSERTION,
-    "sasl.oauthbearer.assertion.template.file": _ASSERTION,
+    name: reason
+    for reason, names in {
+        "the suites are those of the system's OpenSSL": "ssl.cipher.suites",
+        "client id and secret are sent as they are given": "sasl.oauthbearer.header.urlencode",
+        "it names a class of the JVM, which this client does not run": """
+            ssl.engine.factory.class
+            sasl.client.callback.handler.class
+            sasl.login.class
+            sasl.oauthbearer.jwt.retriever.class
+            """,
+        "tokens are asked for with client credentials only, not with an assertion": """
+            sasl.oauthbearer.assertion.algorithm
+            sasl.oauthbearer.assertion.claim.aud
+            sasl.oauthbearer.assertion.claim.exp.seconds
+            sasl.oauthbearer.assertion.claim.iss
+            sasl.oauthbearer.assertion.claim.jti.include
+            sasl.oauthbearer.assertion.claim.nbf.seconds
+            sasl.oauthbearer.assertion.claim.sub
+            sasl.oauthbearer.assertion.file
+            sasl.oauthbearer.assertion.private.key.file
+            sasl.oauthbearer.assertion.private.key.passphrase
+            sasl.oauthbearer.assertion.template.file
+            """,
+    }.items()
+    for name in _names(names)
 }
 # As librdkafka and its bindings call them.
 _OF_LIBRDKAFKA: Final = {
@@ -110,19 +120,20 @@ _OF_LIBRDKAFKA: Final = {
     "ssl.key.pem": "ssl.keystore.key with ssl.keystore.type=PEM",
 }
 
-SECURITY_SETTINGS: Final = frozenset({*OBEYED_SETTINGS, *_WITHOUT_EFFECT, *_REFUSED})
+SECURITY_SETTINGS: Final = OBEYED_SETTINGS | _WITHOUT_EFFECT | _REFUSED.keys()
 """Every security setting that Kafka's Java clients have."""
 
-_SECRET: Final = frozenset(
-    {
-        "sasl.jaas.config",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.token.endpoint.url",  # which may have a password or a key in it
-        "ssl.key.password",
-        "ssl.keystore.key",
-        "ssl.keystore.password",
-        "ssl.truststore.password",
-    }
+# The URL of a token endpoint may have a password or a key in it.
+_SECRET: Final = _names(
+    """
+    sasl.jaas.config
+    sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.token.endpoint.url
+    ssl.key.password
+    ssl.keystore.key
+    ssl.keystore.password
+    ssl.truststore.password
+    """
 )
 _PREFIXES: Final = ("ssl.", "sasl.")
 

@@ -1,4 +1,4 @@
-"""Certificates and private keys as PEM, whatever store they come from.
+"""Certificates and private keys as PEM, from stores in PEM, JKS or PKCS#12.
 
 A store of type JKS or PKCS12 is recognised by its first bytes, as Java's own "JKS" provider does
 since 9: Kafka's default type JKS opens both.
@@ -9,7 +9,7 @@ import re
 import textwrap
 from typing import Final, NamedTuple
 
-from horolog.client.security.jks import JKS_MAGIC, read_jks
+from horolog.client.security.jks import JKS_MAGIC, read_jks, unprotected
 from horolog.client.security.settings import Hidden, Security
 from horolog.errors import Misconfigured
 
@@ -30,102 +30,91 @@ class StoredIdentity(NamedTuple):
 
 
 def trusted_of(security: Security) -> str | None:
-    """The certificates that the settings trust, in PEM; None for those of the system.
+    """Return the trusted certificates in PEM; None for those of the system.
 
     Raises:
-        Misconfigured: the store cannot be read or holds no certificate.
+        Misconfigured: the store cannot be read or contains no certificate.
     """
     if inline := security.get("ssl.truststore.certificates"):
         return _lines(inline)
-    location = security.get("ssl.truststore.location")
-    if location is None:
-        return None
-    what = f"ssl.truststore.location={location}"
-    data = _read(location, what)
-    if (security.get("ssl.truststore.type") or "JKS").upper() == "PEM":
-        return _text(data, what)
-    password = security.get("ssl.truststore.password")
-    if data.startswith(JKS_MAGIC):
-        found = [_pem(each) for each in read_jks(data, what, password, None).trusted]
-    else:
-        _, found = _read_pkcs12(data, what, password)
-    if not found:
-        raise Misconfigured(f"{what}: it holds no trusted certificate")
-    return "".join(found)
+    return _stored(security, "truststore")
 
 
 def identity_of(security: Security) -> StoredIdentity | None:
-    """The key and certificates with which this client authenticates; None without any.
+    """Return the key and certificates with which this client authenticates; None without any.
 
     Raises:
-        Misconfigured: the store cannot be read or holds no private key.
+        Misconfigured: the store cannot be read or contains no private key.
     """
-    key_password = security.get("ssl.key.password")
     if key := security.get("ssl.keystore.key"):
         chain = security.get("ssl.keystore.certificate.chain") or ""
-        return StoredIdentity(Hidden(_lines(f"{key}\n{chain}")), key_password)
-    location = security.get("ssl.keystore.location")
+        pem: str | None = _lines(f"{key}\n{chain}")
+    else:
+        pem = _stored(security, "keystore")
+    return None if pem is None else StoredIdentity(Hidden(pem), security.get("ssl.key.password"))
+
+
+def _stored(security: Security, kind: str) -> str | None:
+    """Return the PEM text of a store: a key store's first key and chain, or all certificates."""
+    location = security.get(f"ssl.{kind}.location")
     if location is None:
         return None
-    what = f"ssl.keystore.location={location}"
-    data = _read(location, what)
-    if (security.get("ssl.keystore.type") or "JKS").upper() == "PEM":
-        return StoredIdentity(Hidden(_text(data, what)), key_password)
-    password = security.get("ssl.keystore.password")
-    if data.startswith(JKS_MAGIC):
-        keys = read_jks(data, what, password, key_password or password or "").keys
-        if not keys:
-            raise Misconfigured(f"{what}: it holds no private key")
-        der, certificates = keys[0]
-        parts = [_pem(der, "PRIVATE KEY"), *map(_pem, certificates)]
-    else:
-        private_key, chain_parts = _read_pkcs12(data, what, password)
-        if private_key is None:
-            raise Misconfigured(f"{what}: it holds no private key")
-        parts = [private_key, *chain_parts]
-    return StoredIdentity(Hidden("".join(parts)), None)
-
-
-def _read(location: str, what: str) -> bytes:
+    what = f"ssl.{kind}.location={location}"
     try:
         with open(location, "rb") as file:
-            return file.read()
+            data = file.read()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise Misconfigured(f"{what}: {why}") from None
-
-
-def _text(data: bytes, what: str) -> str:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if "-----BEGIN " not in text:
-        raise Misconfigured(f"{what}: it is no PEM text; is its type JKS or PKCS12?")
-    return text
+    if (security.get(f"ssl.{kind}.type") or "JKS").upper() == "PEM":
+        text = data.decode(errors="replace")
+        if "-----BEGIN " not in text:
+            raise Misconfigured(f"{what}: it is no PEM text; is its type JKS or PKCS12?")
+        return text
+    password = security.get(f"ssl.{kind}.password")
+    key: bytes | None = None
+    if not data.startswith(JKS_MAGIC):
+        key, certificates = _read_pkcs12(data, what, password)
+    else:
+        certificates, keys = read_jks(data, what, password)
+        if keys and kind == "keystore":
+            protected, certificates = keys[0]
+            key_password = security.get("ssl.key.password") or password or ""
+            key = unprotected(protected, key_password, what)
+    parts = [_pem("CERTIFICATE", certificate) for certificate in certificates]
+    if kind == "keystore":
+        if key is None:
+            raise Misconfigured(f"{what}: it holds no private key")
+        parts.insert(0, _pem("PRIVATE KEY", key))
+    if not parts:
+        raise Misconfigured(f"{what}: it holds no trusted certificate")
+    return "".join(parts)
 
 
 def _lines(text: str) -> str:
-    """PEM whose lines were joined, as in a properties file or an option, in lines again."""
+    """Restore the lines of PEM text that were joined, as in a properties file or an option."""
 
     def block(match: re.Match[str]) -> str:
         kind, body = match.groups()
         if ":" in body:  # headers of an old encrypted key: their lines have a meaning
             return match[0] + "\n"
-        body = "\n".join(textwrap.wrap(re.sub(r"\s|\\n", "", body), 64))
-        return f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n"
+        return _pem_block(kind, re.sub(r"\s|\\n", "", body))
 
     blocks = [block(match) for match in _PEM_BLOCK.finditer(text)]
     return "".join(blocks) or text
 
 
-def _pem(der: bytes, kind: str = "CERTIFICATE") -> str:
-    body = "\n".join(textwrap.wrap(base64.b64encode(der).decode(), 64))
+def _pem(kind: str, der: bytes) -> str:
+    return _pem_block(kind, base64.b64encode(der).decode())
+
+
+def _pem_block(kind: str, base64_text: str) -> str:
+    body = "\n".join(textwrap.wrap(base64_text, 64))
     return f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n"
 
 
-def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[str | None, list[str]]:
-    """The private key, if there is one, and all certificates, its own first; in PEM."""
+def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[bytes | None, list[bytes]]:
+    """Return the private key, if the store has one, and all certificates, the key's own first."""
     if data.startswith(_JCEKS_MAGIC):
         raise Misconfigured(
             f"{what}: stores of type JCEKS are not supported; supported are JKS, PKCS12 and PEM"
@@ -133,16 +122,24 @@ def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[str | No
     if not data.startswith(b"\x30"):
         raise Misconfigured(f"{what}: it is neither a JKS nor a PKCS12 store")
     try:
-        from horolog.client.security.pkcs12 import read_pkcs12  # noqa: PLC0415 - an extra's
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an extra's
+        from cryptography.hazmat.primitives.serialization.pkcs12 import (  # noqa: PLC0415
+            load_pkcs12,
+        )
     except ImportError:
         raise Misconfigured(
             f"{what}: a PKCS12 store is read with cryptography: pip install "
             "'horolog[security]', or give PEM files"
         ) from None
     try:
-        key, certificates = read_pkcs12(data, password)
+        store = load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
         raise Misconfigured(f"{what}: the password is wrong, or the store is damaged") from None
-    return None if key is None else _pem(key, "PRIVATE KEY"), [
-        _pem(certificate) for certificate in certificates
-    ]
+    der = serialization.Encoding.DER
+    key = None
+    if store.key is not None:
+        key = store.key.private_bytes(
+            der, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    certificates = [*filter(None, [store.cert]), *store.additional_certs]
+    return key, [each.certificate.public_bytes(der) for each in certificates]

@@ -11,7 +11,7 @@ from horolog.client.security.settings import Security
 from horolog.client.security.stores import StoredIdentity, identity_of, trusted_of
 from horolog.errors import Misconfigured
 
-__all__ = ["Tls", "context_of"]
+__all__ = ["Tls"]
 
 _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -25,54 +25,64 @@ class Tls:
         Raises:
             Misconfigured: a store or a setting cannot be used; names the setting.
         """
-        self._context = context_of(security)
+        self._context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version, context.maximum_version = _versions(security)
+        algorithm = dict(security.settings).get("ssl.endpoint.identification.algorithm", "https")
+        context.check_hostname = bool(algorithm)
+        context.verify_mode = ssl.CERT_REQUIRED
+        # Java trusts each certificate of a trust store by itself, a broker's own included.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        trusted = trusted_of(security)
+        if trusted is None:
+            context.load_default_certs()
+        else:
+            try:
+                context.load_verify_locations(cadata=trusted)
+            except (ssl.SSLError, ValueError):
+                name = "certificates" if security.get("ssl.truststore.certificates") else "location"
+                raise Misconfigured(f"ssl.truststore.{name} holds no certificate in PEM") from None
+        identity = identity_of(security)
+        if identity is not None:
+            _load(context, identity)
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
-        """The socket after a handshake within its timeout.
+        """Return the socket after a handshake within its timeout.
 
         Raises:
-            OSError: it failed; `refusal` says whether for good.
-            ValueError: the host can be no server's name.
+            OSError: the handshake failed; `refusal` says whether for good.
+            ValueError: the host cannot be the name of a server.
         """
         return self._context.wrap_socket(sock, server_hostname=host)
 
     @staticmethod
     def would_block(error: OSError) -> bool:
-        """Whether a read found nothing to read yet."""
+        """Return True if a read failed because no bytes have arrived yet."""
         return isinstance(error, ssl.SSLWantReadError)
 
     @staticmethod
     def refusal(error: Exception, host: str) -> str | None:
-        """What to do about a failed handshake or an alert; None where it may pass."""
-        return _refusal_of(error, host) if isinstance(error, ssl.SSLError) else None
-
-
-def context_of(security: Security) -> ssl.SSLContext:
-    """The context for all connections of a client.
-
-    Raises:
-        Misconfigured: a store or a setting cannot be used; names the setting.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version, context.maximum_version = _versions(security)
-    algorithm = dict(security.settings).get("ssl.endpoint.identification.algorithm", "https")
-    context.check_hostname = bool(algorithm)
-    context.verify_mode = ssl.CERT_REQUIRED
-    # Java trusts each certificate of a trust store by itself, a broker's own included.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    trusted = trusted_of(security)
-    if trusted is None:
-        context.load_default_certs()
-    else:
-        try:
-            context.load_verify_locations(cadata=trusted)
-        except (ssl.SSLError, ValueError):
-            name = "certificates" if security.get("ssl.truststore.certificates") else "location"
-            raise Misconfigured(f"ssl.truststore.{name} holds no certificate in PEM") from None
-    identity = identity_of(security)
-    if identity is not None:
-        _load(context, identity)
-    return context
+        """Return what to do about a failed handshake or an alert; None if a retry may succeed."""
+        if not isinstance(error, ssl.SSLError):
+            return None
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = error.verify_message.rstrip(".")
+            if error.verify_code in {62, 64}:  # X509_V_ERR_HOSTNAME_MISMATCH, IP_ADDRESS_MISMATCH
+                return (
+                    f"its certificate is not for {host} ({why}); connect by a name in it, or set "
+                    "ssl.endpoint.identification.algorithm to nothing"
+                )
+            return f"its certificate is not trusted ({why}): see ssl.truststore.location"
+        reason = (error.reason or "").replace("_", " ").lower()
+        if reason in {"wrong version number", "record layer failure", "packet length too long"}:
+            return "it does not speak TLS; is it a plaintext listener?"
+        if "alert" in reason and ("certificate" in reason or "handshake failure" in reason):
+            return (
+                f"it refused the handshake ({reason}); does it require a certificate of this "
+                "client (ssl.keystore.location), and trust it?"
+            )
+        if "alert" in reason or "unsupported protocol" in reason:
+            return f"it refused the handshake ({reason})"
+        return None
 
 
 def _versions(security: Security) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
@@ -127,25 +137,3 @@ def _file_of(text: str) -> Iterator[str]:
         file.write(text.encode())
         file.flush()
         yield file.name
-
-
-def _refusal_of(error: ssl.SSLError, host: str) -> str | None:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        why = error.verify_message.rstrip(".")
-        if error.verify_code in {62, 64}:  # X509_V_ERR_HOSTNAME_MISMATCH, IP_ADDRESS_MISMATCH
-            return (
-                f"its certificate is not for {host} ({why}); connect by a name in it, or set "
-                "ssl.endpoint.identification.algorithm to nothing"
-            )
-        return f"its certificate is not trusted ({why}): see ssl.truststore.location"
-    reason = (error.reason or "").replace("_", " ").lower()
-    if reason in {"wrong version number", "record layer failure", "packet length too long"}:
-        return "it does not speak TLS; is it a plaintext listener?"
-    if "alert" in reason and ("certificate" in reason or "handshake failure" in reason):
-        return (
-            f"it refused the handshake ({reason}); does it require a certificate of this client "
-            "(ssl.keystore.location), and trust it?"
-        )
-    if "alert" in reason or "unsupported protocol" in reason:
-        return f"it refused the handshake ({reason})"
-    return None

@@ -1,14 +1,13 @@
 """Asks a token endpoint for a bearer token with client credentials (RFC 6749, section 4.4)."""
 
-import functools
 import http.client
-import io
 import json
 import math
-import socket
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import Future
 from typing import Any, Final
 
 from horolog.client.deadline import Deadline
@@ -62,21 +61,22 @@ def without_secrets(parts: urllib.parse.SplitResult) -> str:
 def ask_endpoint(
     request: urllib.request.Request, shown: str, deadline: Deadline
 ) -> tuple[str, float]:
-    """A token, and the seconds for which it is valid (0 where the endpoint does not say).
+    """Return a token and its lifetime in seconds, 0 where the endpoint gives none.
 
     A redirect is not followed: it would send the client's secret wherever it leads.
 
     Raises:
         NoToken: the endpoint refuses, cannot be reached, has not answered by the deadline, or
-            answers with something else.
+            its answer has no token.
     """
-    opener = urllib.request.build_opener(_Handler(deadline), _NoRedirects)
+    answer: Future[tuple[str, float]] = Future()
+    # A timeout of a socket bounds each read, and an answer may come byte by byte. So the answer is
+    # read by a thread, which is not waited for beyond the deadline.
+    threading.Thread(
+        target=_fetch, args=(request, deadline.left_s(), answer), name="horolog-token", daemon=True
+    ).start()
     try:
-        with opener.open(request, timeout=max(deadline.left_s(), 0.001)) as answer:
-            found = json.loads(answer.read(_MAX_ANSWER_BYTES))
-        token, lifetime_s = found["access_token"], float(found.get("expires_in", 0))
-        if not isinstance(token, str) or not math.isfinite(lifetime_s):
-            raise ValueError
+        return answer.result(deadline.left_s())
     except urllib.error.HTTPError as error:
         error.close()
         hint = ""
@@ -86,12 +86,27 @@ def ask_endpoint(
         raise NoToken(f"{shown} answered {error.code} {reason}{hint}") from None
     except OSError as error:
         reason = str(getattr(error, "reason", error))[:_MAX_REASON]
-        raise NoToken(f"{shown} does not answer ({reason})") from None
+        raise NoToken(f"{shown} does not answer ({reason or 'timed out'})") from None
     except http.client.HTTPException as error:
         raise NoToken(f"{shown} breaks HTTP ({type(error).__name__})") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise NoToken(f"{shown} answered with no access_token in JSON") from None
-    return token, lifetime_s
+
+
+def _fetch(
+    request: urllib.request.Request, timeout_s: float, answer: "Future[tuple[str, float]]"
+) -> None:
+    try:
+        opener = urllib.request.build_opener(_NoRedirects)
+        with opener.open(request, timeout=max(timeout_s, 0.001)) as response:
+            found = json.loads(response.read(_MAX_ANSWER_BYTES))
+        token, lifetime_s = found["access_token"], float(found.get("expires_in", 0))
+        if not isinstance(token, str) or not math.isfinite(lifetime_s):
+            raise ValueError
+    except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
+        answer.set_exception(error)
+    else:
+        answer.set_result((token, lifetime_s))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -99,53 +114,3 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None  # which makes an error of the redirect
-
-
-class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Connections whose answers are read up to a deadline as a whole.
-
-    A timeout of a socket is that of each read, and an answer may come byte by byte.
-    """
-
-    def __init__(self, deadline: Deadline) -> None:
-        super().__init__()
-        self._deadline = deadline
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection(http.client.HTTPConnection), request)
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection(http.client.HTTPSConnection), request)
-
-    def _connection(self, kind: type[http.client.HTTPConnection]) -> Any:
-        def connect(host: str, **options: Any) -> http.client.HTTPConnection:
-            connection = kind(host, **options)
-            connection.response_class = functools.partial(_Answer, self._deadline)  # type: ignore[assignment]
-            return connection
-
-        return connect
-
-
-class _Answer(http.client.HTTPResponse):
-    def __init__(self, deadline: Deadline, sock: socket.socket, **options: Any) -> None:
-        super().__init__(sock, **options)
-        self.fp = io.BufferedReader(_TimedReads(self.fp.detach(), sock, deadline))
-
-
-class _TimedReads(io.RawIOBase):
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: Deadline) -> None:
-        self._raw, self._sock, self._deadline = raw, sock, deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        left_s = self._deadline.left_s()
-        if left_s <= 0:
-            raise TimeoutError("timed out")
-        self._sock.settimeout(left_s)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
