@@ -1,13 +1,12 @@
 """Appending batches to several partitions at once, and the producer ids that make retries safe."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.fetching import highest_for
 from horolog.client.link import Link
-from horolog.client.metadata import refuse
+from horolog.client.metadata import by_topic, refuse
 from horolog.client.records import Produced, produced_of
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, HorologError, RequestRefused
@@ -74,16 +73,10 @@ class Appends(RetriedCalls):
         def attempt(deadline: Deadline) -> Produced:
             self.brokers.topic(topic, deadline, auto_create=True)
             leader = self.brokers.leader(topic, partition, deadline)
-            version, request, names = self._produce_request(
-                leader, [at], {at: batches}, acks, None, deadline
-            )
-            if timeout_ms is not None:
-                request["timeout_ms"] = timeout_ms
+            sent = self._send(leader, [at], {at: batches}, acks, None, deadline, timeout_ms)
             if acks == 0:
-                leader.send_only(ApiKey.PRODUCE, version, request, deadline)
                 return _NO_OFFSET
-            body = leader.ask(ApiKey.PRODUCE, request, deadline, highest=version)
-            answer = _answers(body, [at], names)[at]
+            answer = sent.answers(deadline)[at]
             return produced_of(answer, f"produce to {topic}-{partition}", len(batches))
 
         return self._persist(attempt, may_repeat=False)
@@ -108,12 +101,24 @@ class Appends(RetriedCalls):
             RequestRefused: or for another reason; names the partition.
             NoAnswer: a leader does not respond; `sent` says whether it may have appended.
         """
-        self._persist(
-            lambda deadline: self._append_missing(
-                batches, produced, acks, is_idempotent, transactional_id, deadline
-            ),
-            may_repeat=is_idempotent,
-        )
+
+        def attempt(deadline: Deadline) -> None:
+            failures: list[HorologError] = []
+            missing = sorted(batches.keys() - produced.keys())
+            for leader, partitions in self.brokers.by_leader(missing, deadline).items():
+                try:
+                    sent = self._send(leader, partitions, batches, acks, transactional_id, deadline)
+                    if acks == 0:
+                        produced.update(dict.fromkeys(partitions, _NO_OFFSET))
+                        continue
+                    answers = sent.answers(deadline)
+                except HorologError as error:
+                    failures.append(error)
+                    continue
+                failures += _read_answers(answers, batches, produced, is_idempotent=is_idempotent)
+            _raise_worst(failures)
+
+        self._persist(attempt, may_repeat=is_idempotent)
 
     def append_soon(
         self,
@@ -131,15 +136,14 @@ class Appends(RetriedCalls):
             RequestRefused: a partition has no leader, or there is no such partition.
             NoAnswer: a leader does not take the request.
         """
-        appending = Appending(batches, Deadline.after_ms(self.config.timeout_ms), [])
-        deadline = appending.deadline
-        for leader, partitions in self._by_leader(batches, deadline).items():
-            version, request, names = self._produce_request(
-                leader, partitions, batches, acks, transactional_id, deadline
+        deadline = Deadline.after_ms(self.config.timeout_ms)
+        sent = [
+            self._send(
+                leader, partitions, batches, acks, transactional_id, deadline, is_pipelined=True
             )
-            leader.send(ApiKey.PRODUCE, version, request, deadline)
-            appending.sent.append((leader, version, partitions, names))
-        return appending
+            for leader, partitions in self.brokers.by_leader(sorted(batches), deadline).items()
+        ]
+        return Appending(batches, deadline, sent)
 
     def finish_append(
         self, appending: "Appending", produced: dict[TopicPartition, Produced]
@@ -152,53 +156,16 @@ class Appends(RetriedCalls):
             RequestRefused: a leader refuses a batch, for now or for good.
         """
         failures: list[HorologError] = []
-        for leader, version, partitions, names in appending.sent:
+        for sent in appending.sent:
             try:
-                body = leader.receive(ApiKey.PRODUCE, version, appending.deadline)
-                answers = _answers(body, partitions, names)
+                answers = sent.answers(appending.deadline)
             except HorologError as error:
                 failures.append(error)
                 continue
             failures += _read_answers(answers, appending.batches, produced, is_idempotent=True)
         _raise_worst(failures)
 
-    def _append_missing(
-        self,
-        batches: Mapping[TopicPartition, bytes | memoryview],
-        produced: dict[TopicPartition, Produced],
-        acks: int,
-        is_idempotent: bool,
-        transactional_id: str | None,
-        deadline: Deadline,
-    ) -> None:
-        failures: list[HorologError] = []
-        missing = batches.keys() - produced.keys()
-        for leader, partitions in self._by_leader(missing, deadline).items():
-            version, request, names = self._produce_request(
-                leader, partitions, batches, acks, transactional_id, deadline
-            )
-            try:
-                if acks == 0:
-                    leader.send_only(ApiKey.PRODUCE, version, request, deadline)
-                    produced.update(dict.fromkeys(partitions, _NO_OFFSET))
-                    continue
-                body = leader.ask(ApiKey.PRODUCE, request, deadline, highest=version)
-                answers = _answers(body, partitions, names)
-            except HorologError as error:
-                failures.append(error)
-                continue
-            failures += _read_answers(answers, batches, produced, is_idempotent=is_idempotent)
-        _raise_worst(failures)
-
-    def _by_leader(
-        self, partitions: Iterable[TopicPartition], deadline: Deadline
-    ) -> dict[Link, list[TopicPartition]]:
-        by_leader: dict[Link, list[TopicPartition]] = defaultdict(list)
-        for topic, partition in sorted(partitions):
-            by_leader[self.brokers.leader(topic, partition, deadline)].append((topic, partition))
-        return by_leader
-
-    def _produce_request(
+    def _send(
         self,
         leader: Link,
         partitions: Sequence[TopicPartition],
@@ -206,13 +173,12 @@ class Appends(RetriedCalls):
         acks: int,
         transactional_id: str | None,
         deadline: Deadline,
-    ) -> tuple[int, dict[str, Any], dict[Any, str]]:
-        """The version, the request, and the names of topics that its answer gives by their ids."""
-        by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for topic, partition in partitions:
-            its = {"index": partition, "records": batches[topic, partition]}
-            by_topic[topic].append(its)
-        ids = {name: self.brokers.topic(name, deadline).topic_id for name in by_topic}
+        timeout_ms: int | None = None,
+        *,
+        is_pipelined: bool = False,
+    ) -> "_SentAppend":
+        topics = by_topic(partitions)
+        ids = {name: self.brokers.topic(name, deadline).topic_id for name in topics}
         highest = min(map(highest_for, ids.values()))
         if transactional_id is not None:
             highest = min(highest, _LAST_OF_ADDED_PARTITIONS)
@@ -220,36 +186,60 @@ class Appends(RetriedCalls):
         request = {
             "transactional_id": transactional_id,
             "acks": acks,
-            "timeout_ms": deadline.left_ms(),
+            "timeout_ms": deadline.left_ms() if timeout_ms is None else timeout_ms,
             "topic_data": [
-                {"name": name, "topic_id": ids[name], "partition_data": its}
-                for name, its in by_topic.items()
+                {
+                    "name": name,
+                    "topic_id": ids[name],
+                    "partition_data": [
+                        {"index": number, "records": batches[name, number]} for number in numbers
+                    ],
+                }
+                for name, numbers in topics.items()
             ],
         }
-        return version, request, {topic_id: name for name, topic_id in ids.items()}
+        leader.send(
+            ApiKey.PRODUCE,
+            version,
+            request,
+            deadline,
+            is_answered=acks != 0,
+            is_pipelined=is_pipelined,
+        )
+        names = {topic_id: name for name, topic_id in ids.items()}
+        return _SentAppend(leader, version, partitions, names)
+
+
+class _SentAppend(NamedTuple):
+    """A Produce request to one leader, and the names of its topics by their ids."""
+
+    leader: Link
+    version: int
+    partitions: Sequence[TopicPartition]
+    names: Mapping[Any, str]
+
+    def answers(self, deadline: Deadline) -> dict[TopicPartition, Any]:
+        """Wait for the response, and return its part about each partition."""
+        body = self.leader.receive(ApiKey.PRODUCE, self.version, deadline)
+        answers = {}
+        for topic in body.responses:
+            topic_id = getattr(topic, "topic_id", None)
+            name = getattr(topic, "name", None) or self.names.get(topic_id, "")
+            for it in topic.partition_responses:
+                answers[name, it.index] = it
+        for topic_name, partition in self.partitions:
+            if (topic_name, partition) not in answers:
+                what = f"produce to {topic_name}-{partition}"
+                refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
+        return {partition: answers[partition] for partition in self.partitions}
 
 
 class Appending(NamedTuple):
-    """Requests under way: each leader's link, version, partitions, and topics by their ids."""
+    """Produce requests to several leaders whose responses are not read yet."""
 
     batches: Mapping[TopicPartition, bytes | memoryview]
     deadline: Deadline
-    sent: list[tuple[Link, int, Sequence[TopicPartition], Mapping[Any, str]]]
-
-
-def _answers(
-    body: Any, partitions: Sequence[TopicPartition], names: Mapping[Any, str]
-) -> dict[TopicPartition, Any]:
-    found = {}
-    for topic in body.responses:
-        name = getattr(topic, "name", None) or names.get(getattr(topic, "topic_id", None), "")
-        for it in topic.partition_responses:
-            found[name, it.index] = it
-    for topic_name, partition in partitions:
-        if (topic_name, partition) not in found:
-            what = f"produce to {topic_name}-{partition}"
-            refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
-    return {partition: found[partition] for partition in partitions}
+    sent: Sequence[_SentAppend]
 
 
 def _read_answers(

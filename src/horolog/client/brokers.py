@@ -6,7 +6,7 @@ What is cached may be out of date: a caller whose request is refused for that ca
 `forget`, and the next question asks again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from horolog.client.metadata import (
     refuse,
 )
 from horolog.errors import ErrorCode
+from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
 
@@ -145,6 +146,16 @@ class Brokers:
         leader = self.partition(topic, partition, deadline).leader
         assert leader is not None
         return self.node(leader, deadline)
+
+    def by_leader(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> dict[Link, list[TopicPartition]]:
+        """Return the partitions that each broker leads."""
+        leaders: dict[Link, list[TopicPartition]] = {}
+        for topic, partition in partitions:
+            leader = self.leader(topic, partition, deadline)
+            leaders.setdefault(leader, []).append((topic, partition))
+        return leaders
 
     def coordinator(
         self, key: str, deadline: Deadline, *, kind: CoordinatorKind = CoordinatorKind.GROUP

@@ -131,36 +131,6 @@ class Connection:
         """
         self._expires_at_s = time.monotonic() + lifetime_s
 
-    def ask(
-        self, api_key: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline
-    ) -> ResponseFrame:
-        """Send a request, given in pieces, and wait for its answer.
-
-        Raises:
-            NoAnswer: the broker closed the connection, or the deadline has passed.
-            MalformedResponse: the answer is not one to this request.
-        """
-        if self._in_flight:
-            raise NoAnswer(f"{self.address} (it has other requests to answer first)")
-        self.send(api_key, version, body, deadline)
-        return self.receive(deadline)
-
-    def send(
-        self, api_key: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline
-    ) -> None:
-        """Send a request whose answer `receive` will give, after those of earlier ones.
-
-        Raises:
-            NoAnswer: the broker closed the connection, or the deadline has passed.
-        """
-        self.send_only(api_key, version, body, deadline)
-        self._in_flight.append((self._correlation_id, api_key, version))
-
-    @property
-    def has_unanswered(self) -> bool:
-        """Whether `receive` has an answer to wait for."""
-        return bool(self._in_flight)
-
     def receive(
         self, deadline: Deadline, memory: Callable[[int], memoryview] | None = None
     ) -> ResponseFrame:
@@ -203,14 +173,26 @@ class Connection:
         self._has_answered |= api_key is not ApiKey.API_VERSIONS
         return ResponseFrame(frame, position)
 
-    def send_only(
-        self, api_key: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline
+    def send(
+        self,
+        api_key: ApiKey,
+        version: int,
+        body: Sequence[Buffer],
+        deadline: Deadline,
+        *,
+        is_answered: bool = True,
+        is_pipelined: bool = False,
     ) -> None:
-        """Send a request that has no answer, or whose answer is read by others.
+        """Send a request, given in pieces. `receive` returns its response if it `is_answered`.
+
+        A request that `is_pipelined` may be sent while earlier ones wait for their responses.
 
         Raises:
-            NoAnswer: the broker closed the connection, or the deadline has passed.
+            NoAnswer: the broker closed the connection, the deadline has passed, or an earlier
+                request waits for its response.
         """
+        if self._in_flight and not is_pipelined:
+            raise NoAnswer(f"{self.address} (it has other requests to answer first)")
         if self._socket is None:
             raise NoAnswer(f"{self.address} (connection closed)")
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
@@ -229,6 +211,8 @@ class Connection:
         except BaseException:  # a request sent in part would take the next one for its rest
             self.close()
             raise
+        if is_answered:
+            self._in_flight.append((self._correlation_id, api_key, version))
 
     def _unread_refusal(self) -> AuthenticationFailed | None:
         """Why the broker has closed the connection, if it said so in TLS.

@@ -52,8 +52,6 @@ class FetchAhead(Closeable):
         deadline = self._deadline(request)
         try:
             leader, version, fields = request.prepare(self._client.brokers, deadline)
-            if leader.connection.has_unanswered:
-                return
             leader.send(ApiKey.FETCH, version, fields, deadline)
         except (RequestRefused, NoAnswer, MalformedResponse):
             return  # `fetch` will see whether that lasts

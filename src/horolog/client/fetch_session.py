@@ -7,6 +7,7 @@ each time. A partition that gave records goes to the end of the order, so that n
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -18,7 +19,6 @@ from horolog.client.fetching import (
     fetched,
     highest_for,
 )
-from horolog.client.leader import topics_of
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
 from horolog.errors import ErrorCode
@@ -165,7 +165,7 @@ class ClientFetchSession:
         limits, in_session = self._limits, self._epoch > 0
         asked = self._changed if in_session else self._positions
         request = fetch_request(
-            [self._topic(topic, indexes) for topic, indexes in topics_of(asked)],
+            [self._topic(topic, indexes) for topic, indexes in _neighbours(asked)],
             max_bytes=limits.max_bytes,
             max_wait_ms=max_wait_ms,
             min_bytes=limits.min_bytes,
@@ -240,3 +240,9 @@ class ClientFetchSession:
         if size > len(self._memory):
             self._memory = bytearray(size)
         return memoryview(self._memory)
+
+
+def _neighbours(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[int]]]:
+    """Yield the partitions in their order, those of one topic that are neighbours together."""
+    for topic, some in groupby(partitions, lambda partition: partition[0]):
+        yield topic, (number for _, number in some)

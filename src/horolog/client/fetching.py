@@ -160,34 +160,29 @@ def only_partition(topics: Sequence[Any], what: str) -> Any:
 
 
 def fetched(it: Any, *, with_times: bool, committed: bool) -> Fetched:
-    """Read the answer about one partition, with append times if they were asked for."""
-    if not with_times:
-        return _fetched(it)
-    found = _fetched_with_times(it)
-    return found if committed else found._replace(aborted=[], unended=found.aborted)
-
-
-def _fetched(it: Any) -> Fetched:
-    aborted = getattr(it, "aborted_transactions", None) or ()  # from v4 on, as is what is stable
-    return Fetched(
+    """Read the response about one partition, with append times if they were requested."""
+    listed = getattr(it, "aborted_transactions", None) or ()  # from v4 on, as is what is stable
+    aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in listed]
+    answer = Fetched(
         records=b"" if it.records is None else it.records,
         high_watermark=it.high_watermark,
         last_stable_offset=getattr(it, "last_stable_offset", -1),
         log_start_offset=getattr(it, "log_start_offset", -1),
-        aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
+        aborted=aborted,
     )
-
-
-def _fetched_with_times(it: Any) -> Fetched:
-    """Read the count of aborted transactions, these, and then the append times."""
-    found = _fetched(it)
-    count = found.aborted[0].producer_id if found.aborted else 0
+    if not with_times:
+        return answer
+    # The list has the number of aborted transactions, these, and then the append times.
+    count = aborted[0].producer_id if aborted else 0
     times = [
         AppendTimeStretch(
             offset if offset >= 0 else -1 - offset,
             None if ms == UNKNOWN_TIME else ms,
             is_seen=offset < 0,
         )
-        for ms, offset, _ in found.aborted[1 + count :]
+        for ms, offset, _ in aborted[1 + count :]
     ]
-    return found._replace(aborted=found.aborted[1 : 1 + count], append_times=times)
+    transactions = aborted[1 : 1 + count]
+    if committed:
+        return answer._replace(aborted=transactions, append_times=times)
+    return answer._replace(aborted=[], append_times=times, unended=transactions)

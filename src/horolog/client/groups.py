@@ -1,11 +1,10 @@
 """The offsets that consumer groups have committed."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
-from horolog.client.metadata import BrokerMetadata, refuse
+from horolog.client.metadata import BrokerMetadata, by_topic, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import CorruptBatch
 from horolog.offsets import TopicPartition
@@ -177,10 +176,10 @@ class Groups(RetriedCalls):
         requested, lowest = None, 2
         if partitions is not None:
             lowest = 1
-            by_topic: dict[str, list[int]] = defaultdict(list)
-            for topic, partition in partitions:
-                by_topic[topic].append(partition)
-            requested = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
+            requested = [
+                {"name": name, "partition_indexes": numbers}
+                for name, numbers in by_topic(partitions).items()
+            ]
         if require_stable:
             lowest = FIRST_WITH_STABLE
         request = {
@@ -240,17 +239,22 @@ def committed_by_topic(
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> list[dict[str, Any]]:
     """The topics of a request that commits offsets, in a transaction or not."""
-    by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for (topic, partition), it in offsets.items():
-        by_topic[topic].append(
-            {
-                "partition_index": partition,
-                "committed_offset": it.offset,
-                "committed_leader_epoch": -1 if it.leader_epoch is None else it.leader_epoch,
-                "committed_metadata": it.metadata,
-            }
-        )
-    return [{"name": name, "partitions": its} for name, its in by_topic.items()]
+    topics = []
+    for name, numbers in by_topic(offsets).items():
+        partitions = []
+        for number in numbers:
+            committed = offsets[name, number]
+            epoch = committed.leader_epoch
+            partitions.append(
+                {
+                    "partition_index": number,
+                    "committed_offset": committed.offset,
+                    "committed_leader_epoch": -1 if epoch is None else epoch,
+                    "committed_metadata": committed.metadata,
+                }
+            )
+        topics.append({"name": name, "partitions": partitions})
+    return topics
 
 
 def _committed(it: Any) -> CommittedOffset | None:

@@ -4,19 +4,18 @@ Each partition has an answer of its own, which may be an error; one that the ans
 is missing. Nothing is retried.
 """
 
-from collections.abc import Iterable, Mapping
-from itertools import groupby
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
-from horolog.client.metadata import error_of, metadata_request
-from horolog.client.offsets import EARLIEST, LATEST
+from horolog.client.metadata import by_topic, error_of, metadata_request
+from horolog.client.offsets import EARLIEST, LATEST, list_offsets_at
 from horolog.errors import ErrorCode
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
-__all__ = ["EpochEnd", "LogBounds", "cluster_of", "epoch_ends", "log_bounds", "topics_of"]
+__all__ = ["EpochEnd", "LogBounds", "cluster_of", "epoch_ends", "log_bounds"]
 
 _FIRST_WITH_EPOCHS: Final = 4  # of ListOffsets
 _FIRST_WITH_CLUSTER_ID: Final = 2  # of Metadata
@@ -36,12 +35,6 @@ class LogBounds(NamedTuple):
     error: ErrorCode
     start: int
     end: int
-
-
-def topics_of(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[int]]]:
-    """Neighbours of one topic together, as requests have them."""
-    for topic, some in groupby(partitions, lambda each: each[0]):
-        yield topic, (partition for _, partition in some)
 
 
 def cluster_of(link: Link, deadline: Deadline) -> str | None:
@@ -80,7 +73,7 @@ def epoch_ends(
                 for index in indexes
             ],
         }
-        for topic, indexes in topics_of(asked)
+        for topic, indexes in by_topic(asked).items()
     ]
     request = {"replica_id": -1, "topics": topics}
     body = link.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, deadline)
@@ -104,42 +97,14 @@ def log_bounds(
     Raises:
         NoAnswer, MalformedResponse, RequestRefused: as `epoch_ends`.
     """
-    starts = _list_offsets(link, asked, EARLIEST, deadline)
-    ends = _list_offsets(link, asked, LATEST, deadline)
+    starts, ends = (
+        list_offsets_at(
+            link, dict.fromkeys(asked, target), deadline, lowest=_FIRST_WITH_EPOCHS, epochs=asked
+        )
+        for target in (EARLIEST, LATEST)
+    )
     return {
         partition: LogBounds(error_of(start.error_code or end.error_code), start.offset, end.offset)
         for partition, start in starts.items()
         if (end := ends.get(partition)) is not None
     }
-
-
-def _list_offsets(
-    link: Link, asked: Mapping[TopicPartition, int], target: int, deadline: Deadline
-) -> dict[TopicPartition, Any]:
-    topics = [
-        {
-            "name": topic,
-            "partitions": [
-                {
-                    "partition_index": index,
-                    "current_leader_epoch": asked[topic, index],
-                    "timestamp": target,
-                }
-                for index in indexes
-            ],
-        }
-        for topic, indexes in topics_of(asked)
-    ]
-    request = {
-        "replica_id": -1,
-        "isolation_level": 0,
-        "topics": topics,
-        "timeout_ms": deadline.left_ms(),
-    }
-    body = link.ask(ApiKey.LIST_OFFSETS, request, deadline, lowest=_FIRST_WITH_EPOCHS)
-    found: dict[TopicPartition, Any] = {}
-    for topic in body.topics:
-        for it in topic.partitions:
-            if (partition := (topic.name, it.partition_index)) in asked:
-                found.setdefault(partition, it)
-    return found

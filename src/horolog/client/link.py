@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from horolog import __version__
-from horolog.buffers import Buffer
-from horolog.client.connection import Connection, ResponseFrame
+from horolog.client.connection import Connection
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import error_of
 from horolog.client.security import AuthenticationFailed
@@ -79,7 +78,8 @@ class Link:
             version,
             {"client_software_name": "horolog", "client_software_version": __version__},
         )
-        frame, position = connection.ask(ApiKey.API_VERSIONS, version, request, deadline)
+        connection.send(ApiKey.API_VERSIONS, version, request, deadline)
+        frame, position = connection.receive(deadline)
         # A broker that does not know this version answers in version 0.
         is_refused = frame[position : position + 2] == _UNSUPPORTED
         return decode_response(ApiKey.API_VERSIONS, 0 if is_refused else version, frame, position)
@@ -161,20 +161,43 @@ class Link:
             Unwritable: the request holds a value that the protocol cannot.
         """
         version = self.version(api_key, lowest=lowest, highest=highest)
-        body = _pieces(api_key, version, request)
-        return self._decoded(
-            api_key, version, self.connection.ask(api_key, version, body, deadline)
-        )
+        self.send(api_key, version, request, deadline)
+        return self.receive(api_key, version, deadline)
 
     def send(
-        self, api_key: ApiKey, version: int, request: Mapping[str, Any], deadline: Deadline
+        self,
+        api_key: ApiKey,
+        version: int,
+        request: Mapping[str, Any],
+        deadline: Deadline,
+        *,
+        is_answered: bool = True,
+        is_pipelined: bool = False,
     ) -> None:
-        """Send a request whose answer `receive` will give, after those of earlier ones.
+        """Send a request. `receive` returns its response if it `is_answered`.
+
+        A request that `is_pipelined` may be sent while earlier ones wait for their responses.
 
         Raises:
-            NoAnswer: the broker closed the connection, or the deadline has passed.
+            RequestRefused: a text is longer than the protocol allows.
+            NoAnswer: the broker closed the connection, the deadline has passed, or an earlier
+                request waits for its response.
+            Unwritable: the request contains a value that the protocol cannot encode.
         """
-        self.connection.send(api_key, version, _pieces(api_key, version, request), deadline)
+        try:
+            body = request_pieces(api_key, version, request)
+        except Unwritable:
+            raise
+        except ValueError as error:
+            raise RequestRefused(ErrorCode.invalid_request, f"{api_key.title}: {error}") from None
+        self.connection.send(
+            api_key,
+            version,
+            body,
+            deadline,
+            is_answered=is_answered,
+            is_pipelined=is_pipelined,
+        )
 
     def receive(
         self,
@@ -191,32 +214,9 @@ class Link:
             NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer cannot be read.
         """
-        return self._decoded(api_key, version, self.connection.receive(deadline, memory))
-
-    def _decoded(self, api_key: ApiKey, version: int, response: ResponseFrame) -> Any:
+        response = self.connection.receive(deadline, memory)
         try:
             return decode_response(api_key, version, *response)
         except MalformedResponse:
             self.connection.close()
             raise
-
-    def send_only(
-        self, api_key: ApiKey, version: int, request: Mapping[str, Any], deadline: Deadline
-    ) -> None:
-        """Send a request that has no answer.
-
-        Raises:
-            NoAnswer: the broker closed the connection, or the deadline has passed.
-        """
-        self.connection.send_only(
-            api_key, version, request_pieces(api_key, version, request), deadline
-        )
-
-
-def _pieces(api_key: ApiKey, version: int, request: Mapping[str, Any]) -> list[Buffer]:
-    try:
-        return request_pieces(api_key, version, request)
-    except Unwritable:
-        raise
-    except ValueError as error:
-        raise RequestRefused(ErrorCode.invalid_request, f"{api_key.title}: {error}") from None

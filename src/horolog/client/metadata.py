@@ -1,17 +1,19 @@
 """Brokers, topics and partitions of a cluster, as one of its brokers returns them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from horolog.client.config import Address
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import TopicPartition
 
 __all__ = [
     "BrokerMetadata",
     "ClusterMetadata",
     "PartitionMetadata",
     "TopicMetadata",
+    "by_topic",
     "error_of",
     "metadata_request",
     "read_metadata",
@@ -76,6 +78,14 @@ def refuse(code: int, what: str, message: str | None = None) -> None:
     error = error_of(code)
     name = error.name.upper() if error == code else f"an error unknown to this client ({code})"
     raise RequestRefused(error, f"{what}: {message} ({name})" if message else f"{what}: {name}")
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the numbers of partitions by topic, as most requests list them."""
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        numbers.setdefault(topic, []).append(partition)
+    return numbers
 
 
 def metadata_request(topics: Sequence[str] | None, *, auto_create: bool = False) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Offsets by time: ListOffsets, by either clock of a record."""
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -8,7 +7,7 @@ from horolog.client.asking import Ask
 from horolog.client.brokers import Brokers
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
-from horolog.client.metadata import refuse
+from horolog.client.metadata import by_topic, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import OffsetRange, TopicPartition
@@ -26,6 +25,7 @@ __all__ = [
     "Offsets",
     "RecordClock",
     "TopicPartition",
+    "list_offsets_at",
     "require_append_times",
 ]
 
@@ -187,15 +187,14 @@ class Offsets(RetriedCalls):
         found: dict[TopicPartition, FoundOffset | None] = {}
 
         def attempt(deadline: Deadline) -> None:
-            by_leader: dict[Link, dict[TopicPartition, int]] = defaultdict(dict)
-            for at, target in targets.items():
-                if at not in found:
-                    by_leader[self.brokers.leader(*at, deadline)][at] = target
-            for leader, its in by_leader.items():
+            missing = [at for at in targets if at not in found]
+            for leader, partitions in self.brokers.by_leader(missing, deadline).items():
                 if lowest > 1:
                     require_append_times(leader)
                 failures = []
-                for at, answer in _list_offsets_at(leader, its, level, lowest, deadline).items():
+                asked = {at: targets[at] for at in partitions}
+                answers = list_offsets_at(leader, asked, deadline, level=level, lowest=lowest)
+                for at, answer in answers.items():
                     is_unknown = answer.error_code == ErrorCode.unsupported_for_message_format
                     if may_lack_times and is_unknown:
                         found[at] = None
@@ -217,29 +216,52 @@ class Offsets(RetriedCalls):
         return self._persist(lambda deadline: APPEND_TIME in self.brokers.any(deadline).features)
 
 
-def _list_offsets_at(
+def list_offsets_at(
     leader: Link,
     targets: Mapping[TopicPartition, int],
-    level: int,
-    lowest: int,
     deadline: Deadline,
+    *,
+    level: int = 0,
+    lowest: int = 1,
+    epochs: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, Any]:
-    """The answer of a leader about each partition, in its order."""
-    by_topic: dict[str, list[dict[str, int]]] = defaultdict(list)
-    for (topic, partition), target in targets.items():
-        by_topic[topic].append({"partition_index": partition, "timestamp": target})
+    """Return the response of a leader about each partition; nothing of those that it omits.
+
+    Args:
+        targets: the time, or the special target, of each partition.
+        level: isolation level.
+        lowest: version of the request.
+        epochs: the leader epoch of each partition, which the broker then checks.
+    """
     if lowest == 1:
         lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
+    topics = [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": number,
+                    "current_leader_epoch": -1 if epochs is None else epochs[name, number],
+                    "timestamp": targets[name, number],
+                }
+                for number in numbers
+            ],
+        }
+        for name, numbers in by_topic(targets).items()
+    ]
     request = {
         "replica_id": -1,
         "isolation_level": level,
-        "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
+        "topics": topics,
         "timeout_ms": deadline.left_ms(),
     }
     body = leader.ask(ApiKey.LIST_OFFSETS, request, deadline, lowest=lowest)
-    return {
-        (topic.name, it.partition_index): it for topic in body.topics for it in topic.partitions
-    }
+    answers: dict[TopicPartition, Any] = {}
+    for topic in body.topics:
+        for it in topic.partitions:
+            if (partition := (topic.name, it.partition_index)) in targets:
+                answers.setdefault(partition, it)
+    return answers
 
 
 def _found_offset(it: Any) -> FoundOffset | None:

@@ -24,6 +24,7 @@ from horolog.client.client import Client
 from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
+from horolog.client.metadata import by_topic
 from horolog.clock import MINUTE_MS, SECOND_MS
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import HeldUp, TopicPartition
@@ -136,10 +137,10 @@ def _open_in(
 def _describe_producers(
     link: Link, partitions: Collection[TopicPartition], deadline: Deadline
 ) -> Iterator[tuple[TopicPartition, _OpenAtBroker]]:
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for topic, index in partitions:
-        by_topic[topic].append(index)
-    topics = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
+    topics = [
+        {"name": name, "partition_indexes": numbers}
+        for name, numbers in by_topic(partitions).items()
+    ]
     body = link.ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, deadline)
     for topic in body.topics:
         for it in topic.partitions:

@@ -1,6 +1,5 @@
 """Reading and writing partitions: fetch, produce."""
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +11,7 @@ from horolog.client.fetching import (
     highest_for,
     to_fetch,
 )
-from horolog.client.link import Link
-from horolog.client.metadata import error_of, refuse
+from horolog.client.metadata import by_topic, error_of, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RecordError, RecordsRejected
 from horolog.offsets import TopicPartition
@@ -99,17 +97,18 @@ class Records(RetriedCalls):
         """
 
         def attempt(deadline: Deadline) -> None:
-            by_leader: dict[Link, dict[str, list[dict[str, int]]]] = defaultdict(
-                lambda: defaultdict(list)
-            )
-            for (topic, partition), position in positions.items():
-                leader = self.brokers.leader(topic, partition, deadline)
-                by_leader[leader][topic].append(to_fetch(partition, position, max_bytes=1))
-            for leader, by_topic in by_leader.items():
+            by_leader = self.brokers.by_leader(positions, deadline)
+            for leader, partitions in by_leader.items():
                 topics = [
-                    {"topic": name, "topic_id": known.topic_id, "partitions": its}
-                    for name, its in by_topic.items()
-                    for known in [self.brokers.topic(name, deadline)]
+                    {
+                        "topic": name,
+                        "topic_id": self.brokers.topic(name, deadline).topic_id,
+                        "partitions": [
+                            to_fetch(number, positions[name, number], max_bytes=1)
+                            for number in numbers
+                        ],
+                    }
+                    for name, numbers in by_topic(partitions).items()
                 ]
                 ids = [each["topic_id"] for each in topics]
                 request = fetch_request(

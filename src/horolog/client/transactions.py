@@ -6,7 +6,6 @@ At horolog's brokers as at Apache Kafka's. The requests are those from before
 KIP-890: they take part in a transaction that another process ends.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +14,7 @@ from horolog.client.brokers import CoordinatorKind
 from horolog.client.deadline import Deadline
 from horolog.client.groups import CommittedOffset, committed_by_topic
 from horolog.client.link import Link
-from horolog.client.metadata import refuse
+from horolog.client.metadata import by_topic, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode
 from horolog.offsets import TopicPartition
@@ -82,15 +81,13 @@ class Transactions(RetriedCalls):
         Raises:
             RequestRefused: the producer is fenced, or may not write to a partition.
         """
-        by_topic: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in sorted(partitions):
-            by_topic[topic].append(partition)
         request = {
             "v3_and_below_transactional_id": transaction.id,
             "v3_and_below_producer_id": transaction.producer.id,
             "v3_and_below_producer_epoch": transaction.producer.epoch,
             "v3_and_below_topics": [
-                {"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()
+                {"name": topic, "partitions": numbers}
+                for topic, numbers in by_topic(sorted(partitions)).items()
             ],
         }
 

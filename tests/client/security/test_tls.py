@@ -17,6 +17,7 @@ from horolog.client import (
     Client,
     Connection,
     Deadline,
+    Link,
     NoAnswer,
     Security,
     Tls,
@@ -287,7 +288,7 @@ def test_why_a_broker_has_hung_up_is_reported_however_late_a_request_is_sent(
         )
         refused.result()
         with pytest.raises(AuthenticationFailed, match=r"ssl\.keystore\.location"):
-            connection.ask(ApiKey.API_VERSIONS, 0, [], deadline)
+            Link.negotiate(connection, deadline)
 
 
 def test_a_listener_of_the_other_kind_is_reported_as_such(certificates: Certificates) -> None:
