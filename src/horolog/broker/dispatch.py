@@ -47,7 +47,7 @@ BodyT = TypeVar("BodyT")
 class Request(Generic[BodyT]):
     """One request: the client, the version, and the decoded body, a view of `wire.requests`."""
 
-    __slots__ = ("_slice", "body", "client_id", "is_large", "peer", "version")
+    __slots__ = ("_slice", "body", "client_id", "frame", "is_large", "peer", "version")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Request(Generic[BodyT]):
         body: BodyT,
         client_id: str,
         peer: Peer,
+        frame: Buffer,
         *,
         is_large: bool = False,
     ) -> None:
@@ -62,6 +63,8 @@ class Request(Generic[BodyT]):
         self.body = body
         self.client_id = client_id
         self.peer = peer
+        self.frame = frame
+        """The request as it was received, header included."""
         self.is_large = is_large
         """Whether it has very many fields; then nothing behind it is begun before its end."""
         self._slice: TimeSlice | None = None
@@ -194,7 +197,7 @@ class Dispatcher:
             return _refuse_version(header)
         self._authorise(peer, key)
         body = decode_request(key, version, frame, position, FIELDS_AT_ONCE)
-        request = Request(version, body, client_id or "", peer)
+        request = Request(version, body, client_id or "", peer, frame)
         response = served.handler(request, self._broker)
         if not isinstance(response, CoroutineType):
             if isinstance(response, Apart):
@@ -269,7 +272,7 @@ class Dispatcher:
         decode = partial(decode_request, key, version, frame, position, MAX_FIELDS)
         body = await self._codec.run(peer, decode)
         await next_turn()
-        request = Request(version, body, client_id or "", peer, is_large=True)
+        request = Request(version, body, client_id or "", peer, frame, is_large=True)
         response = self._served[key].handler(request, self._broker)
         if isinstance(response, CoroutineType):
             response = await response

@@ -12,7 +12,8 @@ from horolog.record.compression import Codec
 
 _BATCH_BYTES: Final = 1 << 20  # of keys and values, unless one change has more
 MOST_CHANGE_BYTES: Final = 8 << 20
-_RECORD_BYTES: Final = 32  # beside key and value, at most
+RECORD_OVERHEAD: Final = 32
+"""Bytes of a record beside its key and value, at most."""
 
 
 def parts_of(
@@ -68,7 +69,7 @@ def too_large(change: GroupChange, most_bytes: int) -> RequestRefused:
 
 def size_of(record: LogRecord) -> int:
     """Bytes of a record in a batch, at most."""
-    return len(record.key or b"") + len(record.value or b"") + _RECORD_BYTES
+    return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD
 
 
 def gathered(

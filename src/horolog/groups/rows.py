@@ -1,7 +1,6 @@
 """The stored rows of groups, and the changes that are written as one batch."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -25,10 +24,6 @@ class OffsetRow(NamedTuple):
     expire_ms: int | None = None
     topic_id: UUID | None = None
     """Tells the topic from another of its name; None if it is not known."""
-
-
-new_offset_row = partial(tuple.__new__, OffsetRow)
-"""Of all fields, in a third of the time."""
 
 
 class GroupRow(NamedTuple):

@@ -8,7 +8,8 @@ codec               any message of any version: `reader`, `writer`, by `schema`
 declarations        what kio declares of messages, which `schema` is made from
 older_versions      versions that kio lacks
 requests, responses the fields of both, whatever the version
-produce, fetch, list_offsets, single_partition    what is hot, by hand
+produce, fetch, list_offsets, single_partition, transactions    hot requests and answers, by hand
+offset_commit       commits that repeat an earlier one, without decoding
 questions           horolog's own (docs/wire.md); `features` announces them
 careful_reader      the field and byte of an error, once the fast reader has failed
 """
@@ -45,7 +46,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "leaders": "CurrentLeader NodeEndpoint",
         "malformed": "MalformedRequest MalformedResponse",
-        "offset_commit": "MOST_PARTITIONS CommitRequest committed read_commit",
+        "offset_commit": "CommitForm",
         "older_versions": "OLDER",
         "packing": "uvarint",
         "produce": "ProducedPartition ProducedTopic encode_produce_response",

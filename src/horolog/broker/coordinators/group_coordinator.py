@@ -305,24 +305,9 @@ class GroupCoordinator:
             RequestRefused: the committer has no assignment in this generation.
             StorageFailed: a write failed; no offset is committed.
         """
-        written = self.commit_now(group_id, by, offsets)
-        if written is not None:
-            await written
-
-    def commit_now(
-        self, group_id: str, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
-    ) -> "Awaitable[None] | None":
-        """Commit; None if the offsets can be fetched now, otherwise once the result is awaited."""
         self.check_loaded(group_id)
         if not self._store.is_ready:
-            return self._commit_later(group_id, by, offsets)
-        entry = self._groups.entry(group_id)
-        return entry.queue.run_now(partial(self._commit, entry, by, offsets))
-
-    async def _commit_later(
-        self, group_id: str, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
-    ) -> None:
-        await self._store.ready()
+            await self._store.ready()
         entry = self._groups.entry(group_id)
         await entry.queue.run(partial(self._commit, entry, by, offsets))
 

@@ -20,13 +20,13 @@ from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.batches import (
     MOST_CHANGE_BYTES,
+    RECORD_OVERHEAD,
     batch_of_transaction,
     gathered,
     join,
     parts_of,
 )
-from horolog.groups.commit_records import OVERHEAD, commit_records
-from horolog.groups.rows import GroupChange, OffsetRow, Outcomes
+from horolog.groups.rows import GroupChange, Outcomes
 from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 from horolog.record.markers import TransactionEnd
@@ -135,7 +135,7 @@ class OffsetsLog:
         """
         if self._writing is not None or self._codec is not Codec.NONE:
             return False
-        beside = OVERHEAD * count + _HEADER_BYTES
+        beside = RECORD_OVERHEAD * count + _HEADER_BYTES
         try:
             batch = StampedRecords(records, count, now_ms)
             return self._topic.append_at_once(group_id, batch, beside=beside)
@@ -152,28 +152,10 @@ class OffsetsLog:
         topic, now_ms = self._topic, self._clock.now_ms()
         if not topic.exists:
             return _gone(changes)
-        if len(changes) == 1 and self._codec is Codec.NONE:
-            records = commit_records(changes[0], topic.most_bytes - _HEADER_BYTES)
-            if records is not None:
-                return self._append_commit(topic, changes[0].offsets, records, now_ms)
         if not _are_quick(changes):
             return None
         outcomes, writing = self._begun(topic, self._pack(topic, changes, now_ms))
         return self._loop.create_task(_written(outcomes, writing)) if writing else outcomes
-
-    def _append_commit(
-        self, topic: StateTopic, rows: Sequence[OffsetRow], records: bytes, now_ms: int
-    ) -> "Outcomes | asyncio.Future[Outcomes]":
-        outcomes: Outcomes = [None]
-        try:
-            batch = StampedRecords(records, len(rows), now_ms)
-            writing = topic.append(topic.partition_of(rows[0].group_id), batch)
-        except HorologError as error:
-            _fail(outcomes, [0], error)
-            return outcomes
-        if writing is None:
-            return outcomes
-        return self._loop.create_task(_written(outcomes, [(writing, [0])]))
 
     async def _write(self) -> None:
         while self._gathered:

@@ -1,31 +1,26 @@
 """OffsetCommit, and what it shares with TxnOffsetCommit."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NotRequired, Protocol, TypedDict, TypeVar
 
 from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.groups import commit_error_code
+from horolog.buffers import Buffer
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.commit_records import CommitRecords
-from horolog.groups.rows import OffsetRow, new_offset_row
+from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
-from horolog.wire.offset_commit import (
-    CommitForm,
-    CommitRequest,
-    CommittedTopic,
-    committed,
-    read_commit,
-)
+from horolog.wire.offset_commit import CommitForm
 from horolog.wire.requests import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -190,54 +185,33 @@ def expiry_ms(retention_ms: int, commit_ms: int) -> int | None:
     return None if retention_ms < 0 else min(commit_ms + retention_ms, LONG_MAX)
 
 
-def commit_rows(
-    request: CommitRequest, topics: Iterable[Topic | None], commit_ms: int
-) -> list[OffsetRow]:
-    """The offsets of a request as they are stored.
-
-    Args:
-        topics: those that it names, in order; None for one whose offsets are left out.
-        commit_ms: when they are committed, in milliseconds.
-    """
-    expire_ms = expiry_ms(request.retention_ms, commit_ms)
-    rows: list[OffsetRow] = []
-    for topic, named in zip(topics, request.topics, strict=True):
-        if topic is None:
-            continue
-        _, _, _, partitions, offsets, epochs, metadata = named
-        alike = repeat(commit_ms), repeat(expire_ms), repeat(topic.topic_id)
-        of_topic = repeat(request.group_id), repeat(topic.name)
-        columns = *of_topic, partitions, offsets, epochs, metadata, *alike
-        rows += map(new_offset_row, zip(*columns, strict=False))
-    return rows
-
-
 # --- Commits of the same partitions by the same member, one after the other, over one connection
 #
 # A consumer commits the partitions that it was assigned again and again. From the third time on the
-# request is not read: it differs from the one before in offsets alone (`wire.offset_commit`). Its
-# records are those of the one before with other numbers (`groups.commit_records`), and so is its
-# answer. What may have changed since is asked at each: whether the client may, the topics are the
-# same, the member has its generation, and the log takes the records at once.
+# request is not decoded: offsets and leader epochs are copied from it to records that are made once
+# (`wire.offset_commit`, `groups.commit_records`). What may have changed since is asked at each:
+# whether the client may, the topics are the same, the member has its generation, and the log takes
+# the records at once.
 
 
 _MOST_FRAME_BYTES: Final = 4096
 _KEPT_BYTES: Final = 2048  # of a commit, beside its request and its records
+_FIRST_REPEATED: Final = 2  # the first version whose offsets have no times of their own
 
 
 class RepeatedCommit:
-    """A commit of one client, which it sends again with other offsets."""
+    """A commit of one client, which sends it again with other offsets."""
 
-    __slots__ = ("__weakref__", "_by", "_form", "_group_id", "_records", "_topics")
+    __slots__ = ("__weakref__", "_by", "_form", "_partitions", "_records", "_rows", "_topics")
 
-    def __init__(self, form: CommitForm, topics: list[Topic]) -> None:
-        """Keep the form of requests without metadata and expiry time, and their topics."""
-        request = form.request
+    def __init__(
+        self, form: CommitForm, by: Committer, rows: list[OffsetRow], topics: list[Topic]
+    ) -> None:
         self._form = form
+        self._by = by
+        self._rows = rows
         self._topics = topics
-        self._group_id = request.group_id
-        self._by = Committer(request.member_id, request.instance_id, request.generation)
-        rows = commit_rows(request, topics, 0)
+        self._partitions = repr([(row.topic, row.partition) for row in rows]).encode()
         self._records = CommitRecords(rows, form.places, form.width)
 
     @property
@@ -245,15 +219,18 @@ class RepeatedCommit:
         """The approximate memory that it takes."""
         return _KEPT_BYTES + 4 * self._form.size + 2 * len(self._records)
 
+    def is_of(self, frame: Buffer, topics: list[Topic]) -> bool:
+        """Return True if a request for these topics is one more of these commits."""
+        return all(map(is_, topics, self._topics)) and self._form.fits(frame)
+
     def answer(
         self, broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
     ) -> Reply | None:
         """Commit the offsets of a request, and answer it.
 
-        None, without any effect, if it is another commit, or cannot be done at once.
+        None, without any effect, if it is another commit, is refused, or cannot be done at once.
         """
-        form, records = self._form, self._records
-        if not form.fits(frame):
+        if not self._form.fits(frame):
             return None
         find = broker.topics.find
         for topic in self._topics:
@@ -263,44 +240,52 @@ class RepeatedCommit:
         now_ms = broker.clock.now_ms()
         try:
             is_committed = broker.groups.commit_again(
-                self._group_id,
+                self._rows[0].group_id,
                 self._by,
-                records.of(frame, now_ms),
-                records.count,
+                self._records.of(frame, now_ms),
+                self._records.count,
                 now_ms,
-                form.partitions,
-                partial(_repeated_rows, frame, self._topics, now_ms),
+                self._partitions,
+                partial(self._rows_of, frame, now_ms),
             )
-        except HorologError as error:
-            request = form.request_of(frame)
-            code = commit_error_code(error, request.version)
-            return (committed(request, [code] * len(self._topics)),)
-        return (form.committed(frame),) if is_committed else None
+        except HorologError:
+            return None
+        return (self._form.committed(frame),) if is_committed else None
+
+    def _rows_of(self, frame: bytes, now_ms: int) -> list[OffsetRow]:
+        """Return the offsets of a request as they are stored."""
+        return [
+            row._replace(committed=offset, leader_epoch=epoch, commit_ms=now_ms)
+            for row, (offset, epoch) in zip(self._rows, self._form.numbers_of(frame), strict=True)
+        ]
 
 
-def keep(
-    broker: BrokerParts, peer: Peer, frame: bytes, request: CommitRequest, topics: list[Topic]
+def _keep(
+    broker: BrokerParts,
+    request: Request[OffsetCommitRequest],
+    by: Committer,
+    topics: list[NamedTopic],
 ) -> None:
-    """Keep a request whose offsets are all committed, once it is the second of its form."""
+    """Keep a commit that was done and names the same partitions as the one before."""
+    peer, frame = request.peer, request.frame
     before, peer.last_commit = peer.last_commit, None
-    if len(frame) > _MOST_FRAME_BYTES or request.retention_ms >= 0:
+    rows = [row for of_topic in topics for row in of_topic.rows]
+    if request.version < _FIRST_REPEATED or len(frame) > _MOST_FRAME_BYTES or not rows:
         return
-    if any(map(any, (topic.metadata for topic in request.topics))):
+    if any(row.metadata or row.expire_ms is not None for row in rows):
         return
-    peer.last_commit = frame
-    if not isinstance(before, bytes) or len(before) != len(frame):
+    named = [of_topic.topic for of_topic in topics if of_topic.topic is not None]
+    if isinstance(before, RepeatedCommit) and before.is_of(frame, named):
+        peer.last_commit = before
         return
-    form = CommitForm(request, frame)
-    if form.fits(before):
-        commit = RepeatedCommit(form, topics)
-        if broker.kept_commits.keep(commit, commit.held_bytes):
-            peer.last_commit = commit
-
-
-def _repeated_rows(frame: bytes, topics: list[Topic], now_ms: int) -> list[OffsetRow]:
-    request = read_commit(frame)
-    assert request is not None, "it is of the form of one that was read"
-    return commit_rows(request, topics, now_ms)
+    partitions = [(row.topic, row.partition) for row in rows]
+    peer.last_commit = partitions
+    if before == partitions and isinstance(frame, bytes):
+        form = CommitForm.of(request.version, request.body, frame)
+        if form is not None:
+            commit = RepeatedCommit(form, by, rows, named)
+            if broker.kept_commits.keep(commit, commit.held_bytes):
+                peer.last_commit = commit
 
 
 # --- OffsetCommit: stores the offsets of a consumer group -------------------------------
@@ -349,6 +334,9 @@ async def offset_commit(
     except HorologError as error:
         for topic in topics:
             topic.fail(commit_error_code(error, request.version))
+    else:
+        if not any(partition["error_code"] for it in topics for partition in it.partitions):
+            _keep(broker, request, committer, topics)
     return {
         "topics": [
             {"name": asked.name, "topic_id": asked.topic_id, "partitions": of_topic.partitions}
@@ -358,80 +346,14 @@ async def offset_commit(
 
 
 @shortcut(ApiKey.OFFSET_COMMIT)
-def commit_columns(
+def commit_again(
     broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
-) -> Reply | Coroutine[Any, Any, Reply] | None:
-    """Commit offsets without decoding the request by its schema.
-
-    None if one of them would be refused by itself, or the request is of another form.
-    """
+) -> Reply | None:
+    """Commit the partitions of the commit before anew; None if that cannot be done at once."""
     repeated = peer.last_commit
     if isinstance(repeated, RepeatedCommit):
-        reply = repeated.answer(broker, authorise, peer, frame)
-        if reply is not None:
-            return reply
-    asked = read_commit(frame)
-    if asked is None:
-        return None
-    topics = []
-    for named in asked.topics:
-        topic = _found(broker, asked.version, named)
-        if topic is None:
-            return None
-        topics.append(topic)
-    authorise(peer, ApiKey.OFFSET_COMMIT)
-    codes = [ErrorCode.none] * len(topics)
-    committer = Committer(asked.member_id, asked.instance_id, asked.generation)
-    rows = partial(_rows, broker, asked, topics, codes)
-    try:
-        waiting = broker.groups.commit_now(asked.group_id, committer, rows)
-    except HorologError as error:
-        codes = _refused(asked, codes, error)
-    else:
-        if waiting is not None:
-            return _commit_later(asked, codes, waiting)
-        if not any(codes):
-            keep(broker, peer, frame, asked, topics)
-    return (committed(asked, codes),)
-
-
-async def _commit_later(
-    asked: CommitRequest, codes: list[ErrorCode], waiting: Awaitable[None]
-) -> Reply:
-    try:
-        await waiting
-    except HorologError as error:
-        codes = _refused(asked, codes, error)
-    return (committed(asked, codes),)
-
-
-def _refused(asked: CommitRequest, codes: list[ErrorCode], error: HorologError) -> list[ErrorCode]:
-    refused = commit_error_code(error, asked.version)
-    return [code or refused for code in codes]
-
-
-def _found(broker: BrokerParts, version: int, named: CommittedTopic) -> Topic | None:
-    """The topic, if all its offsets can be committed."""
-    topics, most_bytes = broker.topics, broker.config.offset_metadata_max_bytes
-    topic = topics.find_id(named.topic_id) if version >= _BY_ID else topics.find(named.name)
-    if topic is None or not topic.has_partitions(named.partitions):
-        return None
-    if any(named.metadata) and max(map(len, map(str.encode, named.metadata))) > most_bytes:
-        return None
-    return topic
-
-
-def _rows(
-    broker: BrokerParts, asked: CommitRequest, topics: list[Topic], codes: list[ErrorCode]
-) -> list[OffsetRow]:
-    """The offsets to commit, of topics that still exist; the others get their error codes."""
-    existing: list[Topic | None] = []
-    for number, topic in enumerate(topics):
-        exists = broker.topics.find_id(topic.topic_id) is not None
-        existing.append(topic if exists else None)
-        if not exists:
-            codes[number] = code_for(unknown_topic(topic.name))
-    return commit_rows(asked, existing, broker.clock.now_ms())
+        return repeated.answer(broker, authorise, peer, frame)
+    return None
 
 
 def _topic(

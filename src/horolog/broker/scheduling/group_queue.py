@@ -85,45 +85,6 @@ class GroupQueue:
         self._advance()
         return done
 
-    def run_now(self, decide: Callable[[], GroupDecision[None]]) -> "asyncio.Future[None] | None":
-        """Run an operation; return None if it is durable and applied already.
-
-        Raises:
-            Exception: `decide` or the store has raised it; nothing is applied.
-        """
-        if not self.is_idle:
-            return self.run(decide)
-        self._advancing = True
-        try:
-            return self._perform(decide)
-        finally:
-            self._advancing = False
-            if self._waiting:
-                self._advance()
-            elif not self._in_flight:
-                self._on_idle()
-
-    def _perform(self, decide: Callable[[], GroupDecision[None]]) -> "asyncio.Future[None] | None":
-        decided = decide()
-        if decided.change is None:
-            decided.apply()
-            return None
-        written = self._write([decided.change])
-        if isinstance(written, asyncio.Future):
-            done: asyncio.Future[None] = self._loop.create_future()
-            operation = _Operation(decide, done, exclusive=False)
-            self._in_flight = [(operation, decided, decided.change)]
-            written.add_done_callback(self._on_written)
-            return done
-        (error,) = written
-        if error is None:
-            decided.apply()
-        elif decided.refused is not None:
-            decided.refused(error)
-        else:
-            raise error
-        return None
-
     def _advance(self) -> None:
         """Decide operations whose turn it is; write them unless a write is in flight."""
         if self._advancing:  # an operation that is being decided has asked for another
