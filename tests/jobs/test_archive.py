@@ -338,8 +338,8 @@ def test_a_run_that_fails_within_a_unit_leaves_no_gap_and_no_double(
     assert len(found) == 200
 
 
-def small_waves(spark: Any, units: Any, work: Any) -> Any:
-    return spread(spark, units, work, wave=2)
+def small_waves(spark: Any, units: Any, work: Any, progress: Any) -> Any:
+    return spread(spark, units, work, wave=2, progress=progress)
 
 
 def test_a_unit_that_fails_stops_its_partition_alone(

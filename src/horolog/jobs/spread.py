@@ -35,14 +35,45 @@ class UnitOutcome(Generic[Unit, Result]):
     error: str | None = None
 
 
+class UnitProgress(Generic[Unit]):
+    """Reports how many records or offsets of units are done, and of how many."""
+
+    def __init__(
+        self,
+        report: Callable[[int, int], object],
+        weight: Callable[[Unit], int],
+        *,
+        done: int = 0,
+    ) -> None:
+        """Report nothing yet.
+
+        Args:
+            report: takes what is done, and the total.
+            done: what earlier runs did.
+        """
+        self._report, self._weight = report, weight
+        self._done = self._total = done
+
+    def begin(self, units: Iterable[Unit]) -> None:
+        """Report that these units are to be done."""
+        self._total += sum(map(self._weight, units))
+        self._report(self._done, self._total)
+
+    def add(self, units: Iterable[Unit]) -> None:
+        """Report that these units are done."""
+        self._done += sum(map(self._weight, units))
+        self._report(self._done, self._total)
+
+
 def spread(
     spark: SparkSession,
     units: Sequence[Unit],
     work: Callable[[Unit], Result],
     *,
     wave: int | None = None,
+    progress: "UnitProgress[Unit] | None" = None,
 ) -> Iterator[list[UnitOutcome[Unit, Result]]]:
-    """Do the units in tasks of their own, in waves; gives what became of each wave.
+    """Do the units in tasks of their own, in waves; yields the outcomes of each wave.
 
     The caller writes down a wave's outcomes before it asks for the next. A unit that fails with an
     error that is not a bug leaves the others alone.
@@ -51,11 +82,14 @@ def spread(
         units: what is to be done, in this order.
         work: what a task does with one; it and its result are pickled.
         wave: how many units make a wave; by default a few for each core.
+        progress: reports how far the units are, after each wave.
 
     Raises:
         PySparkException: a task failed with a bug, or could not be run.
     """
     size = wave or UNITS_PER_CORE * cores_of(spark)
+    if progress is not None:
+        progress.begin(units)
     for start in range(0, len(units), size):
         chosen = units[start : start + size]
         task = _Task([pickle.dumps(unit) for unit in chosen], work, counts_of(spark))
@@ -72,6 +106,8 @@ def spread(
             )
             for row in sorted(rows, key=lambda row: int(row.place))
         ]
+        if progress is not None:
+            progress.add(chosen)
 
 
 def in_shares(

@@ -38,7 +38,7 @@ from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
-from horolog.jobs.spread import spread
+from horolog.jobs.spread import UnitProgress, spread
 from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
 from horolog.record.timestamps import TimeRange
 from horolog.sources.ahead import ahead
@@ -253,9 +253,8 @@ class _ArchiveRun:
             {name: topic.times for name, topic in plan.topics.items()},
         )
         progress = PlanProgress(plan)
-        done, total = 0, sum(unit.offsets for unit in plan.units)
-        self.progress(done, total)
-        for wave in spread(self.spark, plan.units, task):
+        counted = UnitProgress[ArchiveUnit](self.progress, lambda unit: unit.offsets)
+        for wave in spread(self.spark, plan.units, task, progress=counted):
             changes, unused = progress.take(wave)
             for path in unused:
                 with suppress(HorologError):
@@ -265,8 +264,6 @@ class _ArchiveRun:
                 (outcome.unit.key, {"manifest": manifest.number, "error": outcome.error})
                 for outcome in wave
             )
-            done += sum(outcome.unit.offsets for outcome in wave)
-            self.progress(done, total)
         manifest = commit_changes(self.store, manifest, progress.rest().applied)
         return Archived(
             archive=self.store.name,

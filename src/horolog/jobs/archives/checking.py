@@ -16,7 +16,7 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
 from horolog.jobs.parameters.archive import CheckArchive
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.spread import in_shares, spread
+from horolog.jobs.spread import UnitProgress, in_shares, spread
 from horolog.storage.names import TopicPartition
 
 _UNIT_BYTES: Final = 256 << 20
@@ -56,12 +56,9 @@ def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
     for partition, state in manifest.partitions().items():
         problems.update(_of_partition(partition, state))
         files += (*state.records, *state.batches)
-    done, total = 0, _records(files)
-    job.on_progress(done, total)
     shares = list(in_shares(files, lambda file: file.size, _UNIT_BYTES))
-    for wave in spread(spark, shares, partial(check_files, store)):
-        done += sum(_records(outcome.unit) for outcome in wave)
-        job.on_progress(done, total)
+    progress = UnitProgress[tuple[ArchivedFile, ...]](job.on_progress, _records)
+    for wave in spread(spark, shares, partial(check_files, store), progress=progress):
         for outcome in wave:
             if outcome.result is None:
                 problems[outcome.unit[0].path] = outcome.error or "its task failed"
@@ -84,7 +81,7 @@ def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
         archive=store.name,
         files=len(files),
         bytes=sum(each.size for each in files),
-        records=total,
+        records=_records(files),
         problems=problems,
         unreferenced={path: each.size for path, each in unreferenced.items()},
         removed=tuple(removed),

@@ -84,13 +84,11 @@ class PlanProgress:
         changes, unused = Changes(), []
         for outcome in wave:
             partition, done = outcome.unit.partition, outcome.result
-            if partition in self.refused:
-                unused += [file.path for file in done.files] if done is not None else []
-                continue
             if done is None:
-                self.refused[partition] = outcome.error or "its task failed"
+                self.refused.setdefault(partition, outcome.error or "its task failed")
                 continue
-            if not self._follow(changes, partition, done.ranges[0].start):
+            start = done.ranges[0].start
+            if partition in self.refused or not self._follow(changes, partition, start):
                 unused += [file.path for file in done.files]
                 continue
             changes.ranges[partition] += [
@@ -124,7 +122,7 @@ class PlanProgress:
             if known is not None and known < planned:
                 changes.ranges[partition].append(ArchivedRange(known, planned, is_lost=True))
             position = planned
-        is_limited = self._is_limited(partition)
+        is_limited = not self._plan.topics[partition.topic].times.is_everything
         if start < position or (start > position and not is_limited):
             self.refused[partition] = (
                 f"its log changed while it was read: offset {position} was to follow, and "
@@ -135,9 +133,6 @@ class PlanProgress:
             changes.ranges[partition].append(ArchivedRange(position, start))
         self._positions[partition] = start
         return True
-
-    def _is_limited(self, partition: TopicPartition) -> bool:
-        return not self._plan.topics[partition.topic].times.is_everything
 
     def _count(self, partition: TopicPartition, done: UnitDone) -> None:
         self.grown.add(partition)

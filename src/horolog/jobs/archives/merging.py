@@ -29,7 +29,7 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
 from horolog.jobs.parameters.archive import MergeArchive, require_target_bytes
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.spread import spread
+from horolog.jobs.spread import UnitProgress, spread
 from horolog.storage.names import MAX_OFFSET, TopicPartition
 
 _MOST_FILES: Final = 1_000  # that one task reads
@@ -79,11 +79,8 @@ def merge_archive(spark: SparkSession, job: MergeArchive) -> Merged:
             bytes=sum(file.size for unit in units for file in unit.files),
         )
     refused: dict[str, str] = {}
-    records, total = 0, sum(unit.records for unit in units)
-    job.on_progress(records, total)
-    for wave in spread(spark, units, partial(merge_files, store)):
-        records += sum(outcome.unit.records for outcome in wave)
-        job.on_progress(records, total)
+    progress = UnitProgress[MergeUnit](job.on_progress, lambda unit: unit.records)
+    for wave in spread(spark, units, partial(merge_files, store), progress=progress):
         changes = {}
         for outcome in wave:
             if outcome.result is None:

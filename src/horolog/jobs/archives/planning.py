@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 from horolog.client import Client
-from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
+from horolog.errors import HorologError, Misconfigured
 from horolog.jobs.archives.manifest import ArchivedTopic, Manifest
 from horolog.jobs.selection import Selection
 from horolog.jobs.served import served_bounds
@@ -174,19 +174,16 @@ class Planner:
 
     def _with_sizes(self, stretches: Sequence[Stretch], plan: Plan) -> list[Stretch]:
         """The stretches with their sizes in bytes, as their first batches suggest."""
-        found: list[Stretch] = []
-        knows = False
+        sized: list[Stretch] = []
         with self.selection.client() as client:
+            plan.with_append_times = client.offsets.has_append_times()
             for stretch in stretches:
                 assert isinstance(stretch, BrokerStretch)
                 try:
-                    if not knows:
-                        plan.with_append_times = _keeps_append_times(client, stretch)
-                        knows = True
-                    found.append(_with_size(client, stretch))
+                    sized.append(_with_size(client, stretch))
                 except HorologError:  # the task that reads it says why
-                    found.append(stretch)
-        return found
+                    sized.append(stretch)
+        return sized
 
 
 def _with_size(client: Client, stretch: BrokerStretch) -> BrokerStretch:
@@ -213,19 +210,6 @@ def _recreated(manifest: Manifest, name: str, topic_id: str | None) -> str | Non
         "the topic was deleted and created again since it was archived: its offsets began anew. "
         "Give another archive"
     )
-
-
-def _keeps_append_times(client: Client, first: BrokerStretch) -> bool:
-    """Whether the broker is horolog, and says when records were appended."""
-    try:
-        client.fetch(
-            *first.partition, first.start, max_bytes=1, max_wait_ms=0, with_append_times=True
-        )
-    except RequestRefused as error:
-        if error.code != ErrorCode.unsupported_version:
-            raise
-        return False
-    return True
 
 
 def _weight(stretch: Stretch) -> int:

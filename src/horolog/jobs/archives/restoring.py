@@ -37,7 +37,7 @@ from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
-from horolog.jobs.spread import spread
+from horolog.jobs.spread import UnitProgress, spread
 from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
 from horolog.results import Aside, Outcome, size
 from horolog.sources.uris import local_path, shown
@@ -299,10 +299,12 @@ class _RestoreRun:
                 else:
                     units.append(unit)
         task = BuildSegment(self.store, str(staging), self.chosen.times)
-        done = sum(each.records for each in built.values())
-        total = done + sum(unit.archived_records for unit in units)
-        self.progress(done, total)
-        for wave in spread(self.spark, units, task):
+        progress = UnitProgress[SegmentUnit](
+            self.progress,
+            lambda unit: unit.archived_records,
+            done=sum(segment.records for segment in built.values()),
+        )
+        for wave in spread(self.spark, units, task, progress=progress):
             news = []
             for outcome in wave:
                 if outcome.result is None:
@@ -312,8 +314,6 @@ class _RestoreRun:
                 built[outcome.unit.key] = outcome.result
                 news.append((f"segment:{outcome.unit.key}", {"built": asdict(outcome.result)}))
             job.record(news)
-            done += sum(outcome.unit.archived_records for outcome in wave)
-            self.progress(done, total)
         return built
 
     def _is_there(

@@ -30,7 +30,7 @@ from horolog.jobs.parameters.mirror import Compare
 from horolog.jobs.parameters.option import names
 from horolog.jobs.parameters.shared import Names
 from horolog.jobs.selection import Selection
-from horolog.jobs.spread import spread
+from horolog.jobs.spread import UnitProgress, spread
 from horolog.jobs.state import DocumentsOnly
 from horolog.results import Outcome
 from horolog.sources.broker_log import BrokerLog
@@ -137,11 +137,8 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
         if job.latest:
             return _latest(spark, planner, names(job.fields))
         units, found, partitions = planner.plan()
-        done, total = 0, sum(unit.offsets for unit in units)
-        job.on_progress(done, total)
-        for wave in spread(spark, units, walk):
-            done += sum(outcome.unit.offsets for outcome in wave)
-            job.on_progress(done, total)
+        progress = UnitProgress[ComparedStretch](job.on_progress, lambda unit: unit.offsets)
+        for wave in spread(spark, units, walk, progress=progress):
             for outcome in wave:
                 walked = outcome.result
                 if walked is None:
