@@ -85,11 +85,9 @@ def fetch(
     if sum(len(topic.partitions) for topic in asked.topics) <= asked.slice_size:
         quiet: list[_Quiet] = []
         topics = [
-            _FoundTopic(
-                *_named(request, broker, topic),
-                _find(request, broker, topic, topic.partitions, quiet),
-            )
+            _FoundTopic(*named, _find(request, broker, named[0], topic.partitions, quiet))
             for topic in asked.topics
+            for named in [_named(request, broker, topic)]
         ]
         if asked.session is not None:
             topics = [topic for topic in topics if topic.requested]
@@ -217,13 +215,14 @@ async def _find_all(
     topics = []
     quiet: list[_Quiet] = []
     for topic in asked.topics:
+        name, topic_id = _named(request, broker, topic)
         requested: list[RequestedPartition] = []
         partitions: Sequence[FetchPartition | SessionPartition] = topic.partitions
         for some in _stretches(partitions):
             await request.checkpoint()
-            requested += _find(request, broker, topic, some, quiet)
+            requested += _find(request, broker, name, some, quiet)
         if requested or asked.session is None:
-            topics.append(_FoundTopic(*_named(request, broker, topic), requested))
+            topics.append(_FoundTopic(name, topic_id, requested))
     return topics, quiet
 
 
@@ -271,12 +270,11 @@ def _named(
 def _find(
     request: Request[FetchRequest],
     broker: BrokerParts,
-    asked: FetchTopic | SessionTopic,
+    name: str,
     some: Sequence[FetchPartition | SessionPartition],
     quiet: list[_Quiet],
 ) -> list[RequestedPartition]:
     """Find some of the requested partitions of a topic; those without news are added to `quiet`."""
-    name, _ = _named(request, broker, asked)
     found = []
     for requested in some:
         partition, error = None, cast("HorologError | None", None)

@@ -20,7 +20,7 @@ zero too: of create times, or of append times (docs/wire.md).
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -97,19 +97,32 @@ _SINCE: Final[Mapping[int, int]] = {
 
 
 @api(ApiKey.LIST_OFFSETS)
-def list_offsets(
+async def list_offsets(
     request: Request[ListOffsetsRequest], broker: BrokerParts
-) -> "ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]":
-    """Look up each partition; in a thread if the lookup may block."""
-    topics = request.body.topics
-    if len(topics) != 1 or len(topics[0].partitions) != 1:
-        return _list_many(request, broker)
-    asked, partitions = _asked(request, topics[0].name), topics[0].partitions
-    find = partial(_find_some, broker, asked, partitions, ())
-    found = _found_at_once(broker, asked, partitions, find)
-    if found is None:
-        return _list_one(request, broker, asked.topic, find)
-    return {"topics": [{"name": asked.topic, "partitions": found}]}
+) -> "ListOffsetsResponse":
+    """Look up each partition, in a thread if the lookup may block.
+
+    A partition that the request contains more than once is refused.
+    """
+    times: Counter[tuple[str, int]] = Counter()
+    for topic in request.body.topics:
+        await request.checkpoint()
+        times.update((topic.name, partition.partition_index) for partition in topic.partitions)
+    repeated = {partition for partition, count in times.items() if count > 1}
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.body.topics:
+        asked = Asked(request.version, request.body.isolation_level, topic.name)
+        answers: list[ListOffsetsPartitionResponse] = []
+        for start in range(0, len(topic.partitions), AT_ONCE):
+            await request.checkpoint()
+            some = topic.partitions[start : start + AT_ONCE]
+            find = partial(_find_some, broker, asked, some, repeated)
+            found = found_at_once(broker, asked, [one.timestamp for one in some], find)
+            if found is None:
+                found = await broker.searchers.run(request.peer, find)
+            answers += found
+        topics.append({"name": topic.name, "partitions": answers})
+    return {"topics": topics}
 
 
 @shortcut(ApiKey.LIST_OFFSETS)
@@ -142,76 +155,6 @@ def _packed(requested: SingleLookup, found: Found) -> Reply:
     version, correlation_id, _, name, index = requested[:5]
     numbers = found if version >= _EPOCH_FROM else found[:-1]
     return (single_answers(version, name).pack(correlation_id, index, *numbers),)
-
-
-def _asked(request: Request[ListOffsetsRequest], topic: str) -> Asked:
-    return Asked(request.version, request.body.isolation_level, topic)
-
-
-async def _list_one(
-    request: Request[ListOffsetsRequest],
-    broker: BrokerParts,
-    topic: str,
-    find: "Callable[[], list[ListOffsetsPartitionResponse]]",
-) -> "ListOffsetsResponse":
-    found = await broker.searchers.run(request.peer, find)
-    return {"topics": [{"name": topic, "partitions": found}]}
-
-
-async def _list_many(
-    request: Request[ListOffsetsRequest], broker: BrokerParts
-) -> "ListOffsetsResponse":
-    topics: list[ListOffsetsTopicResponse] = []
-    of_names = await _by_name(request)
-    for topic in request.body.topics:
-        asked = _asked(request, topic.name)
-        repeated = _repeated(of_names[topic.name])
-        answers: list[ListOffsetsPartitionResponse] = []
-        for some in _stretches(topic.partitions):
-            await request.checkpoint()
-            find = partial(_find_some, broker, asked, some, repeated)
-            found = _found_at_once(broker, asked, some, find)
-            if found is None:
-                found = await broker.searchers.run(request.peer, find)
-            answers += found
-        topics.append({"name": topic.name, "partitions": answers})
-    return {"topics": topics}
-
-
-async def _by_name(
-    request: Request[ListOffsetsRequest],
-) -> dict[str, list[Sequence[ListOffsetsPartition]]]:
-    """The partitions of each topic; it may be named again."""
-    found: dict[str, list[Sequence[ListOffsetsPartition]]] = {}
-    for topic in request.body.topics:
-        await request.checkpoint()
-        found.setdefault(topic.name, []).append(topic.partitions)
-    return found
-
-
-def _repeated(partitions: Sequence[Sequence[ListOffsetsPartition]]) -> Container[int]:
-    """The partitions of a topic that are asked for more than once."""
-    if len(partitions) == 1 and len(partitions[0]) < 2:
-        return ()
-    asked = Counter(one.partition_index for some in partitions for one in some)
-    return {index for index, count in asked.items() if count > 1}
-
-
-def _stretches(
-    partitions: Sequence[ListOffsetsPartition],
-) -> Iterator[Sequence[ListOffsetsPartition]]:
-    """Partitions of one topic, as many at a time as are found without others waiting."""
-    for start in range(0, len(partitions), AT_ONCE):
-        yield partitions[start : start + AT_ONCE]
-
-
-def _found_at_once(
-    broker: BrokerParts,
-    asked: Asked,
-    requested: Sequence[ListOffsetsPartition],
-    find: Callable[[], T],
-) -> T | None:
-    return found_at_once(broker, asked, [one.timestamp for one in requested], find)
 
 
 def found_at_once(
@@ -248,12 +191,12 @@ def _find_some(
     broker: BrokerParts,
     asked: Asked,
     requested: Sequence[ListOffsetsPartition],
-    repeated: Container[int],
+    repeated: Container[tuple[str, int]],
 ) -> "list[ListOffsetsPartitionResponse]":
     answers = []
     for one in requested:
         index = one.partition_index
-        if index in repeated:
+        if (asked.topic, index) in repeated:
             answers.append(_answer(index, Found(ErrorCode.invalid_request)))
         elif asked.version == 0:
             answers.append(_find_v0(broker, asked.topic, one))

@@ -17,9 +17,10 @@ acks=0 has no response; an error then closes the connection, as the only sign of
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from horolog.broker.authorisation import Authorise
@@ -65,23 +66,17 @@ _AT_ONCE: Final = 500
 """Partitions of a request: more take too long for the event loop, however few bytes they have."""
 
 
-class _SentBatch(NamedTuple):
-    """A batch for one partition, and the place of its result."""
+@dataclass(slots=True)
+class _SentBatch:
+    """A batch of a request, its partition or why there is none, and its outcome."""
 
     topic: Topic | None
     records: Buffer
-    partition: Partition | None
-    refusal: HorologError | None
-    """Why there is no partition."""
-    outcomes: list[ProducedPartition]
-    slot: int
-
-
-class _Appending(NamedTuple):
-    """A batch that a thread appends."""
-
-    sent: _SentBatch
-    appended: "asyncio.Future[Appended]"
+    outcome: ProducedPartition
+    partition: Partition | None = None
+    refusal: HorologError | None = None
+    appending: "asyncio.Future[Appended] | None" = None
+    """The append in a thread, if the batch is appended there."""
 
 
 @api(ApiKey.PRODUCE)
@@ -98,58 +93,56 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
         count = sum(len(asked.partition_data) for asked in body.topic_data)
         if count > _AT_ONCE:
             raise TooManyFields(f"{count} partitions are more than {_AT_ONCE}", 0)
-    topics: list[ProducedTopic] = []
-    appending: list[_Appending] = []
-    batches: Iterable[_SentBatch] = _sent(request, broker, topics)
+    topics: list[tuple[str, UUID | None, list[_SentBatch]]] = []
+    for asked in body.topic_data:
+        topic = find_topic(broker, request.version, asked.name, asked.topic_id)
+        sent: list[_SentBatch] = []
+        for data in asked.partition_data:
+            if request.is_large:
+                await request.checkpoint()
+            batch = _SentBatch(topic, data.records or b"", ProducedPartition(data.index))
+            sent.append(batch)
+            try:
+                batch.partition = find_partition(
+                    broker, request.version, body.acks, topic, data.index
+                )
+            except HorologError as error:
+                batch.refusal = error
+        named = asked if topic is None else topic
+        topics.append((named.name, named.topic_id, sent))
+    batches = [batch for _, _, sent in topics for batch in sent]
     try:
         if body.transactional_id is None:
-            await _begin(request, broker, batches, None, appending)
+            await _begin(request, broker, batches, None)
         else:
             async with broker.producer_turns.turn(request.peer, body.transactional_id):
                 headers: dict[TopicPartition, BatchHeader] = {}
-                found: list[_SentBatch] = []
-                for sent in batches:
+                for batch in batches:
                     await request.pause()
-                    found.append(sent)
-                    header, partition = transactional_header(sent.records), sent.partition
-                    if header is not None and partition is not None and not _is_adopted(sent.topic):
+                    header, partition = transactional_header(batch.records), batch.partition
+                    if (
+                        header is not None
+                        and partition is not None
+                        and not _is_adopted(batch.topic)
+                    ):
                         headers[TopicPartition(partition.topic, partition.index)] = header
                 admitted = await admit(
                     broker.transactions, body.transactional_id, headers, request.version
                 )
-                await _begin(request, broker, found, admitted, appending)
+                await _begin(request, broker, batches, admitted)
     finally:  # the client may have gone: what is being appended is finished all the same
-        for sent, appended in appending:
-            await request.pause()
-            await _settle(request, broker, sent, appended)
-    return _reply(request, broker, topics)
-
-
-def _sent(
-    request: Request[ProduceRequest], broker: BrokerParts, topics: list[ProducedTopic]
-) -> Iterator[_SentBatch]:
-    """The batches of a request with their partitions, each of which is looked up when it comes.
-
-    Args:
-        topics: the results, which are empty at first.
-    """
-    body, version = request.body, request.version
-    for asked in body.topic_data:
-        topic = find_topic(broker, version, asked.name, asked.topic_id)
-        outcomes: list[ProducedPartition] = []
-        name, topic_id = asked.name, asked.topic_id
-        if topic is not None:
-            name, topic_id = topic.name, topic.topic_id
-        topics.append(ProducedTopic(name, topic_id, outcomes))
-        for data in asked.partition_data:
-            partition = refusal = None
-            try:
-                partition = find_partition(broker, version, body.acks, topic, data.index)
-            except HorologError as error:
-                refusal = error
-            outcomes.append(ProducedPartition(data.index))
-            slot = len(outcomes) - 1
-            yield _SentBatch(topic, data.records or b"", partition, refusal, outcomes, slot)
+        for batch in batches:
+            if batch.appending is not None:
+                await request.pause()
+                try:
+                    _note(request, broker, batch, await batch.appending)
+                except HorologError as error:
+                    _note(request, broker, batch, error)
+    produced = [
+        ProducedTopic(name, topic_id, [batch.outcome for batch in sent])
+        for name, topic_id, sent in topics
+    ]
+    return _reply(request, broker, produced)
 
 
 async def _begin(
@@ -157,11 +150,10 @@ async def _begin(
     broker: BrokerParts,
     batches: Iterable[_SentBatch],
     admitted: Admitted | None,
-    appending: list[_Appending],
 ) -> None:
-    """Append batches, or have them appended; of very many nothing else is begun meanwhile."""
+    """Append batches, or begin to; the partitions of a large request take turns with others."""
     now_ms, inline_until = broker.clock.now_ms(), None
-    for sent in batches:
+    for batch in batches:
         in_thread = False
         if request.is_large:
             await request.checkpoint()
@@ -170,14 +162,14 @@ async def _begin(
         else:
             in_thread = time.monotonic() > inline_until
         try:
-            if sent.partition is None:
-                assert sent.refusal is not None
-                raise sent.refusal
+            if batch.partition is None:
+                assert batch.refusal is not None
+                raise batch.refusal
             admission = None
-            if admitted is not None and transactional_header(sent.records) is not None:
-                admission = _admission(admitted, sent.topic, sent.partition)
-            appended = sent.partition.writes.append(
-                sent.records,
+            if admitted is not None and transactional_header(batch.records) is not None:
+                admission = _admission(admitted, batch.topic, batch.partition)
+            appended = batch.partition.writes.append(
+                batch.records,
                 now_ms,
                 request.version,
                 request.peer,
@@ -185,25 +177,12 @@ async def _begin(
                 admission=admission,
             )
         except HorologError as error:
-            _refuse(request, broker, sent, error)
+            _note(request, broker, batch, error)
             continue
         if isinstance(appended, Appended):
-            _accept(request, broker, sent, appended)
+            _note(request, broker, batch, appended)
         else:
-            appending.append(_Appending(sent, appended))
-
-
-async def _settle(
-    request: Request[ProduceRequest],
-    broker: BrokerParts,
-    sent: _SentBatch,
-    appended: "asyncio.Future[Appended]",
-) -> None:
-    """Wait for an append in a thread; note its result."""
-    try:
-        _accept(request, broker, sent, await appended)
-    except HorologError as error:
-        _refuse(request, broker, sent, error)
+            batch.appending = appended
 
 
 @shortcut(ApiKey.PRODUCE)
@@ -219,7 +198,7 @@ def produce_single(
     asked = read_produce(frame)
     if asked is None:
         return None
-    version, correlation_id, client_id, acks, name, topic_id, index, records, transactional = asked
+    version, _, _, acks, name, topic_id, index, records, transactional = asked
     authorise(peer, ApiKey.PRODUCE)
     topic = partition = None
     try:
@@ -235,17 +214,14 @@ def produce_single(
     except HorologError as error:
         return _single_refused(broker, asked, topic, error, partition, peer.host)
     assert isinstance(appended, Appended)
-    broker.note_appended(partition, appended, version, client_id, peer.host)
-    base_offset, _, time_ms, start_offset = appended[:4]
-    answers = single_answers(version, name, topic_id)
-    return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
+    return _single_appended(broker, asked, appended, partition, peer.host)
 
 
 async def _append_admitted(
     broker: BrokerParts, peer: Peer, asked: SingleProduce, topic: Topic | None, partition: Partition
 ) -> Reply:
     """Append a batch to one partition once the coordinator of its transaction admits it."""
-    version, correlation_id, client_id, _, name, topic_id, index, records, transactional_id = asked
+    version, records, transactional_id = asked.version, asked.records, asked.transactional_id
     assert transactional_id is not None
     try:
         async with broker.producer_turns.turn(peer, transactional_id):
@@ -260,7 +236,14 @@ async def _append_admitted(
             appended = await appended
     except HorologError as error:
         return _single_refused(broker, asked, topic, error, partition, peer.host)
-    broker.note_appended(partition, appended, version, client_id, peer.host)
+    return _single_appended(broker, asked, appended, partition, peer.host)
+
+
+def _single_appended(
+    broker: BrokerParts, asked: SingleProduce, appended: Appended, partition: Partition, host: str
+) -> Reply:
+    version, correlation_id, client_id, _, name, topic_id, index = asked[:7]
+    broker.note_appended(partition, appended, version, client_id, host)
     base_offset, _, time_ms, start_offset = appended[:4]
     answers = single_answers(version, name, topic_id)
     return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
@@ -329,28 +312,22 @@ def _reply(
     return None
 
 
-def _accept(
-    request: Request[ProduceRequest], broker: BrokerParts, sent: _SentBatch, appended: Appended
+def _note(
+    request: Request[ProduceRequest],
+    broker: BrokerParts,
+    batch: _SentBatch,
+    result: Appended | HorologError,
 ) -> None:
-    partition, client_id, host = sent.partition, request.client_id, request.peer.host
+    """Set the outcome of a batch that was appended or refused."""
+    client_id, host = request.client_id, request.peer.host
+    index, partition = batch.outcome.partition_index, batch.partition
+    if isinstance(result, HorologError):
+        batch.outcome = _refused(broker, batch.topic, index, result, partition, client_id, host)
+        return
     assert partition is not None
-    broker.note_appended(partition, appended, request.version, client_id, host)
-    sent.outcomes[sent.slot] = ProducedPartition(
-        sent.outcomes[sent.slot].partition_index,
-        0,
-        appended.base_offset,
-        appended.log_append_time_ms,
-        appended.log_start_offset,
-    )
-
-
-def _refuse(
-    request: Request[ProduceRequest], broker: BrokerParts, sent: _SentBatch, error: HorologError
-) -> None:
-    index, client_id, host = sent.slot, request.client_id, request.peer.host
-    number = sent.outcomes[index].partition_index
-    sent.outcomes[index] = _refused(
-        broker, sent.topic, number, error, sent.partition, client_id, host
+    broker.note_appended(partition, result, request.version, client_id, host)
+    batch.outcome = ProducedPartition(
+        index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
     )
 
 

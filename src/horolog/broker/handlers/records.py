@@ -66,7 +66,10 @@ async def delete_records(
         except StorageFailed as error:
             for outcome in outcomes:
                 await request.checkpoint()
-                _not_written_down(outcome, error)
+                # The records are gone for readers, but a kill would bring them back: the client
+                # is to try again.
+                if not outcome["error_code"]:
+                    outcome["low_watermark"], outcome["error_code"] = -1, code_for(error)
     return {"topics": [{"name": name, "partitions": deleted} for name, deleted in topics]}
 
 
@@ -74,6 +77,7 @@ async def _delete(
     broker: BrokerParts, topic: str, requested: DeleteRecordsPartition, reasons: set[str]
 ) -> "DeleteRecordsPartitionResult":
     """The log start offset after it; `reasons` takes why a policy forbids it."""
+    start, code = -1, ErrorCode.none
     try:
         partition = broker.partition(topic, requested.partition_index)
         check_owned(broker.topics.named(topic))
@@ -82,24 +86,11 @@ async def _delete(
         code = code_for(error)
         if code == ErrorCode.policy_violation:
             reasons.add(str(error))
-        return _outcome(requested, -1, code)
-    return _outcome(requested, start, ErrorCode.none)
-
-
-def _outcome(
-    requested: DeleteRecordsPartition, low_watermark: int, error_code: ErrorCode
-) -> "DeleteRecordsPartitionResult":
     return {
         "partition_index": requested.partition_index,
-        "low_watermark": low_watermark,
-        "error_code": error_code,
+        "low_watermark": start,
+        "error_code": code,
     }
-
-
-def _not_written_down(outcome: "DeleteRecordsPartitionResult", error: StorageFailed) -> None:
-    """They are gone for readers, but a kill would bring them back: the client is to try again."""
-    if not outcome["error_code"]:
-        outcome["low_watermark"], outcome["error_code"] = -1, code_for(error)
 
 
 # --- OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-279) ----------
