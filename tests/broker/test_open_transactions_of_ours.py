@@ -444,7 +444,7 @@ def test_a_marker_waits_for_the_writes_before_it(broker: RunningBroker) -> None:
 
     async def ended() -> int:
         partition = broker.broker.partition("t", 0)
-        before = partition.run(written.wait)
+        before = partition.writes.run(written.wait)
         marker = partition.append(TransactionEnd(ID, 0, 0, True), NOW_MS)
         assert isinstance(marker, asyncio.Future)
         assert partition.log.last_stable_offset == 0

@@ -281,7 +281,7 @@ def make_template(path: Path, *, is_clean: bool) -> None:
     if is_clean:
         broker.stop()
     else:
-        broker.run(broker.broker.partitions.checkpoint())
+        broker.run(broker.service.background_tasks.checkpoint())
         broker.kill()
     write_aborted(Files(), str(path / "t-0" / PARTITION_FILES[3]), [AbortedTxn(7, 0, 1, 2)])
     for index in range(1, SOUND + 1):
@@ -324,7 +324,7 @@ def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture, cluster_id: s
             with broker.connect() as connection:
                 ask_everything(connection)
             broker.run(broker.service.background_tasks.run_retention())
-            broker.run(broker.broker.partitions.checkpoint())
+            broker.run(broker.service.background_tasks.checkpoint())
         bugs = [record for record in caplog.records if record.exc_info]
         assert not bugs, bugs[0]
         assert "not closed cleanly" not in caplog.text

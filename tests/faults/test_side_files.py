@@ -21,6 +21,7 @@ from horolog.client import CommittedOffset
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.record import AppendTimeStretch, LogRecord, build_batch, iter_headers, read_records
+from horolog.storage import LogDir
 from horolog.wire import ApiKey
 
 NOW = 1_796_000_000_000
@@ -73,8 +74,8 @@ def fill(broker: RunningBroker, clock: ManualClock, before_end: Callable[[], obj
         broker.client.offset_commit("group", committed)
         if turn == 1:
             broker.delete_records("emptied", broker.log("emptied").log_end_offset)
-        broker.run(broker.broker.partitions.checkpoint())
-        broker.run(broker.broker.partitions.checkpoint_cleaner())
+        broker.run(broker.service.background_tasks.checkpoint())
+        broker.run(broker.broker.partitions.run(LogDir.checkpoint_cleaner))
         if turn == 1:
             before_end()
     assert not write(broker, producer, version=12, topic="transactional", count=2)  # stays open

@@ -33,6 +33,7 @@ from horolog.record import (
     read_records,
 )
 from horolog.sources import columns
+from horolog.storage import LogDir
 from horolog.wire import ApiKey
 
 HOUR_MS = 3_600_000
@@ -270,7 +271,7 @@ class History:
 
     def _write_starts(self) -> None:
         """Write down log starts, as each minute: a kill loses others, and files lack them."""
-        self.broker.run(self.broker.broker.partitions.checkpoint_starts())
+        self.broker.run(self.broker.broker.partitions.run(LogDir.checkpoint_starts))
 
     def _take_left(self, at: tuple[str, int], left: set[int | None]) -> None:
         """Take these offsets to be left: among them the last committed record of each key."""

@@ -210,7 +210,7 @@ class RunningBroker(Asked):
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """The log of a partition; not to be written to."""
-        log: Log = self.broker.partition(topic, partition)._log
+        log: Log = self.broker.partition(topic, partition).log
         return log
 
     def headers(self, topic: str, partition: int = 0) -> list[BatchHeader]:
@@ -223,10 +223,10 @@ class RunningBroker(Asked):
 
     def roll(self, topic: str, partition: int = 0) -> None:
         """Begin a segment, after what is under way there: a restart may have begun to clean."""
-        log, now_ms = self.log(topic, partition), self.clock.now_ms()
+        now_ms = self.clock.now_ms()
 
         async def roll() -> None:
-            await self.broker.partition(topic, partition).run(lambda: log.roll(now_ms))
+            await self.broker.partition(topic, partition).change(lambda log: log.roll(now_ms))
 
         self.run(roll())
 
@@ -234,7 +234,9 @@ class RunningBroker(Asked):
         """Move the log start offset, as DeleteRecords does."""
 
         async def delete() -> None:
-            await self.broker.partition(topic, partition).delete_records(offset)
+            await self.broker.partition(topic, partition).change(
+                lambda log: log.delete_records(offset)
+            )
 
         self.run(delete())
 

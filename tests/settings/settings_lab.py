@@ -154,7 +154,7 @@ class Trial:
         self.put_at(now_ms)
 
         async def roll() -> None:
-            await partition.run(lambda: self.log.roll(now_ms))
+            await partition.change(lambda log: log.roll(now_ms))
 
         self.lab.broker.run(roll())
 

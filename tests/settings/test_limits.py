@@ -35,7 +35,7 @@ def test_requests_sent_one_upon_the_other_are_bounded_too(lab: Lab) -> None:
     trial = lab.topic("t")
     disk_is_back = threading.Event()
     partition = lab.broker.broker.partition("t", 0)
-    lab.broker.call(lambda: partition.run(disk_is_back.wait) and None)
+    lab.broker.call(lambda: partition.writes.run(disk_is_back.wait) and None)
     batch = build_batch([LogRecord(-1, None, b"x" * 60_000)])
     with lab.connect() as connection:
         requests = [

@@ -89,7 +89,7 @@ class AppendWarnings:
     ) -> None:
         """Warn of a batch that the disk or a policy has refused."""
         if isinstance(error, StorageFailed):
-            is_new = partition.refusal is not None and partition.name not in self._refusing
+            is_new = partition.log.refusal is not None and partition.name not in self._refusing
             if is_new and self._loop.time() >= self._next_refusal_at:
                 self.look_at_refusals()
         elif isinstance(error, RequestRefused) and error.code is ErrorCode.policy_violation:
@@ -113,7 +113,7 @@ class AppendWarnings:
         refusals = {
             partition.name: why
             for partition in partitions
-            if (why := partition.refusal) is not None
+            if (why := partition.log.refusal) is not None
         }
         if self._refusing and not refusals:
             _LOG.info("the disk refuses no append any more")

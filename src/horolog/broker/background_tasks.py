@@ -24,6 +24,8 @@ from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.config import LONG_MAX
 from horolog.errors import HorologError
 from horolog.metadata.store import MetadataStore
+from horolog.storage.log_dir.log_dir import LogDir
+from horolog.storage.logs.log import Log
 from horolog.storage.removal.removed_files import DeletedSegment
 
 _LOG = logging.getLogger(__name__)
@@ -132,7 +134,7 @@ class BackgroundTasks:
         """Delete the segments that have outlived `retention.ms` or `retention.bytes`; which."""
         deleted = []
         for partition in list(self._partitions.values()):
-            retention = partition.apply_retention(self._clock)
+            retention = partition.change(self._apply_retention)
             gone = await self._do("retention", partition, retention) or ()
             for segment in gone:
                 _LOG.info(
@@ -148,10 +150,11 @@ class BackgroundTasks:
     async def tidy(self) -> None:
         """Remove the files of what was deleted; see whether the log directory is still there."""
         for partition in list(self._partitions.values()):
-            if partition.has_deleted_files:
-                removal = partition.remove_deleted(self._clock)
+            if partition.log.removed_files.are_waiting:
+                removal = partition.change(self._remove_deleted)
                 await self._do("removal of deleted files", partition, removal)
-        await self._partitions.remove_deleted()
+        monotonic_ms = self._clock.monotonic_ms()
+        await self._partitions.run(lambda log_dir: log_dir.remove_deleted(monotonic_ms))
         if self._store.refusal is None:
             refusal = await self._partitions.check()
             if refusal is not None and self._store.refusal is None:
@@ -175,15 +178,15 @@ class BackgroundTasks:
         """Flush logs whose `flush.ms` has elapsed, and try again where a flush has failed."""
         monotonic_ms = self.monotonic_ms()
         for partition in list(self._partitions.values()):
-            doubted = partition.is_in_doubt
+            doubted = partition.log.is_in_doubt
             if partition.must_flush(monotonic_ms):
                 await self._do("flush", partition, partition.flush())
-            if doubted and not partition.is_in_doubt:
+            if doubted and not partition.log.is_in_doubt:
                 _LOG.info("%s: all is on the disk again after a failed flush", partition.name)
 
     async def checkpoint(self) -> None:
         """Write down how far the logs are safe, so that a start after a kill has less to do."""
-        await self._partitions.checkpoint()
+        await self._partitions.run(LogDir.checkpoint)
 
     async def expire_offsets(self) -> int:
         """Expire committed offsets; return how many."""
@@ -193,12 +196,21 @@ class BackgroundTasks:
     async def expire_producers(self) -> int:
         """Forget idempotent producers that have not been heard of for long; how many."""
         gone = 0
-        limit_ms = self._live.config.producer_id_expiration_ms
         for partition in list(self._partitions.values()):
-            if partition.has_producers:
-                expiry = partition.expire_producers(self._clock, limit_ms)
+            if len(partition.log.producers):
+                expiry = partition.change(self._expire_producers)
                 gone += await self._do("expiry", partition, expiry) or 0
         return gone
+
+    def _apply_retention(self, log: Log) -> list[DeletedSegment]:
+        return log.apply_retention(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def _remove_deleted(self, log: Log) -> int:
+        return log.removed_files.remove_due(self._clock.monotonic_ms())
+
+    def _expire_producers(self, log: Log) -> int:
+        limit_ms = self._live.config.producer_id_expiration_ms
+        return log.producers.expire(self._clock.now_ms(), limit_ms)
 
     async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:
         """One partition's trouble is not its neighbours', and one that is gone needs no task."""

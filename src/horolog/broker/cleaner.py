@@ -27,6 +27,7 @@ from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.errors import HorologError, StorageFailed
 from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.storage.cleaning.choosing import Cleanable
+from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.logs.cleaning import CleaningRun
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Cleaner:
                 await asyncio.sleep(_LOADING_PAUSE_S)
             key_map = await loop.run_in_executor(self._threads(), new_map)
             if await partition.begin_cleaning(chosen):
-                await self._partitions.checkpoint_cleaner()
+                await self._partitions.run(LogDir.checkpoint_cleaner)
             job = partition.clean(chosen, key_map, self._clock, hold, self._threads())
             self.runs[partition] = job.run
             await job.wait()
@@ -218,7 +219,7 @@ class Cleaner:
             _LOG.info("%s: cleaning stopped, as its segments or settings changed", partition.name)
             return
         self._uncleanable.pop(partition, None)
-        await self._partitions.checkpoint_cleaner()
+        await self._partitions.run(LogDir.checkpoint_cleaner)
         _LOG.info(
             "%s: cleaned offsets %d to %d: %d of %d records and %d of %d bytes are left, in %d ms",
             partition.name,
@@ -279,6 +280,6 @@ class Cleaner:
 
 def _look(partition: Partition, now_ms: int) -> Cleanable | Exception | None:
     try:
-        return partition.cleanable(now_ms)
+        return partition.log.cleanable(now_ms)
     except Exception as error:  # noqa: BLE001 - one partition's; the others are looked at
         return None if partition.is_closed else error

@@ -317,7 +317,10 @@ class Controller:
             await self._metadata.run(self._store.put_topic, _row(after), None, row)
             self._topics.put(after)
             self._placement.put(row)
-            await self._partitions.begin_following(topic)
+            # What was appended can be read until the source was asked what it has of it.
+            await self._partitions.change(
+                topic, lambda log: log.begin_following(log.log_end_offset)
+            )
 
     async def _place(self, topic: Topic, row: FollowedRow) -> None:
         await self._metadata.run(self._store.put_topic, _row(topic), topic.overrides, row)

@@ -134,7 +134,7 @@ async def _not_followed(broker: BrokerParts) -> list[Wrong]:
 
 def _wrong_with_partition(broker: BrokerParts, partition: Partition) -> Iterator[Wrong]:
     name = partition.name
-    if partition.is_in_doubt:
+    if partition.log.is_in_doubt:
         text = "a flush failed: appends are refused until one succeeds"
         yield Wrong("flush-failed", name, None, text)
     hanging = [each for each in broker.open_transactions.of(partition) if each.is_hanging]
@@ -158,6 +158,6 @@ def _wrong_with_partition(broker: BrokerParts, partition: Partition) -> Iterator
 
 def _set_aside(partition: Partition) -> Iterator[Wrong]:
     with suppress(StorageFailed):  # the directory is lost, and said to be
-        for file, size in partition.set_aside():
+        for file, size in partition.log.removed_files.set_aside():
             text = f"{file} is set aside; `horolog log verify` says what it holds"
             yield Wrong("set-aside", partition.name, size, text)

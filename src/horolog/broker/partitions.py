@@ -15,7 +15,6 @@ from collections.abc import (
     ValuesView,
 )
 from concurrent.futures import Executor, Future, wait
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from horolog.broker.live_settings import LiveSettings
@@ -104,15 +103,14 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             StorageFailed: a write failed; none is created.
         """
         config, now_ms = self._live.of_topic(topic), self._clock.now_ms()
-        create = self._log_dir.create_all
 
-        def make() -> None:
-            create(topic.name, indexes, topic.topic_id, config, now_ms)
+        def make(log_dir: LogDir) -> None:
+            log_dir.create_all(topic.name, indexes, topic.topic_id, config, now_ms)
             if topic.followed:
                 for index in indexes:
-                    self._log_dir.logs[TopicPartition(topic.name, index)].begin_following(0)
+                    log_dir.logs[TopicPartition(topic.name, index)].begin_following(0)
 
-        await self._in_thread(make)
+        await self.run(make)
         turns = TimeSlice()
         for index in indexes:
             await turns.pause()
@@ -125,7 +123,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             StorageFailed: a write failed.
         """
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]
-        await self._in_thread(lambda: self._log_dir.claim(keys, topic.topic_id))
+        await self.run(lambda log_dir: log_dir.claim(keys, topic.topic_id))
 
     async def remove(self, topic: Topic) -> None:
         """Stop serving a topic's partitions, and delete their directories."""
@@ -134,26 +132,25 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             partition = self._served.pop((topic.name, index), None)
             if partition is not None:
                 await partition.close()
-                appended = appended.plus(partition.counts)
+                appended = appended.plus(partition.log.counts)
         self.traffic.forget(topic.name, appended)
         self.inline_lookups.forget(topic.name)
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]
-        monotonic_ms = self._clock.monotonic_ms
-        await self._in_thread(lambda: self._log_dir.delete(keys, monotonic_ms()))
+        clock = self._clock
+        await self.run(lambda log_dir: log_dir.delete(keys, clock.monotonic_ms()))
 
-    async def begin_following(self, topic: Topic) -> None:
-        """Take no more records of producers, but the batches of a source.
-
-        What was appended can be read until the source has been asked what it has of it.
-        """
-        for partition in self._of(topic):
-            await partition.begin_following()
+    async def change(self, topic: Topic, change: Callable[[Log], object]) -> None:
+        """Change the logs of a topic one after the other, each in the order of its writes."""
+        for index in topic.partitions:
+            partition = self.find(topic.name, index)
+            if partition is not None:
+                await partition.change(change)
 
     async def lead(
         self,
         topic: Topic,
         epoch: int,
-        committed: Mapping[int, Container[int]] = MappingProxyType({}),
+        committed: Mapping[int, Container[int]],
     ) -> None:
         """Take records of producers from now on, in this leader epoch.
 
@@ -163,8 +160,13 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         Raises:
             StorageFailed: a write failed; some partitions may lead.
         """
-        for partition in self._of(topic):
-            await partition.lead(epoch, self._clock, committed.get(partition.index, ()))
+
+        def lead(log: Log) -> None:
+            if log.is_following:
+                its = committed.get(log.partition, ())
+                log.lead(epoch, self._clock.now_ms(), committed=its)
+
+        await self.change(topic, lead)
 
     async def end_unended(self, topic: Topic) -> None:
         """Write the markers of transactions that another broker left open in an adopted topic.
@@ -172,12 +174,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         Raises:
             StorageFailed: the disk refused; some may be written.
         """
-        for partition in self._of(topic):
-            await partition.end_unended(self._clock)
-
-    def _of(self, topic: Topic) -> list[Partition]:
-        found = (self.find(topic.name, index) for index in topic.partitions)
-        return [partition for partition in found if partition is not None]
+        await self.change(topic, lambda log: log.end_unended(self._clock.now_ms()))
 
     def obey_settings(self, topic: Topic) -> None:
         """Apply a topic's settings to its partitions from the next request on."""
@@ -197,34 +194,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """
         return self._log_dir.without_blocking(look)
 
-    async def checkpoint(self) -> None:
-        """Checkpoint the recovery points."""
-        await self._in_thread(self._log_dir.checkpoint)
-
-    async def checkpoint_cleaner(self) -> None:
-        """Checkpoint the cleaner points.
-
-        Raises:
-            StorageFailed: a write failed.
-        """
-        await self._in_thread(self._log_dir.checkpoint_cleaner)
-
-    async def checkpoint_starts(self) -> None:
-        """Checkpoint the log start offsets.
-
-        Raises:
-            StorageFailed: a write failed.
-        """
-        await self._in_thread(self._log_dir.checkpoint_starts)
-
-    async def remove_deleted(self) -> None:
-        """Remove the directories of topics deleted `file.delete.delay.ms` ago."""
-        monotonic_ms = self._clock.monotonic_ms()
-        await self._in_thread(lambda: self._log_dir.remove_deleted(monotonic_ms))
-
     async def check(self) -> str | None:
         """The reason if the log directory is lost; its files then refuse all I/O."""
-        refusal = await self._in_thread(self._log_dir.check)
+        refusal = await self.run(LogDir.check)
         self.refusal = self.refusal or refusal  # one that began before may end after others
         return self.refusal
 
@@ -245,15 +217,16 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         for failure in failures:
             _LOG.error("not closed cleanly, the next start will recover it: %s", failure)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Run a call that may wait for the disk in a thread.
+    async def run(self, call: Callable[[LogDir], T]) -> T:
+        """Call with the log directory in a write thread, because it may wait for the disk.
 
         Raises:
-            StorageFailed: the log directory is closed and may have another owner.
+            StorageFailed: the disk refused, or the log directory is closed and may have another
+                owner.
         """
         if self._closed:
             raise StorageFailed("The broker is closed")
-        running = self._workers.submit(call)
+        running = self._workers.submit(call, self._log_dir)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return await asyncio.wrap_future(running)

@@ -243,7 +243,7 @@ def test_whatever_comes_in_between_each_client_is_served_in_its_order(
             with suppress(Exception):
                 asked[owner].append(append(partition, make(), owner))
             if rng.random() < 0.1:
-                partition.run(lambda: None)
+                partition.writes.run(lambda: None)
             if rng.random() < 0.05:
                 other = rng.choice(("producer", "gzip"))
                 config = TopicConfig(compression_type=other, segment_bytes=900_000)

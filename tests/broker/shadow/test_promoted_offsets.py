@@ -143,7 +143,7 @@ def is_settled(broker: RunningBroker) -> bool:
     return eventually(
         lambda: (
             not broker.broker.transactions.is_loading
-            and not broker.broker.partition("out", 0).has_open_transactions
+            and not broker.broker.partition("out", 0).log.has_open_transactions
             and committed(broker) != -ErrorCode.unstable_offset_commit
         )
     )
@@ -166,7 +166,9 @@ def test_commit_is_whole_whatever_marker_the_source_could_write(
     with held(source, *without):
         assert transform(source, flow).end() == 0
         if "out" not in without:
-            assert eventually(lambda: not source.broker.partition("out", 0).has_open_transactions)
+            assert eventually(
+                lambda: not source.broker.partition("out", 0).log.has_open_transactions
+            )
         assert is_here(shadow, source)
         source.stop()
     shadow.client.promote(None)
@@ -204,7 +206,7 @@ def test_commit_of_which_the_offset_did_not_come_is_named(
             assert transform(source).end() == 0
             if "out" not in held_topics:
                 out = source.broker.partition("out", 0)
-                assert eventually(lambda: not out.has_open_transactions)
+                assert eventually(lambda: not out.log.has_open_transactions)
             states = [(TRANSACTION_STATE, index) for index in range(2)]
             assert is_caught_up(shadow, source, [("out", 0), *states])
             source.stop()
@@ -326,7 +328,7 @@ def test_promotion_that_was_killed_once_states_were_written_is_continued(
     shadow = start("b", source)
     with held(source, CONSUMER_OFFSETS):
         assert transform(source).end() == 0
-        assert eventually(lambda: not source.broker.partition("out", 0).has_open_transactions)
+        assert eventually(lambda: not source.broker.partition("out", 0).log.has_open_transactions)
         assert is_here(shadow, source)
         source.stop()
     plain = Promotions._write

@@ -96,7 +96,7 @@ def has_status(broker: RunningBroker, status: str) -> bool:
 
 
 def is_open(broker: RunningBroker, topic: str) -> bool:
-    return bool(broker.broker.partition(topic, 0).has_open_transactions)
+    return bool(broker.broker.partition(topic, 0).log.has_open_transactions)
 
 
 def lose(source: RunningBroker) -> None:

@@ -26,7 +26,7 @@ from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record import AppendTimeStretch, Codec, LogRecord, build_batch, convert_all
 from horolog.sources import scan
-from horolog.storage import Finding, Severity, Verification
+from horolog.storage import Finding, LogDir, Severity, Verification
 
 source = a_broker(now_ms=T0_MS + 1_000_000)
 
@@ -236,7 +236,7 @@ def test_a_transaction_that_the_log_start_passed_holds_up_a_copy_from_what_is_le
     assert write(source, producer, version=12) == 0
     produce(source.address, "t", 0, records(1, 3))
     source.delete_records("t", 2)  # behind the transaction's first batch, within another
-    source.run(source.broker.partitions.checkpoint_starts())
+    source.run(source.broker.partitions.run(LogDir.checkpoint_starts))
     produce(source.address, "t", 0, records(4, 2))
     if has_more:
         assert write(source, producer, version=12, sequence=1) == 0

@@ -46,7 +46,8 @@ async def describe_times(
         StorageFailed: the disk refused.
     """
     partition = broker.partition(topic, ask.partition)
-    appended, log = partition.counts, partition.log
+    log = partition.log
+    appended = log.counts
     times, unknown, first, last = await broker.searchers.run(peer, lambda: _known(log))
     return PartitionTimes(
         times.records,
@@ -145,7 +146,7 @@ async def describe_cleaning(
     """
     partition, cleaner = broker.partition(topic, ask.partition), broker.cleaner
     now_ms = broker.clock.now_ms()
-    state = await broker.searchers.run(peer, lambda: partition.cleanable(now_ms))
+    state = await broker.searchers.run(peer, lambda: partition.log.cleanable(now_ms))
     why = next((why for each, why in cleaner.uncleanable() if each is partition), None)
     run, last = cleaner.runs.get(partition), None
     if run is not None:

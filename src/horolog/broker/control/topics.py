@@ -72,7 +72,7 @@ async def _reset_all(broker: BrokerParts, partitions: Sequence[Partition]) -> No
 
 
 async def _reset(broker: BrokerParts, partition: Partition) -> None:
-    done = await partition.reset_append_time(broker.clock)
+    done = await partition.change(lambda log: log.reset_append_time(broker.clock.now_ms()))
     if done is not None:
         _LOG.warning(
             "%s: append times are reset from %d to %d ms from offset %d on",

@@ -83,7 +83,7 @@ class OpenTransactions:
 
     def of(self, partition: Partition, most: int = MOST) -> list[OpenTransaction]:
         """The first ones of a partition, at most `most`, in the order of their first offsets."""
-        if not partition.has_open_transactions:
+        if not partition.log.has_open_transactions:
             return []
         topic = self._topics.find(partition.topic)
         is_led = topic is not None and not topic.followed

@@ -7,6 +7,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.controller import check_owned
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, StorageFailed, code_for
+from horolog.storage.log_dir.log_dir import LogDir
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     DeleteRecordsPartition,
@@ -62,7 +63,7 @@ async def delete_records(
     outcomes = [outcome for _, deleted in topics for outcome in deleted]
     if any(not outcome["error_code"] for outcome in outcomes):
         try:
-            await broker.partitions.checkpoint_starts()
+            await broker.partitions.run(LogDir.checkpoint_starts)
         except StorageFailed as error:
             for outcome in outcomes:
                 await request.checkpoint()
@@ -81,7 +82,7 @@ async def _delete(
     try:
         partition = broker.partition(topic, requested.partition_index)
         check_owned(broker.topics.named(topic))
-        start = await partition.delete_records(requested.offset)
+        start = await partition.change(lambda log: log.delete_records(requested.offset))
     except HorologError as error:
         code = code_for(error)
         if code == ErrorCode.policy_violation:

@@ -93,7 +93,7 @@ async def _of_partition(broker: BrokerParts, name: str, index: int) -> "Partitio
         topic = broker.topics.find(name)
         if topic is not None and topic.followed:
             raise not_leader(topic)
-        found = await partition.active_producers()
+        found = await partition.change(lambda log: log.producers.active())
     except HorologError as error:
         return {
             "partition_index": index,

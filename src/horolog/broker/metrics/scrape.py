@@ -100,7 +100,7 @@ class Scrape:
                     missing += 1
                     continue
                 numbers = _numbers_of(partition, now_ms)
-                sums.add(numbers, partition.counts)
+                sums.add(numbers, partition.log.counts)
                 if by_partition:
                     labels = labels_of(("topic", "partition"), (topic.name, index))
                     for family, number in zip(_SUMMED, numbers, strict=True):

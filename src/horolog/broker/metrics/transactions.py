@@ -58,7 +58,7 @@ class TransactionNumbers:
         """Add them."""
         broker = self._broker
         opened: list[tuple[Partition, Sequence[OpenTransaction]]] = []
-        waiting = [each for each in broker.partitions.values() if each.has_open_transactions]
+        waiting = [each for each in broker.partitions.values() if each.log.has_open_transactions]
         for partition in waiting:
             await turns.pause()
             opened.append((partition, broker.open_transactions.of(partition)))

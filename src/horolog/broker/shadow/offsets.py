@@ -89,7 +89,7 @@ class _Reading:
         self.why: str | None = None
         """Why it is not read."""
         self._position = 0
-        self._truncations = partition.truncations
+        self._truncations = partition.log.truncations
 
     @property
     def is_current(self) -> bool:
@@ -99,7 +99,7 @@ class _Reading:
     @property
     def is_cut(self) -> bool:
         """Whether the log was truncated since the reading began."""
-        return self._truncations != self.partition.truncations
+        return self._truncations != self.partition.log.truncations
 
     def read(self, most_bytes: int) -> None:
         """Read what has come; may wait for the disk.

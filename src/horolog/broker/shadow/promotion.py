@@ -40,6 +40,7 @@ from horolog.metadata.rows import FollowedRow
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import commits_positions
 from horolog.replication.followed import MAX_EPOCH
+from horolog.storage.logs.log import Log
 from horolog.storage.names import (
     CONSUMER_OFFSETS,
     FOLLOWED_INTERNAL,
@@ -504,10 +505,9 @@ class _GroupsByTopic:
 
 
 async def _end(partition: Partition) -> _Still:
-    def end() -> _Still:
-        log = partition.log
+    def end(log: Log) -> _Still:
         epoch = max(log.leader_epoch, log.epochs.latest)
-        highest = partition.highest_producer_id
+        highest = log.producers.highest_id
         return _Still(log.log_start_offset, log.log_end_offset, epoch, highest)
 
-    return await partition.run(end)
+    return await partition.change(end)
