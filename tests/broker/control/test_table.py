@@ -30,10 +30,10 @@ def members(of: type) -> str:
     return ", ".join(f"[`{name}`]" if name in defaults else f"`{name}`" for name in of._fields)
 
 
-def test_the_page_has_every_question_and_what_it_takes_and_gives() -> None:
+def test_the_page_has_every_question_and_what_it_takes() -> None:
     described = {
-        each.name: [each.about.name, each.needs.name, members(each.takes), members(each.gives)]
-        for each in QUESTIONS
+        question.name: [question.about.name, question.needs.name, members(question.takes)]
+        for question in QUESTIONS
     }
     assert table("## Questions") == described
 
@@ -49,8 +49,11 @@ def test_the_page_has_every_action_and_feature() -> None:
 def test_a_section_of_the_page_says_what_each_member_is(question: Question) -> None:
     section = PAGE[PAGE.index(f"\n## {question.name}\n") :]
     section = section[: section.index("\n## ", 1)]
-    for name in {*question.takes._fields, *question.gives._fields} - {"partition", "next"}:
+    explained = {"partition", "next"} | ({"start"} if question.paged is not None else set())
+    for name in {*question.takes._fields, *question.gives._fields} - explained:
         assert f"`{name}`" in section, name
+    optional = {*question.gives._field_defaults} - explained
+    assert {*re.findall(r"\[`(\w+)`\]", section)} == optional
 
 
 def test_every_question_and_action_has_a_row_at_the_broker() -> None:
