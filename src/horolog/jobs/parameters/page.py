@@ -20,10 +20,10 @@ _OPENING: Final = """\
 
 `horolog spark JOB`, `horolog replay` and the functions of `horolog.jobs` have the same options;
 [pipeline.md](pipeline.md) shows the jobs at work. A bold option is required. A name in parentheses
-is that of the argument in Python where it differs: durations are milliseconds there, sizes bytes,
+is the argument's in Python where it differs: durations are milliseconds there, sizes bytes,
 settings mappings, and several names may be a list. An option marked \\* has to be the same when a
-job is run again with the same state, in whatever way it is written. An option of several jobs is
-described once, under [shared options](#shared-options).
+job is run again with the same state, in whatever way it is written. [Shared
+options](#shared-options) are described once.
 
 All commands also take `--json`, `--config FILE` (options from a TOML file, by name without the
 dashes; the command line wins), and those on Spark `--master URL` and `--conf NAME=VALUE`.
@@ -32,16 +32,13 @@ dashes; the command line wins), and those on Spark `--master URL` and `--conf NA
 
 def jobs_page() -> str:
     """The whole page, in Markdown."""
-    counts = Counter(_row(option) for row in JOB_TABLE.values() for option in declared(row.job))
+    counts = Counter(entry for row in JOB_TABLE.values() for entry in _entries(row.job))
     # Of two descriptions of one name only the more frequent is shared.
-    first = {row[0]: row for row, _ in reversed(counts.most_common())}
-    shared = [row for row, count in counts.items() if count >= _SHARED_BY and first[row[0]] == row]
-    lines = [
-        _OPENING,
-        "## Shared options\n",
-        "| option | |\n|---|---|",
-        *map("| {0[0]} | {0[1]} |".format, shared),
+    first = {entry[0]: entry for entry, _ in reversed(counts.most_common())}
+    shared = [
+        entry for entry, count in counts.items() if count >= _SHARED_BY and first[entry[0]] == entry
     ]
+    lines = [_OPENING, "## Shared options\n", *map("- {0[0]}: {0[1]}".format, shared)]
     return "\n".join(
         [*lines, "", *(line for name in JOB_TABLE for line in _section(name, {*shared}))]
     )
@@ -57,22 +54,36 @@ def _section(name: str, shared: Collection[tuple[str, str]]) -> Iterator[str]:
     for option in options:
         mark = " \\*" if option.option.pin is not None and has_state else ""
         alone = " Of the command alone." if option.name in of_command else ""
-        row = _row(option)
+        entry = _entry(option)
         bold = "**" if option.is_required else ""
-        if row in shared:
-            others.append(f"{bold}`{_cell(_flag(option))}`{bold}{alone}{mark}")
+        if entry in shared:
+            others.append(f"{bold}`{_flag(option)}`{bold}{alone}{mark}")
         else:
-            text, _, python = row[0].removeprefix("`").partition("`")
-            own.append(f"| {bold}`{text}`{bold}{python} | {row[1]}{alone}{mark} |")
-    own += [f"| in Python: `{hook}` | {about} |" for hook, about in hooks(job).items()]
+            text, _, python = entry[0].removeprefix("`").partition("`")
+            own.append(f"- {bold}`{text}`{bold}{python}: {entry[1]}{alone}{mark}")
+    for entry in _hooks(job):
+        if entry in shared:
+            others.append(entry[0])
+        else:
+            own.append(f"- {entry[0]}: {entry[1]}")
     yield f"## {name}\n\n{summary}\n"
     if own:
-        yield "\n".join(["| option | |\n|---|---|", *own, ""])
+        yield "\n".join([*own, ""])
     if others:
         yield f"Shared: {', '.join(others)}.\n"
 
 
-def _row(option: DeclaredOption) -> tuple[str, str]:
+def _entries(job: type) -> list[tuple[str, str]]:
+    """Name and description of each option and hook of a job."""
+    return [*map(_entry, declared(job)), *_hooks(job)]
+
+
+def _hooks(job: type) -> list[tuple[str, str]]:
+    """Name and description of the arguments that functions alone have."""
+    return [(f"in Python: `{name}`", about) for name, about in hooks(job).items()]
+
+
+def _entry(option: DeclaredOption) -> tuple[str, str]:
     """Name and description of an option, whether or not it is required."""
     return _named(option), _about(option)
 
@@ -81,25 +92,20 @@ def _flag(option: DeclaredOption) -> str:
     return option.option.metavar or "" if option.option.is_argument else option.flag
 
 
-def _named(each: DeclaredOption) -> str:
-    metavar = each.option.metavar or ("DURATION" if each.option.is_duration else "")
-    written = metavar if each.option.is_argument else f"{each.flag} {metavar}".strip()
-    text = f"`{_cell(written)}`"
-    plain = each.flag.removeprefix("--").replace("-", "_")
-    return text if plain == each.name else f"{text} (`{each.name}`)"
+def _named(option: DeclaredOption) -> str:
+    metavar = option.option.metavar or ("DURATION" if option.option.is_duration else "")
+    written = metavar if option.option.is_argument else f"{option.flag} {metavar}".strip()
+    plain = option.flag.removeprefix("--").replace("-", "_")
+    return f"`{written}`" if plain == option.name else f"`{written}` (`{option.name}`)"
 
 
-def _about(each: DeclaredOption) -> str:
-    said = each.option.help
-    if each.option.choices:
-        said += f" One of {', '.join(each.option.choices)}."
-    if each.shown_default is not None:
-        said += f" By default {each.shown_default}."
-    return _cell(said)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _about(option: DeclaredOption) -> str:
+    described = option.option.help
+    if option.option.choices:
+        described += f" One of {', '.join(option.option.choices)}."
+    if option.shown_default is not None:
+        described += f" By default {option.shown_default}."
+    return described
 
 
 if __name__ == "__main__":
