@@ -209,27 +209,24 @@ OPENING: Final = f"""\
 <!-- Made by `python -m tools.latency_patterns`; do not edit. -->
 # Create time or append time, measured
 
-KIP-32 compares the two clocks for retention and rolling in prose, by three patterns of latency and
-one producer with a wrong clock. Here the same comparison is run: {DAYS} days of a record every
-{EVERY_MS // HOUR_MS} hours (seed {SEED}), as on the low-volume topics that rolling by time is for,
-with `retention.ms` of {RETENTION_MS // DAY_MS} days and `segment.ms` of a day, by the rules of
-`horolog retention simulate`, which are the broker's own. A test runs each of them through a broker
-with a turned clock, too, and finds the same deletions at the same checks. "Create time" is Kafka's
-rule and the default (`horolog.retention.by=create-time`, `horolog.roll.by=first-time`), "append
-time" is `append-time` for both.
+KIP-32 compares the two clocks for retention and rolling by three patterns of latency and one
+producer with a wrong clock. `horolog retention simulate` measures them here: {DAYS} days of a
+record every {EVERY_MS // HOUR_MS} hours, as on low-volume topics. `retention.ms` is
+{RETENTION_MS // DAY_MS} days, `segment.ms` a day. A broker with a turned clock deletes the same.
+"Create time" is Kafka's rule and the default (`horolog.retention.by=create-time`,
+`horolog.roll.by=first-time`), "append time" is `append-time` for both.
 """
 MIDDLE: Final = """\
 ## Which clock is preferable
 
-By the document's own criteria, from these numbers. Retention: nothing is left that should be gone;
-then records are kept alike, whenever they come; then they go when they do where they came from.
-Rolling: about a segment a day, and none much longer."""
+KIP-32's criteria, create time (CT) or append time (LAT). Retention: nothing is left that should be
+gone; then records are kept alike, whenever they come; then they go when they do where they came
+from. Rolling: about a segment a day, and none much longer."""
 CLOSING: Final = """\
-KIP-32's tables say: retention CT or LAT, CT, LAT, LAT; rolling CT or LAT, LAT, LAT, LAT. The
-difference in rolling of pattern 2 is KIP-33's doing: it compares the create time of a record with
-that of the segment's first one, not with the clock, and a latency that is the same for all does no
-harm any more. A topic of many records a day has no such differences in pattern 3 either: then some
-record is always recent."""
+KIP-32 says: retention CT or LAT, CT, LAT, LAT; rolling CT or LAT, LAT, LAT, LAT. Rolling of
+pattern 2 differs because of KIP-33: it compares a record's create time with that of the segment's
+first one, so a latency that is the same for all does no harm. A topic of many records a day has no
+differences in pattern 3: some record is always recent."""
 
 if __name__ == "__main__":
     print(page())

@@ -80,7 +80,7 @@ def _entries(job: type) -> list[tuple[str, str]]:
 
 def _hooks(job: type) -> list[tuple[str, str]]:
     """Name and description of the arguments that functions alone have."""
-    return [(f"in Python: `{name}`", about) for name, about in hooks(job).items()]
+    return [(f"`{name}`", f"In Python. {about}") for name, about in hooks(job).items()]
 
 
 def _entry(option: DeclaredOption) -> tuple[str, str]:
