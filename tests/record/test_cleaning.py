@@ -26,6 +26,7 @@ from horolog.record import (
     TimestampType,
     build_batch,
     cleaning,
+    cleaning_kernels,
     compress_chunks,
     is_numba_installed,
     layout,
@@ -84,9 +85,9 @@ def test_keys_are_those_of_the_records(codec: Codec) -> None:
     found = keys_of(build_batch(records, base_offset=70, codec=codec))
     assert found.offsets.tolist() == [70, 71, 72]
     assert found.flags.tolist() == [
-        layout.HAS_KEY | layout.IS_BARE,
+        cleaning_kernels.HAS_KEY | cleaning_kernels.IS_BARE,
         0,
-        layout.HAS_KEY | layout.IS_TOMBSTONE | layout.IS_BARE,
+        cleaning_kernels.HAS_KEY | cleaning_kernels.IS_TOMBSTONE | cleaning_kernels.IS_BARE,
     ]
     first, second, third = found.hashes.reshape(3, 2).tolist()
     assert first == third != second == [0, 0]
@@ -96,9 +97,9 @@ def read_in_pieces(
     module: Any, pieces: list[bytes], count: int, last_delta: int
 ) -> tuple[int, list[Any]]:
     """What a module answers for records that come in pieces, and the keys that it found."""
-    state = array("q", bytes(8 * layout.KEYS_STATE_SIZE))
-    state[layout.KEYS_RECORDS], state[layout.KEYS_BASE_OFFSET] = count, 5
-    state[layout.KEYS_LAST_DELTA] = last_delta
+    state = array("q", bytes(8 * cleaning_kernels.KEYS_STATE_SIZE))
+    state[cleaning_kernels.KEYS_RECORDS], state[cleaning_kernels.KEYS_BASE_OFFSET] = count, 5
+    state[cleaning_kernels.KEYS_LAST_DELTA] = last_delta
     found: list[Any] = []
     carry, status = b"", layout.DONE
     for piece in pieces:
@@ -107,9 +108,12 @@ def read_in_pieces(
         status = module.read_keys(carry, state, SECRET, *keys)
         if status != layout.DONE:
             break
-        carry, rows = carry[state[layout.KEYS_POSITION] :], state[layout.KEYS_ROWS]
+        carry, rows = (
+            carry[state[cleaning_kernels.KEYS_POSITION] :],
+            state[cleaning_kernels.KEYS_ROWS],
+        )
         found += zip(keys[0][:rows], keys[1].reshape(-1, 2)[:rows].tolist(), keys[2], strict=False)
-    if carry or state[layout.KEYS_RECORDS] or state[layout.KEYS_REST]:
+    if carry or state[cleaning_kernels.KEYS_RECORDS] or state[cleaning_kernels.KEYS_REST]:
         status = layout.MALFORMED
     return status, found
 
@@ -118,8 +122,8 @@ def retain_in_pieces(
     module: Any, pieces: list[bytes], keep: np.ndarray, shift: int
 ) -> tuple[int, bytes, list[int]]:
     """What a module answers for records that come in pieces, what it wrote, and their times."""
-    state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
-    state[layout.RETAIN_BASE], state[layout.RETAIN_TIME_SHIFT] = NOW, shift
+    state = array("q", bytes(8 * cleaning_kernels.RETAIN_STATE_SIZE))
+    state[cleaning_kernels.RETAIN_BASE], state[cleaning_kernels.RETAIN_TIME_SHIFT] = NOW, shift
     written, number = b"", 0
     carry, status = b"", layout.DONE
     for piece in pieces:
@@ -129,11 +133,18 @@ def retain_in_pieces(
         status = module.retain(carry, state, mask, out)
         if status != layout.DONE:
             break
-        carry, number = carry[state[layout.RETAIN_POSITION] :], number + state[layout.RETAIN_ROWS]
-        written += out[: state[layout.RETAIN_FILLED]].tobytes()
-    if carry or number < len(keep) or state[layout.RETAIN_REST]:
+        carry, number = (
+            carry[state[cleaning_kernels.RETAIN_POSITION] :],
+            number + state[cleaning_kernels.RETAIN_ROWS],
+        )
+        written += out[: state[cleaning_kernels.RETAIN_FILLED]].tobytes()
+    if carry or number < len(keep) or state[cleaning_kernels.RETAIN_REST]:
         status = layout.MALFORMED
-    return status, written, list(state[layout.RETAIN_TIMED : layout.RETAIN_MAX + 1])
+    return (
+        status,
+        written,
+        list(state[cleaning_kernels.RETAIN_TIMED : cleaning_kernels.RETAIN_MAX + 1]),
+    )
 
 
 @given(some_records, st.randoms(use_true_random=False), st.integers(1, 12))
@@ -153,7 +164,7 @@ def test_compiled_and_plain_agree_however_records_are_cut(
     plain, compiled = plain_and_compiled(CLEANING_KERNELS)
     expected = read_in_pieces(compiled, [whole], count, count - 1)
     assert expected == read_in_pieces(plain, [whole], count, count - 1)
-    bare = np.uint8(layout.IS_BARE)
+    bare = np.uint8(cleaning_kernels.IS_BARE)
     for module in (plain, compiled):
         status, found = read_in_pieces(module, pieces, count, count - 1)
         assert status == expected[0]
@@ -347,7 +358,7 @@ def test_small_batches_are_read_as_one_by_one(batches: list[list[LogRecord]], rn
             keys = keys_of(batch)
         except CorruptBatch:
             break
-        if header.attributes & layout.NOT_PLAIN or not header.records_count:
+        if header.attributes & cleaning_kernels.NOT_PLAIN or not header.records_count:
             break
         if not 0 <= header.base_offset <= 1 << 62 or header.last_offset_delta < 0:
             break
@@ -422,7 +433,7 @@ def test_small_batches_are_written_as_one_by_one(
     for number in range(first, end):
         at = slice(*small.firsts[number : number + 2].tolist())
         header, mask = parse_header(made[number]), keep[at]
-        gets_horizon = (mask & (small.keys.flags[at] & layout.IS_TOMBSTONE > 0)).any()
+        gets_horizon = (mask & (small.keys.flags[at] & cleaning_kernels.IS_TOMBSTONE > 0)).any()
         if header.is_control:
             gets_horizon = may_go[number]
         gets_horizon = gets_horizon and not header.has_delete_horizon

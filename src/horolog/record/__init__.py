@@ -60,7 +60,10 @@ __getattr__, __dir__ = lazy_names(
         "header_table": "HeaderTable positions_of",
         "identity": "NO_PRODUCER is_left_out needs_writing renamed",
         "joining": "Joiner",
-        "kernels": "column_kernels layout scan_kernels",
+        "kernels": (
+            "cleaning_kernels column_kernels join_kernels layout message_kernels plain_kernels "
+            "scan_kernels"
+        ),
         "kernels.loading": (
             "BLOCK_KERNELS CLEANING_KERNELS COLUMN_KERNELS JOIN_KERNELS MESSAGE_KERNELS "
             "PLAIN_KERNELS SCAN_KERNELS WITHOUT_NUMBA Kernels PlainKernels is_numba_installed"

@@ -15,7 +15,24 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header
 from horolog.record.codecs.stream import Codec
-from horolog.record.kernels import layout
+from horolog.record.kernels.column_kernels import (
+    FACT_CRC,
+    FACT_PRODUCER_ID,
+    FACTS_SIZE,
+    PLAN_AS_CREATED,
+    PLAN_CODEC,
+    PLAN_COUNT,
+    PLAN_FIRST_OFFSET,
+    PLAN_LAST_OFFSET,
+    PLAN_LEAST_OFFSET,
+    PLAN_LEFT,
+    PLAN_POSITION,
+    PLAN_STATE_SIZE,
+    STRETCH_BASE_OFFSET,
+    STRETCH_END,
+    STRETCH_SIZE,
+    STRETCH_START,
+)
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_range import EVERYTHING, INT64_MAX, INT64_MIN, RowRange
 from horolog.record.stretches import Int64Array
@@ -31,9 +48,9 @@ class BatchRun(NamedTuple):
 
     codec: Codec
     stretches: Int64Array
-    """The stretch of each batch, for `gather`: rows of `layout.STRETCH_SIZE`."""
+    """The stretch of each batch, for `gather`: rows of `STRETCH_SIZE`."""
     facts: Int64Array
-    """Checksum and producer of each batch: rows of `layout.FACTS_SIZE`."""
+    """Checksum and producer of each batch: rows of `FACTS_SIZE`."""
     starts: Sequence[int]
     """Where the records of each start, after its header, and end."""
     ends: Sequence[int]
@@ -43,8 +60,8 @@ class BatchRun(NamedTuple):
     @property
     def producers(self) -> Int64Array:
         """Base offset, producer id, producer epoch and base sequence of each."""
-        offsets = self.stretches[:, [layout.STRETCH_BASE_OFFSET]]
-        return np.hstack((offsets, self.facts[:, layout.FACT_PRODUCER_ID :]))
+        offsets = self.stretches[:, [STRETCH_BASE_OFFSET]]
+        return np.hstack((offsets, self.facts[:, FACT_PRODUCER_ID:]))
 
     def is_damaged(self, buffer: memoryview, index: int) -> bool:
         """Whether the checksum of one of them is another."""
@@ -70,8 +87,8 @@ class BatchRun(NamedTuple):
             ends: where the records of each end.
         """
         stretches = self.stretches.copy()
-        stretches[:, layout.STRETCH_END] = ends
-        stretches[:, layout.STRETCH_START] = (start, *ends[:-1])
+        stretches[:, STRETCH_END] = ends
+        stretches[:, STRETCH_START] = (start, *ends[:-1])
         return stretches
 
 
@@ -80,33 +97,33 @@ class BatchRunReader:
 
     def __init__(self, buffer: memoryview, rows: RowRange, *, as_created: bool = False) -> None:
         self._buffer = buffer
-        self._state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
-        self._state[layout.PLAN_FIRST_OFFSET] = rows.first_offset
-        self._state[layout.PLAN_LAST_OFFSET] = rows.last_offset
-        self._state[layout.PLAN_AS_CREATED] = as_created
-        self._plan = np.empty(_MOST * layout.STRETCH_SIZE, np.int64)
-        self._facts = np.empty(_MOST * layout.FACTS_SIZE, np.int64)
+        self._state = array("q", bytes(8 * PLAN_STATE_SIZE))
+        self._state[PLAN_FIRST_OFFSET] = rows.first_offset
+        self._state[PLAN_LAST_OFFSET] = rows.last_offset
+        self._state[PLAN_AS_CREATED] = as_created
+        self._plan = np.empty(_MOST * STRETCH_SIZE, np.int64)
+        self._facts = np.empty(_MOST * FACTS_SIZE, np.int64)
 
     def read(self, position: int, size: int, least_offset: int = INT64_MIN) -> BatchRun:
         """Read batches from a position on, until their records have `size` bytes or more.
 
         Their offsets ascend, the first from `least_offset` on. They are valid until the next call.
         """
-        self._state[layout.PLAN_POSITION] = position
-        self._state[layout.PLAN_LEFT] = size
+        self._state[PLAN_POSITION] = position
+        self._state[PLAN_LEFT] = size
         # After a damaged header, the next offset can be beyond 64 bits.
-        self._state[layout.PLAN_LEAST_OFFSET] = min(max(INT64_MIN, least_offset), INT64_MAX)
+        self._state[PLAN_LEAST_OFFSET] = min(max(INT64_MIN, least_offset), INT64_MAX)
         COLUMN_KERNELS.run.plan_batches(self._buffer, self._state, self._plan, self._facts)
-        count = self._state[layout.PLAN_COUNT]
+        count = self._state[PLAN_COUNT]
         stretches = self._plan.reshape(_MOST, -1)[:count]
         facts = self._facts.reshape(_MOST, -1)[:count]
         return BatchRun(
-            Codec(self._state[layout.PLAN_CODEC]),
+            Codec(self._state[PLAN_CODEC]),
             stretches,
             facts,
-            stretches[:, layout.STRETCH_START].tolist(),
-            stretches[:, layout.STRETCH_END].tolist(),
-            facts[:, layout.FACT_CRC].tolist(),
+            stretches[:, STRETCH_START].tolist(),
+            stretches[:, STRETCH_END].tolist(),
+            facts[:, FACT_CRC].tolist(),
         )
 
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import (
+    CODEC_BITS,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
     MAGIC,
@@ -33,7 +34,54 @@ from horolog.record.batch import (
 )
 from horolog.record.compression import Codec, compress, compress_chunks
 from horolog.record.conversion import open_batch
-from horolog.record.kernels import layout
+from horolog.record.kernels.cleaning_kernels import (
+    JUDGE_END,
+    JUDGE_KEPT,
+    JUDGE_KEYLESS,
+    JUDGE_STATE_SIZE,
+    JUDGE_TOMBSTONES,
+    KEYS_BASE_OFFSET,
+    KEYS_LAST_DELTA,
+    KEYS_POSITION,
+    KEYS_RECORDS,
+    KEYS_REST,
+    KEYS_ROWS,
+    KEYS_STATE_SIZE,
+    NOT_PLAIN,
+    NOTE_FROM,
+    NOTE_ROOM,
+    NOTE_STATE_SIZE,
+    RETAIN_BASE,
+    RETAIN_FILLED,
+    RETAIN_MAX,
+    RETAIN_OFFSET_SHIFT,
+    RETAIN_POSITION,
+    RETAIN_REST,
+    RETAIN_ROWS,
+    RETAIN_STATE_SIZE,
+    RETAIN_TIME_SHIFT,
+    RETAIN_TIMED,
+    SLOT_SIZE,
+    SMALL_ATTRIBUTES,
+    SMALL_BASE_TIME,
+    SMALL_FIRST,
+    SMALL_KIND,
+    SMALL_NEXT,
+    SMALL_OTHERS,
+    SMALL_POSITION,
+    SMALL_PRODUCER,
+    SMALL_RECORDS,
+    SMALL_ROW,
+    SMALL_START,
+    SMALL_STATE_SIZE,
+    WRITE_FILLED,
+    WRITTEN_BASE,
+    WRITTEN_MAX_TIME,
+    WRITTEN_NEXT,
+    WRITTEN_ROW,
+    WRITTEN_START,
+)
+from horolog.record.kernels.layout import DONE
 from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.record.kernels.machine import int64
 from horolog.record.old_format.sent import MAX_UNCOMPRESSED_BYTES
@@ -63,7 +111,7 @@ __all__ = [
     "write_small_batches",
 ]
 
-SLOT_BYTES: Final = 8 * layout.SLOT_SIZE
+SLOT_BYTES: Final = 8 * SLOT_SIZE
 """Bytes that a map of keys takes for one key."""
 
 _MOST_SMALL_BATCHES: Final = 4096
@@ -92,7 +140,7 @@ class Keys(NamedTuple):
     hashes: UInt64Array
     """Two for each record, one after the other; zeros for a record without a key."""
     flags: Mask
-    """`layout.HAS_KEY`, `layout.IS_TOMBSTONE`, which is a record without a value, and `IS_BARE`."""
+    """Bits of `kernels.layout`: HAS_KEY, IS_TOMBSTONE (a record without a value) and IS_BARE."""
 
 
 _NO_KEYS: Final = Keys(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.uint8))
@@ -170,25 +218,25 @@ def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Iterator[Keys]:
         RequestRefused: they decompress to too much.
     """
     header = opened.header
-    state = array("q", bytes(8 * layout.KEYS_STATE_SIZE))
-    state[layout.KEYS_RECORDS] = header.records_count
-    state[layout.KEYS_BASE_OFFSET] = header.base_offset
-    state[layout.KEYS_LAST_DELTA] = header.last_offset_delta
+    state = array("q", bytes(8 * KEYS_STATE_SIZE))
+    state[KEYS_RECORDS] = header.records_count
+    state[KEYS_BASE_OFFSET] = header.base_offset
+    state[KEYS_LAST_DELTA] = header.last_offset_delta
     carry = b""
     for piece in opened.pieces():
         data = carry + bytes(piece) if carry else piece
-        rows = min(state[layout.KEYS_RECORDS], len(data) // _SMALLEST_RECORD + 1)
+        rows = min(state[KEYS_RECORDS], len(data) // _SMALLEST_RECORD + 1)
         offsets, hashes = np.empty(rows, np.int64), np.empty(2 * rows, np.uint64)
         flags = np.empty(rows, np.uint8)
         columns = offsets, hashes, flags
         status = CLEANING_KERNELS.run.read_keys(data, state, secret, *columns)
-        carry = bytes(memoryview(data)[state[layout.KEYS_POSITION] :])
-        if status != layout.DONE or (carry and not state[layout.KEYS_RECORDS]):
+        carry = bytes(memoryview(data)[state[KEYS_POSITION] :])
+        if status != DONE or (carry and not state[KEYS_RECORDS]):
             raise _malformed(header)
-        found = state[layout.KEYS_ROWS]
+        found = state[KEYS_ROWS]
         if found:
             yield Keys(offsets[:found], hashes[: 2 * found], flags[:found])
-    if carry or state[layout.KEYS_RECORDS] or state[layout.KEYS_REST]:
+    if carry or state[KEYS_RECORDS] or state[KEYS_REST]:
         raise _malformed(header)
 
 
@@ -287,10 +335,10 @@ def read_small_batches(
     is of a transaction, a marker, empty, or with a delete horizon. None where the next ones are
     others: then they are to be read one by one.
     """
-    state = np.zeros(layout.SMALL_STATE_SIZE, np.int64)
-    state[layout.SMALL_POSITION] = position
-    state[layout.SMALL_OTHERS] = layout.COMPRESSED if all_kinds else layout.NOT_PLAIN
-    rows = np.empty(layout.SMALL_ROW * _MOST_SMALL_BATCHES, np.int64)
+    state = np.zeros(SMALL_STATE_SIZE, np.int64)
+    state[SMALL_POSITION] = position
+    state[SMALL_OTHERS] = CODEC_BITS if all_kinds else NOT_PLAIN
+    rows = np.empty(SMALL_ROW * _MOST_SMALL_BATCHES, np.int64)
     records = _MOST_SMALL_RECORDS
     keys = Keys(
         np.empty(records, np.int64), np.empty(2 * records, np.uint64), np.empty(records, np.uint8)
@@ -298,17 +346,17 @@ def read_small_batches(
     found = CLEANING_KERNELS.run.read_small(data, state, secret, rows, *keys)
     if not found:
         return None
-    count = int(state[layout.SMALL_RECORDS])
-    columns = rows[: layout.SMALL_ROW * found].reshape(found, layout.SMALL_ROW)
+    count = int(state[SMALL_RECORDS])
+    columns = rows[: SMALL_ROW * found].reshape(found, SMALL_ROW)
     return SmallBatches(
-        np.append(columns[:, layout.SMALL_START], state[layout.SMALL_POSITION]),
-        np.append(columns[:, layout.SMALL_FIRST], count),
-        columns[:, layout.SMALL_NEXT],
+        np.append(columns[:, SMALL_START], state[SMALL_POSITION]),
+        np.append(columns[:, SMALL_FIRST], count),
+        columns[:, SMALL_NEXT],
         Keys(keys.offsets[:count], keys.hashes[: 2 * count], keys.flags[:count]),
-        columns[:, layout.SMALL_ATTRIBUTES],
-        columns[:, layout.SMALL_BASE_TIME],
-        columns[:, layout.SMALL_PRODUCER],
-        columns[:, layout.SMALL_KIND],
+        columns[:, SMALL_ATTRIBUTES],
+        columns[:, SMALL_BASE_TIME],
+        columns[:, SMALL_PRODUCER],
+        columns[:, SMALL_KIND],
     )
 
 
@@ -353,19 +401,19 @@ def write_small_batches(
     starts, firsts = small.starts[[first, end]].tolist(), small.firsts[[first, end]].tolist()
     room = starts[1] - starts[0] + _LONGEST_GROWTH * (firsts[1] - firsts[0])
     out = np.empty(room, np.uint8)
-    rows = np.empty(layout.WRITTEN_ROW * (end - first), np.int64)
+    rows = np.empty(WRITTEN_ROW * (end - first), np.int64)
     state = np.array((first, end, horizon_ms, 0), np.int64)
     columns = small.starts, small.firsts, small.keys.flags, keep, may_go
     count = CLEANING_KERNELS.run.write_small(data, state, *columns, out, rows)
     if count < 0:
         raise CorruptBatch("a batch has changed since it was read", starts[0])
-    written = rows.reshape(-1, layout.WRITTEN_ROW)[:count]
+    written = rows.reshape(-1, WRITTEN_ROW)[:count]
     return SmallWritten(
-        out.data[: int(state[layout.WRITE_FILLED])],
-        written[:, layout.WRITTEN_START],
-        written[:, layout.WRITTEN_BASE],
-        written[:, layout.WRITTEN_NEXT],
-        written[:, layout.WRITTEN_MAX_TIME],
+        out.data[: int(state[WRITE_FILLED])],
+        written[:, WRITTEN_START],
+        written[:, WRITTEN_BASE],
+        written[:, WRITTEN_NEXT],
+        written[:, WRITTEN_MAX_TIME],
     )
 
 
@@ -390,7 +438,7 @@ def meet_all(
 
 def new_table(slots: int) -> UInt64Array:
     """A map with room for this number of keys; its memory is taken as it fills."""
-    return np.zeros(layout.SLOT_SIZE * slots, np.uint64)
+    return np.zeros(SLOT_SIZE * slots, np.uint64)
 
 
 def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) -> tuple[int, int]:
@@ -404,10 +452,10 @@ def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) ->
     Returns:
         How many records were noted or passed before there was no room, and the room that is left.
     """
-    state = array("q", bytes(8 * layout.NOTE_STATE_SIZE))
-    state[layout.NOTE_FROM], state[layout.NOTE_ROOM] = from_offset, room
+    state = array("q", bytes(8 * NOTE_STATE_SIZE))
+    state[NOTE_FROM], state[NOTE_ROOM] = from_offset, room
     noted = int(CLEANING_KERNELS.run.note(table, state, *keys))
-    return noted, state[layout.NOTE_ROOM]
+    return noted, state[NOTE_ROOM]
 
 
 def latest_offsets(table: UInt64Array, hashes: UInt64Array) -> Int64Array:
@@ -432,16 +480,16 @@ def judge(
         keeps_tombstones: whether a tombstone that is the latest record of its key stays.
         keeps_keyless: whether records without a key do.
     """
-    state = array("q", bytes(8 * layout.JUDGE_STATE_SIZE))
-    state[layout.JUDGE_END] = min(end_offset, _FAR_OFFSET)
-    state[layout.JUDGE_TOMBSTONES], state[layout.JUDGE_KEYLESS] = keeps_tombstones, keeps_keyless
+    state = array("q", bytes(8 * JUDGE_STATE_SIZE))
+    state[JUDGE_END] = min(end_offset, _FAR_OFFSET)
+    state[JUDGE_TOMBSTONES], state[JUDGE_KEYLESS] = keeps_tombstones, keeps_keyless
     keep = np.empty(len(keys.offsets), np.uint8)
     CLEANING_KERNELS.run.judge(table, state, *keys, keep)
     return CleaningVerdict(
         keep,
-        state[layout.JUDGE_KEPT],
-        state[layout.JUDGE_TOMBSTONES],
-        state[layout.JUDGE_KEYLESS],
+        state[JUDGE_KEPT],
+        state[JUDGE_TOMBSTONES],
+        state[JUDGE_KEYLESS],
     )
 
 
@@ -474,11 +522,11 @@ def retained(
     shift = 0
     if header.magic != MAGIC:  # its offsets count from the first record that stays
         shift = staying.first_offset - opened.header.base_offset
-    fresh = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
-    fresh[layout.RETAIN_BASE] = opened.header.base_timestamp
-    fresh[layout.RETAIN_OFFSET_SHIFT] = shift
+    fresh = array("q", bytes(8 * RETAIN_STATE_SIZE))
+    fresh[RETAIN_BASE] = opened.header.base_timestamp
+    fresh[RETAIN_OFFSET_SHIFT] = shift
     if horizon_ms is not None:
-        fresh[layout.RETAIN_TIME_SHIFT] = int64(opened.header.base_timestamp - horizon_ms)
+        fresh[RETAIN_TIME_SHIFT] = int64(opened.header.base_timestamp - horizon_ms)
     state = fresh[:]
     records = _retained_pieces(opened, staying, state)
     stamped = header.timestamp_type is LOG_APPEND_TIME
@@ -500,7 +548,7 @@ def retained(
     base_timestamp = header.base_timestamp
     if horizon_ms is not None:
         attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
-    largest = state[layout.RETAIN_MAX] if state[layout.RETAIN_TIMED] else NO_TIMESTAMP
+    largest = state[RETAIN_MAX] if state[RETAIN_TIMED] else NO_TIMESTAMP
     changed = header._replace(
         attributes=attributes,
         base_timestamp=base_timestamp,
@@ -544,19 +592,19 @@ def _retained_pieces(
 ) -> Iterator[memoryview]:
     """The records that stay, in pieces; the state has their largest timestamp in the end."""
     masks, number, carry = staying.masks(), 0, b""
-    growth = _LONGEST_GROWTH if state[layout.RETAIN_TIME_SHIFT] else 0
+    growth = _LONGEST_GROWTH if state[RETAIN_TIME_SHIFT] else 0
     for piece in opened.pieces():
         data = carry + bytes(piece) if carry else piece
         keep = masks.between(number, number + len(data) // _SMALLEST_RECORD + 1)
         out = np.empty(max(len(data) + growth * len(keep), 1), np.uint8)
         status = CLEANING_KERNELS.run.retain(data, state, keep, out)
-        carry = bytes(memoryview(data)[state[layout.RETAIN_POSITION] :])
-        number += state[layout.RETAIN_ROWS]
-        if status != layout.DONE or (carry and number == staying.count):
+        carry = bytes(memoryview(data)[state[RETAIN_POSITION] :])
+        number += state[RETAIN_ROWS]
+        if status != DONE or (carry and number == staying.count):
             raise _malformed(opened.header)
-        if state[layout.RETAIN_FILLED]:
-            yield out.data[: state[layout.RETAIN_FILLED]]
-    if carry or number < staying.count or state[layout.RETAIN_REST]:
+        if state[RETAIN_FILLED]:
+            yield out.data[: state[RETAIN_FILLED]]
+    if carry or number < staying.count or state[RETAIN_REST]:
         raise _malformed(opened.header)
 
 

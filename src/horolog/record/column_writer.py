@@ -17,7 +17,18 @@ from horolog.record.batch import (
     next_sequence,
 )
 from horolog.record.compression import Codec, compress
-from horolog.record.kernels import layout
+from horolog.record.kernels.column_kernels import (
+    BASE_TIMESTAMP,
+    END_ROW,
+    FILLED,
+    FIRST_ROW,
+    MAX_TIMESTAMP,
+    RECORD_BYTES,
+    ROW,
+    SCATTER_STATE_SIZE,
+    SCATTER_TIMED,
+)
+from horolog.record.kernels.layout import FULL
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_columns import RowColumns, require_columns
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -149,16 +160,16 @@ class RecordsEncoder:
         ends = np.zeros(len(times) + 1, np.int64)
         inputs = (ends[1:], _NONE, np.ascontiguousarray(deltas), times, columns.others)
         state = _new_state()
-        state[layout.END_ROW] = len(times)
-        while _scatter(self._out, state, inputs) == layout.FULL:
-            out, filled = self._out, state[layout.FILLED]
-            self._out = np.empty(max(2 * len(out), filled + state[layout.RECORD_BYTES]), np.uint8)
+        state[END_ROW] = len(times)
+        while _scatter(self._out, state, inputs) == FULL:
+            out, filled = self._out, state[FILLED]
+            self._out = np.empty(max(2 * len(out), filled + state[RECORD_BYTES]), np.uint8)
             self._out[:filled] = out[:filled]
         ends = ends[np.cumsum(counts)]
         sizes = np.diff(ends, prepend=0)
         if len(sizes) and sizes.max() > _MAX_RECORD_BYTES:
             raise ValueError(f"{counts[sizes.argmax()]} rows make more bytes than a batch can hold")
-        return self._out.data[: state[layout.FILLED]], ends.tolist()
+        return self._out.data[: state[FILLED]], ends.tolist()
 
 
 class _Records(NamedTuple):
@@ -176,7 +187,7 @@ class _Writer:
     def __init__(self, pieces: Sequence[PickedRows], batch_bytes: int) -> None:
         self._pieces = deque(piece for piece in pieces if piece.length)
         self._state = _new_state()
-        self._state[layout.END_ROW] = self._pieces[0].length if self._pieces else 0
+        self._state[END_ROW] = self._pieces[0].length if self._pieces else 0
         self._size = max(batch_bytes, HEADER_SIZE + 1)
         self._out: npt.NDArray[np.uint8] | None = None
 
@@ -189,30 +200,30 @@ class _Writer:
             return None
         state = self._state
         columns, numbers = self._pieces[0]
-        first = state[layout.ROW]
+        first = state[ROW]
         first_row = int(numbers[first]) if len(numbers) else first
-        state[layout.FIRST_ROW] = first
-        state[layout.BASE_TIMESTAMP] = columns.times[first_row]
-        state[layout.MAX_TIMESTAMP] = NO_TIMESTAMP
-        state[layout.SCATTER_TIMED] = 0
-        state[layout.FILLED] = HEADER_SIZE
+        state[FIRST_ROW] = first
+        state[BASE_TIMESTAMP] = columns.times[first_row]
+        state[MAX_TIMESTAMP] = NO_TIMESTAMP
+        state[SCATTER_TIMED] = 0
+        state[FILLED] = HEADER_SIZE
         if self._out is None:
             self._out = np.empty(self._size, np.uint8)
         out = self._out
         count = self._write(out)
         if not count:
-            if state[layout.RECORD_BYTES] > _MAX_RECORD_BYTES:
+            if state[RECORD_BYTES] > _MAX_RECORD_BYTES:
                 raise ValueError(
-                    f"Row {first_row} makes a record of {state[layout.RECORD_BYTES]} bytes, more "
+                    f"Row {first_row} makes a record of {state[RECORD_BYTES]} bytes, more "
                     "than a batch can hold"
                 )
-            out = np.empty(HEADER_SIZE + state[layout.RECORD_BYTES], np.uint8)
+            out = np.empty(HEADER_SIZE + state[RECORD_BYTES], np.uint8)
             count = self._write(out)
         return _Records(
-            out=out.data[: state[layout.FILLED]],
+            out=out.data[: state[FILLED]],
             rows=count,
-            base_timestamp=state[layout.BASE_TIMESTAMP],
-            max_timestamp=state[layout.MAX_TIMESTAMP],
+            base_timestamp=state[BASE_TIMESTAMP],
+            max_timestamp=state[MAX_TIMESTAMP],
         )
 
     def take_out(self, out: memoryview) -> bytes | memoryview:
@@ -228,22 +239,22 @@ class _Writer:
         while True:
             columns, numbers = pieces[0]
             status = _scatter(out, state, (_NONE, numbers, _NONE, columns.times, columns.others))
-            count: int = state[layout.ROW] - state[layout.FIRST_ROW]
-            if status == layout.FULL:
+            count: int = state[ROW] - state[FIRST_ROW]
+            if status == FULL:
                 return count
             pieces.popleft()
             if not pieces:
                 return count
-            state[layout.FIRST_ROW] = -count  # so that offset deltas continue
-            state[layout.ROW] = 0
-            state[layout.END_ROW] = pieces[0].length
+            state[FIRST_ROW] = -count  # so that offset deltas continue
+            state[ROW] = 0
+            state[END_ROW] = pieces[0].length
 
 
 def _new_state() -> "array[int]":
-    return array("q", bytes(8 * layout.SCATTER_STATE_SIZE))
+    return array("q", bytes(8 * SCATTER_STATE_SIZE))
 
 
 def _scatter(out: npt.NDArray[np.uint8], state: "array[int]", inputs: tuple[Any, ...]) -> int:
     status = int(COLUMN_KERNELS.run.scatter(out, state, *inputs))
-    COLUMN_KERNELS.note_work(state[layout.FILLED])
+    COLUMN_KERNELS.note_work(state[FILLED])
     return status

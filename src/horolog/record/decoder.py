@@ -13,7 +13,8 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
 from horolog.record.batch_runs import BatchRun, BatchRunReader
 from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks, decompress_into
-from horolog.record.kernels import layout
+from horolog.record.kernels.column_kernels import STRETCH_END
+from horolog.record.kernels.layout import CUT_OFF, DONE, FULL, MALFORMED
 from horolog.record.old_format.reading import OpenedBatch, open_message, open_run
 from horolog.record.row_buffers import RowBuffers, empty_array
 from horolog.record.row_range import EVERYTHING, INT64_MIN, RowRange
@@ -253,7 +254,7 @@ class Decoder:
         self._plan, self._planned, self._planned_bytes = array("q"), [], 0
         self._rows.start(plan)
         status = yield from self._gather(data)
-        if status != layout.DONE:
+        if status != DONE:
             raise self._malformed(planned[self._rows.stretch])
 
     def _gather_opened(
@@ -272,7 +273,7 @@ class Decoder:
         self, position: int, plan: "array[int]", pieces: Iterable[Buffer]
     ) -> Iterator[pa.RecordBatch]:
         carry = bytearray()
-        status = layout.CUT_OFF
+        status = CUT_OFF
         for piece in pieces:
             self._statistics.bytes_decoded += len(piece)
             if carry:
@@ -280,18 +281,18 @@ class Decoder:
                 if len(carry) < self._rows.need:
                     continue
             data = memoryview(carry or piece)
-            plan[layout.STRETCH_END] = len(data)
+            plan[STRETCH_END] = len(data)
             self._rows.start(plan)
             status = yield from self._gather(data)
-            if status == layout.MALFORMED:
+            if status == MALFORMED:
                 break
             carry = bytearray(data[self._rows.position :])
-        if status != layout.DONE:
+        if status != DONE:
             raise self._malformed(position)
 
     def _gather(self, data: Buffer) -> Generator[pa.RecordBatch, None, int]:
         """Gather to the end of the plan; DONE, CUT_OFF or MALFORMED."""
-        while (status := self._rows.gather(data)) == layout.FULL:
+        while (status := self._rows.gather(data)) == FULL:
             if self._rows.count:
                 yield self._table()
             self._rows.reserve(self._rows.need)

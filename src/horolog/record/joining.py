@@ -13,7 +13,15 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, with_records
 from horolog.record.compression import Codec, UncompressedTooLarge, compress, decompress
-from horolog.record.kernels import layout
+from horolog.record.kernels.join_kernels import (
+    FARTHEST_TIME_DELTA,
+    JOIN_DELTA,
+    JOIN_FILLED,
+    JOIN_RECORDS,
+    JOIN_SHIFT,
+    JOIN_STATE_SIZE,
+)
+from horolog.record.kernels.layout import DONE
 from horolog.record.kernels.loading import JOIN_KERNELS
 
 __all__ = ["Joiner"]
@@ -33,7 +41,7 @@ class Joiner:
         """
         JOIN_KERNELS.load()
         self._out = np.empty(max(max_bytes - HEADER_SIZE, 1), np.uint8)
-        self._state = array("q", bytes(8 * layout.JOIN_STATE_SIZE))
+        self._state = array("q", bytes(8 * JOIN_STATE_SIZE))
         self._first: BatchHeader | None = None
         self._max_timestamp = 0
 
@@ -53,7 +61,7 @@ class Joiner:
             _WORTH_JOINING * header.size > len(self._out) + HEADER_SIZE
             or header.records_count < 1
             or (header.attributes ^ first.attributes) & _ALIKE_BITS
-            or abs(shift) > layout.FARTHEST_TIME_DELTA
+            or abs(shift) > FARTHEST_TIME_DELTA
         ):
             return False
         records: Buffer = memoryview(batch)[HEADER_SIZE : header.size]
@@ -63,8 +71,8 @@ class Joiner:
         except (CorruptBatch, UncompressedTooLarge):
             return False
         state = self._state
-        state[layout.JOIN_RECORDS], state[layout.JOIN_SHIFT] = header.records_count, shift
-        if self._join(records) != layout.DONE:
+        state[JOIN_RECORDS], state[JOIN_SHIFT] = header.records_count, shift
+        if self._join(records) != DONE:
             return False
         is_first = self._first is None
         self._max_timestamp = (
@@ -77,10 +85,10 @@ class Joiner:
         """The records as one batch of a producer's transaction; the next batch begins another."""
         first, state = self._first, self._state
         assert first is not None
-        records: Buffer = self._out.data[: state[layout.JOIN_FILLED]]
+        records: Buffer = self._out.data[: state[JOIN_FILLED]]
         if first.codec is not Codec.NONE:
             records = compress(first.codec, records)
-        count = state[layout.JOIN_DELTA]
+        count = state[JOIN_DELTA]
         header = first._replace(
             base_offset=0,  # brokers take no other from a producer
             leader_epoch=-1,
@@ -98,7 +106,7 @@ class Joiner:
     def clear(self) -> None:
         """Forget what was taken."""
         self._first = None
-        self._state[layout.JOIN_DELTA] = self._state[layout.JOIN_FILLED] = 0
+        self._state[JOIN_DELTA] = self._state[JOIN_FILLED] = 0
 
     def _join(self, records: Buffer) -> int:
         return int(JOIN_KERNELS.run.join(records, self._state, self._out))

@@ -12,13 +12,37 @@ import pyarrow as pa
 
 from horolog.buffers import Buffer
 from horolog.record.batch_producers import PRODUCER_TYPES, BatchProducers
-from horolog.record.kernels import layout
-from horolog.record.kernels.column_kernels import Column, Columns
+from horolog.record.kernels.column_kernels import (
+    BYTES_LEFT,
+    COLUMNS,
+    GATHER_POSITION,
+    GATHER_STATE_SIZE,
+    GATHER_STRETCH,
+    HEADER_BYTES,
+    HEADER_VALUE_BYTES,
+    HEADERS,
+    NEED,
+    NOT_ASCII,
+    NULL_HEADER_VALUE,
+    NULL_KEY,
+    NULL_VALUE,
+    ROW_BYTES,
+    ROWS,
+    SEEN,
+    STRETCH_END,
+    STRETCH_SIZE,
+    STRETCH_START,
+    WITH_HEADERS,
+    WITH_KEY,
+    WITH_VALUE,
+    Column,
+    Columns,
+)
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_range import RowRange
 
-_FILLED = slice(layout.ROWS, layout.HEADER_VALUE_BYTES + 1)
-_COLUMN_BITS = {"key": layout.WITH_KEY, "value": layout.WITH_VALUE, "headers": layout.WITH_HEADERS}
+_FILLED = slice(ROWS, HEADER_VALUE_BYTES + 1)
+_COLUMN_BITS = {"key": WITH_KEY, "value": WITH_VALUE, "headers": WITH_HEADERS}
 
 
 class RowBuffers:
@@ -29,8 +53,8 @@ class RowBuffers:
             raise ValueError(f"max_bytes is {max_bytes}; a table's columns end within 2 GiB")
         self._schema = schema
         self._max_bytes = max_bytes
-        self._state = array("q", bytes(8 * layout.GATHER_STATE_SIZE))
-        self._state[layout.COLUMNS] = sum(_COLUMN_BITS.get(name, 0) for name in schema.names)
+        self._state = array("q", bytes(8 * GATHER_STATE_SIZE))
+        self._state[COLUMNS] = sum(_COLUMN_BITS.get(name, 0) for name in schema.names)
         if not rows.is_empty:
             self._state[: len(rows)] = array("q", rows)
         self.producers = BatchProducers() if PRODUCER_TYPES.keys() & {*schema.names} else None
@@ -40,22 +64,22 @@ class RowBuffers:
     @property
     def count(self) -> int:
         """Rows so far."""
-        return self._state[layout.ROWS]
+        return self._state[ROWS]
 
     @property
     def stretch(self) -> int:
         """The stretch of the plan that `gather` stopped in."""
-        return self._state[layout.GATHER_STRETCH]
+        return self._state[GATHER_STRETCH]
 
     @property
     def position(self) -> int:
         """Where in the data `gather` stopped."""
-        return self._state[layout.GATHER_POSITION]
+        return self._state[GATHER_POSITION]
 
     @property
     def need(self) -> int:
         """Bytes of the record that `gather` stopped at, or the room it takes; 0 if not known."""
-        return self._state[layout.NEED]
+        return self._state[NEED]
 
     def reserve(self, room: int) -> None:
         """Start a new table with room for a row of this cost, if that is above `max_bytes`."""
@@ -63,24 +87,24 @@ class RowBuffers:
         self._columns: Columns | None = None
         for index in range(_FILLED.start, _FILLED.stop):
             self._state[index] = 0
-        self._state[layout.BYTES_LEFT] = self._room
-        self._state[layout.SEEN] = 0
+        self._state[BYTES_LEFT] = self._room
+        self._state[SEEN] = 0
 
     def _allocated(self) -> Columns:
         """The arrays of the table; new ones if it has none yet."""
         if self._columns is not None:
             return self._columns
         room = self._room
-        filled = self._state[layout.COLUMNS]
-        rows = room // layout.ROW_BYTES
-        headers = room // layout.HEADER_BYTES
+        filled = self._state[COLUMNS]
+        rows = room // ROW_BYTES
+        headers = room // HEADER_BYTES
         self._offsets = empty_array(rows, np.int64)
         self._times = empty_array(rows, np.int64)
         self._types = empty_array(rows, np.int32)
-        has_headers = filled & layout.WITH_HEADERS
+        has_headers = filled & WITH_HEADERS
         self._columns = Columns(
-            key=_column(filled & layout.WITH_KEY, rows, room),
-            value=_column(filled & layout.WITH_VALUE, rows, room),
+            key=_column(filled & WITH_KEY, rows, room),
+            value=_column(filled & WITH_VALUE, rows, room),
             header_ends=_ends(rows if has_headers else 0),
             header_key=_column(has_headers, headers, room),
             header_value=_column(has_headers, headers, room),
@@ -90,9 +114,9 @@ class RowBuffers:
     def start(self, plan: "array[int]") -> None:
         """Start a plan of stretches, or of one piece of a stretch."""
         self._plan = plan
-        self._state[layout.GATHER_STRETCH] = self._state[layout.GATHER_POSITION] = 0
-        last = len(plan) - layout.STRETCH_SIZE
-        COLUMN_KERNELS.note_work(plan[last + layout.STRETCH_END] - plan[layout.STRETCH_START])
+        self._state[GATHER_STRETCH] = self._state[GATHER_POSITION] = 0
+        last = len(plan) - STRETCH_SIZE
+        COLUMN_KERNELS.note_work(plan[last + STRETCH_END] - plan[STRETCH_START])
 
     def gather(self, data: Buffer) -> int:
         """Append the records of the plan, going on where the last call stopped."""
@@ -103,14 +127,14 @@ class RowBuffers:
     def finish(self) -> pa.RecordBatch:
         """The rows so far as a table; the next ones start another."""
         filled = self._allocated()
-        seen = self._state[layout.SEEN]
+        seen = self._state[SEEN]
         columns = []
         for field in self._schema:
             match field.name:
                 case "key":
-                    column = _arrow(filled.key, self.count, seen & layout.NULL_KEY, field.type)
+                    column = _arrow(filled.key, self.count, seen & NULL_KEY, field.type)
                 case "value":
-                    column = _arrow(filled.value, self.count, seen & layout.NULL_VALUE, field.type)
+                    column = _arrow(filled.value, self.count, seen & NULL_VALUE, field.type)
                 case "headers":
                     column = self._finish_headers(filled, field.type)
                 case "offset":
@@ -128,12 +152,12 @@ class RowBuffers:
         return table
 
     def _finish_headers(self, filled: Columns, type_: pa.DataType) -> pa.Array:
-        seen = self._state[layout.SEEN]
-        count = self._state[layout.HEADERS]
+        seen = self._state[SEEN]
+        count = self._state[HEADERS]
         keys = _arrow(filled.header_key, count, 0, pa.binary())
         value_type = type_.value_type.field("value").type
-        values = _arrow(filled.header_value, count, seen & layout.NULL_HEADER_VALUE, value_type)
-        if seen & layout.NOT_ASCII:
+        values = _arrow(filled.header_value, count, seen & NULL_HEADER_VALUE, value_type)
+        if seen & NOT_ASCII:
             keys = pa.array([key.as_py().decode("utf-8", "replace") for key in keys], pa.string())
         else:
             keys = keys.view(pa.string())

@@ -14,7 +14,25 @@ from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
-from horolog.record.kernels import layout
+from horolog.record.kernels.layout import (
+    AFTER_MAX,
+    APPEND_TIME,
+    BASE,
+    BEFORE_MAX,
+    CHECK,
+    CHECK_KEYS,
+    CHECK_TIMES,
+    COUNTS,
+    COUNTS_SIZE,
+    DISORDER,
+    DONE,
+    FAULT_SIZE,
+    FAULTS,
+    MEASURE,
+    NOW,
+    NULL_KEYS,
+    RECORDS_LEFT,
+)
 from horolog.record.kernels.loading import BLOCK_KERNELS, SCAN_KERNELS
 from horolog.record.old_format.reading import open_message
 from horolog.record.time_stats import Counts
@@ -30,13 +48,7 @@ from horolog.record.walk import (
 _ANY_COUNT = (1 << 31) - 1  # of records in pieces: as many as there are
 
 _FRESH_PLAIN_STATE = FRESH_STATE[:]
-_FRESH_PLAIN_STATE[layout.MEASURE] = 1
-
-# Looked up once, for what is done for each small batch.
-_RECORDS_LEFT: Final = layout.RECORDS_LEFT
-_BASE: Final = layout.BASE
-_NOW: Final = layout.NOW
-_DONE: Final = layout.DONE
+_FRESH_PLAIN_STATE[MEASURE] = 1
 
 
 def load_kernels() -> None:
@@ -103,13 +115,13 @@ def scan_batch(
     if create_times:
         _take_create_times(state, header)
     if arrival_ms is not None:
-        state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
+        state[MEASURE], state[NOW] = 1, arrival_ms
     walk_records(batch, header, state, max_bytes, records=records)
     return _facts(state, shift)
 
 
 def _take_create_times(state: "array[int]", header: BatchHeader) -> None:
-    state[layout.APPEND_TIME], state[layout.BASE] = 0, header.base_timestamp
+    state[APPEND_TIME], state[BASE] = 0, header.base_timestamp
 
 
 def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordFacts | None:
@@ -122,11 +134,11 @@ def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordF
         None if anything is wrong: `scan_batch` says what.
     """
     state = _FRESH_PLAIN_STATE[:]
-    state[_RECORDS_LEFT] = header.records_count
-    state[_BASE] = header.base_timestamp
-    state[_NOW] = arrival_ms
+    state[RECORDS_LEFT] = header.records_count
+    state[BASE] = header.base_timestamp
+    state[NOW] = arrival_ms
     walked = SCAN_KERNELS.run.walk(batch, HEADER_SIZE, state, NOTHING, NOTHING)
-    if walked != _DONE or state[_RECORDS_LEFT]:
+    if walked != DONE or state[RECORDS_LEFT]:
         return None
     return _facts(state, 0)
 
@@ -145,7 +157,7 @@ def scan_records(
     header = header._replace(records_count=_ANY_COUNT, attributes=0)
     state = new_state(header)
     if arrival_ms is not None:
-        state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
+        state[MEASURE], state[NOW] = 1, arrival_ms
     walk_records(b"", header, state, INT64_MAX, records=records, is_counted=False)
     return _facts(state, 0)
 
@@ -172,8 +184,8 @@ def _facts(state: "array[int]", shift: int) -> RecordFacts:
 
 # `_make` would check once more how many fields there are.
 new_facts = partial(tuple.__new__, RecordFacts)
-_COUNTS: Final = slice(layout.COUNTS, layout.COUNTS + layout.COUNTS_SIZE)
-_SEEN: Final = slice(layout.NULL_KEYS, layout.DISORDER + 1)
+_COUNTS: Final = slice(COUNTS, COUNTS + COUNTS_SIZE)
+_SEEN: Final = slice(NULL_KEYS, DISORDER + 1)
 
 
 def timestamps(
@@ -224,17 +236,15 @@ def find_faults(
     else:
         header = header._replace(records_count=_ANY_COUNT, attributes=0)
     state = new_state(header)
-    state[layout.CHECK] = (layout.CHECK_KEYS if keys else 0) | (
-        layout.CHECK_TIMES if times is not None else 0
-    )
+    state[CHECK] = (CHECK_KEYS if keys else 0) | (CHECK_TIMES if times is not None else 0)
     if times is not None:
-        state[layout.NOW], state[layout.BEFORE_MAX], state[layout.AFTER_MAX] = times
-    faults = array("q", bytes(8 * layout.FAULT_SIZE * limit))
+        state[NOW], state[BEFORE_MAX], state[AFTER_MAX] = times
+    faults = array("q", bytes(8 * FAULT_SIZE * limit))
     walk_records(
         batch, header, state, INT64_MAX, faults=faults, records=records, is_counted=is_counted
     )
-    size = layout.FAULT_SIZE
+    size = FAULT_SIZE
     return [
         Fault(faults[at], faults[at + 1], faults[at + 2] != 0)
-        for at in range(0, state[layout.FAULTS] * size, size)
+        for at in range(0, state[FAULTS] * size, size)
     ]

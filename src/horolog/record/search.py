@@ -4,19 +4,19 @@ As in a scan, a batch is walked in pieces, and no further than to that record.
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from horolog.buffers import Buffer
 from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
-from horolog.record.kernels import layout
+from horolog.record.kernels.layout import (
+    AT_OR_AFTER,
+    DELTA,
+    EQUAL,
+    FOUND,
+    SEARCH,
+    TARGET,
+    TIMESTAMP,
+)
 from horolog.record.walk import INT64_MAX, INT64_MIN, Walk, new_state, opened_batch, records_of
-
-# Looked up once, for what is done for each small batch.
-_FOUND: Final = layout.FOUND
-_SEARCH: Final = layout.SEARCH
-_TARGET: Final = layout.TARGET
-_TIMESTAMP: Final = layout.TIMESTAMP
-_DELTA: Final = layout.DELTA
 
 
 class RecordSearch(Walk):
@@ -33,13 +33,13 @@ class RecordSearch(Walk):
         header: BatchHeader,
         timestamp_ms: int,
         min_offset: int,
-        search: int = layout.AT_OR_AFTER,
+        search: int = AT_OR_AFTER,
     ) -> None:
         if not INT64_MIN <= timestamp_ms <= INT64_MAX:
             raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
         state = new_state(header, min_offset)
-        state[_SEARCH] = search
-        state[_TARGET] = timestamp_ms
+        state[SEARCH] = search
+        state[TARGET] = timestamp_ms
         super().__init__(header, state)
 
     def feed(self, piece: Buffer) -> tuple[int, int] | None:
@@ -48,10 +48,10 @@ class RecordSearch(Walk):
         Raises:
             CorruptBatch: the records before it break the format.
         """
-        if self.step(piece) != _FOUND:
+        if self.step(piece) != FOUND:
             return None
         state = self.state
-        return state[_TIMESTAMP], self.header.base_offset + state[_DELTA]
+        return state[TIMESTAMP], self.header.base_offset + state[DELTA]
 
 
 def find_at_or_after(
@@ -75,7 +75,7 @@ def find_at_or_after(
 
     Raises as `scan_batch` does, for what comes before that record.
     """
-    return _find(batch, header, layout.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
+    return _find(batch, header, AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
 
 
 def find_equal(
@@ -87,7 +87,7 @@ def find_equal(
     max_bytes: int = INT64_MAX,
 ) -> tuple[int, int] | None:
     """Timestamp and offset of the first record with exactly this timestamp."""
-    return _find(batch, header, layout.EQUAL, timestamp_ms, min_offset, max_bytes)
+    return _find(batch, header, EQUAL, timestamp_ms, min_offset, max_bytes)
 
 
 def first_offset(
@@ -100,7 +100,7 @@ def first_offset(
     opened, records = opened_batch(batch, header, max_bytes)
     # Each record has the time 0 then: one without a time is not found.
     opened = opened._replace(attributes=opened.attributes | LOG_APPEND_TIME_BIT, max_timestamp=0)
-    found = _found(batch, opened, records, layout.AT_OR_AFTER, 0, min_offset, max_bytes)
+    found = _found(batch, opened, records, AT_OR_AFTER, 0, min_offset, max_bytes)
     return None if found is None else found[1]
 
 

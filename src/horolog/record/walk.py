@@ -12,7 +12,25 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
 from horolog.record.compression import Codec, fleeting_chunks
-from horolog.record.kernels import layout
+from horolog.record.kernels.layout import (
+    APPEND_TIME,
+    BAD_HEADER_COUNT,
+    BAD_LENGTH,
+    BASE,
+    BEYOND_RECORD,
+    COUNT,
+    DONE,
+    ENOUGH,
+    FOUND,
+    LEFTOVER,
+    LONG_VARINT,
+    MIN_DELTA,
+    NULL_HEADER_KEY,
+    POSITION,
+    RECORDS_LEFT,
+    UNUSED_BYTES,
+    WALK_STATE_SIZE,
+)
 from horolog.record.kernels.loading import SCAN_KERNELS
 from horolog.record.old_format.reading import open_message
 from horolog.record.timestamps import LOG_APPEND_TIME
@@ -23,30 +41,22 @@ INT64_MAX: Final = (1 << 63) - 1
 _MUCH = 4 << 20  # a batch with more is worth loading the kernels: seconds of work
 
 _WRONG = {
-    layout.LONG_VARINT: "a varint is too long",
-    layout.BAD_LENGTH: "its length is negative",
-    layout.BEYOND_RECORD: "a field runs past the record's end",
-    layout.BAD_HEADER_COUNT: "its number of headers is impossible",
-    layout.NULL_HEADER_KEY: "a header has no key",
-    layout.UNUSED_BYTES: "it is longer than its fields",
+    LONG_VARINT: "a varint is too long",
+    BAD_LENGTH: "its length is negative",
+    BEYOND_RECORD: "a field runs past the record's end",
+    BAD_HEADER_COUNT: "its number of headers is impossible",
+    NULL_HEADER_KEY: "a header has no key",
+    UNUSED_BYTES: "it is longer than its fields",
 }
 
-FRESH_STATE: Final = array("q", bytes(8 * layout.WALK_STATE_SIZE))
+FRESH_STATE: Final = array("q", bytes(8 * WALK_STATE_SIZE))
 """State of a walk that has not begun. Copy it."""
-FRESH_STATE[layout.MIN_DELTA] = INT64_MIN
+FRESH_STATE[MIN_DELTA] = INT64_MIN
 
 NOTHING: Final = array("q")
 """In place of times or faults that are not asked for."""
 
 _SHORTEST_RECORD = 7  # a length and six fields of a byte each
-
-# Looked up once, for what is done for each small batch.
-_RECORDS_LEFT: Final = layout.RECORDS_LEFT
-_BASE: Final = layout.BASE
-_MIN_DELTA: Final = layout.MIN_DELTA
-_POSITION: Final = layout.POSITION
-_DONE: Final = layout.DONE
-_FOUND: Final = layout.FOUND
 
 
 def new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]":
@@ -58,23 +68,23 @@ def new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]
     if header.records_count < 0:
         raise CorruptBatch(f"Found invalid record count {header.records_count} in magic v2 batch")
     state = FRESH_STATE[:]
-    state[_RECORDS_LEFT] = header.records_count
+    state[RECORDS_LEFT] = header.records_count
     if header.timestamp_type is LOG_APPEND_TIME:
-        state[layout.APPEND_TIME] = 1
-        state[_BASE] = header.max_timestamp
+        state[APPEND_TIME] = 1
+        state[BASE] = header.max_timestamp
     else:
-        state[_BASE] = header.base_timestamp
+        state[BASE] = header.base_timestamp
     if min_offset is not None:
         least = min_offset - header.base_offset
         if not INT64_MIN <= least <= INT64_MAX:
             least = INT64_MIN if least < 0 else INT64_MAX
-        state[_MIN_DELTA] = least
+        state[MIN_DELTA] = least
     return state
 
 
 def times_for(piece: Buffer, state: "array[int]") -> "array[int]":
     """Room for the timestamps of all records that may end within a piece."""
-    room = min(len(piece) // _SHORTEST_RECORD + 1, state[layout.RECORDS_LEFT])
+    room = min(len(piece) // _SHORTEST_RECORD + 1, state[RECORDS_LEFT])
     return array("q", bytes(8 * room))
 
 
@@ -102,10 +112,10 @@ def walk_records(
     walk = Walk(header, state)
     for piece in records_of(batch, header, max_bytes) if records is None else records:
         status = walk.step(piece, times, faults)
-        if status != _DONE:
+        if status != DONE:
             return status
     walk.finish(is_counted=is_counted)
-    return _DONE
+    return DONE
 
 
 class Walk:
@@ -139,17 +149,17 @@ class Walk:
         if times is None:
             status: int = SCAN_KERNELS.run.walk(piece, 0, state, NOTHING, faults)
         else:
-            count = state[layout.COUNT]
+            count = state[COUNT]
             room = times_for(piece, state)
             status = SCAN_KERNELS.run.walk(piece, 0, state, room, faults)
-            times += room[: state[layout.COUNT] - count]
-        if status == _FOUND:
+            times += room[: state[COUNT] - count]
+        if status == FOUND:
             return status
-        position = state[_POSITION]
-        if status == _DONE:
+        position = state[POSITION]
+        if status == DONE:
             self._carry = bytes(piece[position:])
             self._passed += position
-        elif status != layout.ENOUGH:
+        elif status != ENOUGH:
             raise _malformed(self.header, state, status, self._passed + position)
         return status
 
@@ -160,10 +170,10 @@ class Walk:
             CorruptBatch: they are not all that there must be.
         """
         state, header = self.state, self.header
-        if state[_RECORDS_LEFT] if is_counted else self._carry:
+        if state[RECORDS_LEFT] if is_counted else self._carry:
             raise CorruptBatch(
                 "Incorrect declared batch size, premature EOF reached: "
-                f"{state[layout.COUNT]} of {header.records_count} records are there",
+                f"{state[COUNT]} of {header.records_count} records are there",
                 _place(header, self._passed + len(self._carry)),
             )
 
@@ -193,10 +203,10 @@ def _pieces(payload: memoryview) -> Iterable[Buffer]:
 def _malformed(
     header: BatchHeader, state: "array[int]", status: int, position: int
 ) -> CorruptBatch:
-    if status == layout.LEFTOVER:
+    if status == LEFTOVER:
         what = "Incorrect declared batch size, records still remaining in file"
     else:
-        what = f"Record {state[layout.COUNT]} of the batch is malformed: {_WRONG[status]}"
+        what = f"Record {state[COUNT]} of the batch is malformed: {_WRONG[status]}"
     if header.codec is not Codec.NONE:
         what += f", at byte {position} of the decompressed records"
     return CorruptBatch(what, _place(header, position))

@@ -12,7 +12,7 @@ from horolog.record import (
     LogRecord,
     TimestampType,
     build_batch,
-    layout,
+    column_kernels,
     parse_header,
 )
 
@@ -53,20 +53,20 @@ def test_compiled_and_plain_plan_the_same_batches(rng: random.Random) -> None:
     answers = Answers()
     for case in range(CASES):
         data = batches(rng)
-        state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
-        state[layout.PLAN_LEFT] = rng.choice((0, 1, 100, 1 << 20, 1 << 20))
-        state[layout.PLAN_LEAST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 7, 8))
-        state[layout.PLAN_FIRST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 8))
-        state[layout.PLAN_LAST_OFFSET] = rng.choice((*[INT64_MAX] * 5, 9, INT64_MIN))
-        state[layout.PLAN_AS_CREATED] = rng.choice((0, 0, 1))
-        plan = array("q", bytes(8 * layout.STRETCH_SIZE * rng.choice((1, 4, 50, 50))))
-        facts = array("q", bytes(8 * layout.FACTS_SIZE * rng.choice((1, 50, 50))))
+        state = array("q", bytes(8 * column_kernels.PLAN_STATE_SIZE))
+        state[column_kernels.PLAN_LEFT] = rng.choice((0, 1, 100, 1 << 20, 1 << 20))
+        state[column_kernels.PLAN_LEAST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 7, 8))
+        state[column_kernels.PLAN_FIRST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 8))
+        state[column_kernels.PLAN_LAST_OFFSET] = rng.choice((*[INT64_MAX] * 5, 9, INT64_MIN))
+        state[column_kernels.PLAN_AS_CREATED] = rng.choice((0, 0, 1))
+        plan = array("q", bytes(8 * column_kernels.STRETCH_SIZE * rng.choice((1, 4, 50, 50))))
+        facts = array("q", bytes(8 * column_kernels.FACTS_SIZE * rng.choice((1, 50, 50))))
         mine = [each[:] for each in (state, plan, facts)]
         plain.plan_batches(data, *mine)
         compiled.plan_batches(data, state, plan, facts)
         assert [state, plan, facts] == mine, case
         answers.add(mine)
-        planned[state[layout.PLAN_COUNT]] += 1
+        planned[state[column_kernels.PLAN_COUNT]] += 1
     assert planned[0] > CASES // 10
     assert planned[1] > CASES // 20
     assert planned[20] > 0

@@ -22,6 +22,7 @@ from horolog.record import (
     build_batch,
     column_kernels,
     decode,
+    join_kernels,
     layout,
     new_state,
     parse_header,
@@ -173,7 +174,7 @@ class Guarded:
 
 
 def outputs(room: int, poison: int) -> list[Guarded]:
-    rows, headers = room // layout.ROW_BYTES, room // layout.HEADER_BYTES
+    rows, headers = room // column_kernels.ROW_BYTES, room // column_kernels.HEADER_BYTES
     shapes = [
         (rows, np.int64),
         (rows, np.int64),
@@ -186,13 +187,13 @@ def outputs(room: int, poison: int) -> list[Guarded]:
 
 
 def gather_state(rng: random.Random) -> "array[int]":
-    state = array("q", bytes(8 * layout.GATHER_STATE_SIZE))
-    state[layout.FIRST_MS] = rng.choice((INT64_MIN, INT64_MIN, 1_000, 1_001))
-    state[layout.LAST_MS] = rng.choice((INT64_MAX, INT64_MAX, 1_000, 1_063))
-    state[layout.FIRST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, BASE_OFFSET + 1))
-    state[layout.LAST_OFFSET] = rng.choice((INT64_MAX, INT64_MAX, BASE_OFFSET + 1))
-    state[layout.COLUMNS] = rng.randrange(8)
-    state[layout.BYTES_LEFT] = rng.choice((2_000, rng.randrange(400)))
+    state = array("q", bytes(8 * column_kernels.GATHER_STATE_SIZE))
+    state[column_kernels.FIRST_MS] = rng.choice((INT64_MIN, INT64_MIN, 1_000, 1_001))
+    state[column_kernels.LAST_MS] = rng.choice((INT64_MAX, INT64_MAX, 1_000, 1_063))
+    state[column_kernels.FIRST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, BASE_OFFSET + 1))
+    state[column_kernels.LAST_OFFSET] = rng.choice((INT64_MAX, INT64_MAX, BASE_OFFSET + 1))
+    state[column_kernels.COLUMNS] = rng.randrange(8)
+    state[column_kernels.BYTES_LEFT] = rng.choice((2_000, rng.randrange(400)))
     return state
 
 
@@ -212,7 +213,7 @@ def gather_plan(rng: random.Random) -> "tuple[bytes, array[int]]":
 def run_gather(gather, data: bytes, plan: "array[int]", state: "array[int]", poison: int):
     """Answer, plan, state, and all that was written."""
     plan, state = plan[:], state[:]
-    guarded = outputs(state[layout.BYTES_LEFT], poison)
+    guarded = outputs(state[column_kernels.BYTES_LEFT], poison)
     arrays = [item.array for item in guarded]
     numbers, columns = arrays[:3], tuple(arrays[3:])
     status = gather(poisoned(data, poison), plan, state, *numbers, columns)
@@ -281,14 +282,14 @@ def scatter_inputs(rng: random.Random, rows: int):
 
 def run_scatter(scatter, columns, room: int, poison: int, *, with_ends: bool):
     """Answer, state, where records end, and the bytes written."""
-    state = array("q", bytes(8 * layout.SCATTER_STATE_SIZE))
-    state[layout.MAX_TIMESTAMP] = -1
-    state[layout.BASE_TIMESTAMP] = 1_000
+    state = array("q", bytes(8 * column_kernels.SCATTER_STATE_SIZE))
+    state[column_kernels.MAX_TIMESTAMP] = -1
+    state[column_kernels.BASE_TIMESTAMP] = 1_000
     order, times = columns[0], columns[2]
-    state[layout.END_ROW] = len(order) or len(times)
-    state[layout.FIRST_ROW] = -3  # of a batch that has rows of other columns
+    state[column_kernels.END_ROW] = len(order) or len(times)
+    state[column_kernels.FIRST_ROW] = -3  # of a batch that has rows of other columns
     out = Guarded(room, np.uint8, poison)
-    ends = Guarded(state[layout.END_ROW] if with_ends else 0, np.int64, poison)
+    ends = Guarded(state[column_kernels.END_ROW] if with_ends else 0, np.int64, poison)
     status = scatter(out.array, state, ends.array, *columns)
     out.assert_margins_stand()
     ends.assert_margins_stand()
@@ -303,7 +304,7 @@ def test_scattering_gives_the_same_bytes_compiled_and_plain(rng):
         poison = POISONS[case % len(POISONS)]
         ends = rng.random() < 0.5
         _, state, *_ = run_scatter(plain.scatter, columns, 20_000, poison, with_ends=ends)
-        exact = state[layout.FILLED]
+        exact = state[column_kernels.FILLED]
         for room in (20_000, exact, max(0, exact - 1), rng.randrange(400)):
             expected = run_scatter(plain.scatter, columns, room, poison, with_ends=ends)
             found = run_scatter(compiled.scatter, columns, room, poison, with_ends=ends)
@@ -325,7 +326,7 @@ def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):
         assert table.num_rows == 5
 
 
-SHIFTS = (0, 1, -1, 64, -8_192, layout.FARTHEST_TIME_DELTA, -layout.FARTHEST_TIME_DELTA)
+SHIFTS = (0, 1, -1, 64, -8_192, join_kernels.FARTHEST_TIME_DELTA, -join_kernels.FARTHEST_TIME_DELTA)
 
 
 def test_compiled_and_plain_join_the_same_records(rng):
@@ -334,21 +335,21 @@ def test_compiled_and_plain_join_the_same_records(rng):
     seen = Answers()
     for _ in range(CASES):
         hostile = HostileRecords(rng)
-        state = array("q", bytes(8 * layout.JOIN_STATE_SIZE))
-        state[layout.JOIN_RECORDS] = rng.choice((hostile.count, hostile.count, -1, INT64_MAX))
-        state[layout.JOIN_SHIFT] = rng.choice(SHIFTS)
-        state[layout.JOIN_DELTA] = rng.choice((0, 0, 63, 8_191, 1 << 30))
+        state = array("q", bytes(8 * join_kernels.JOIN_STATE_SIZE))
+        state[join_kernels.JOIN_RECORDS] = rng.choice((hostile.count, hostile.count, -1, INT64_MAX))
+        state[join_kernels.JOIN_SHIFT] = rng.choice(SHIFTS)
+        state[join_kernels.JOIN_DELTA] = rng.choice((0, 0, 63, 8_191, 1 << 30))
         room = max(1, len(hostile.data) + rng.choice((200, 200, 0, -5)))
-        state[layout.JOIN_FILLED] = rng.choice((0, 1, room))
+        state[join_kernels.JOIN_FILLED] = rng.choice((0, 1, room))
         mine, own = state[:], Guarded(room, np.uint8, 0)
         expected = plain.join(hostile.data, mine, own.array)
         answers[expected] += 1
-        seen.add(expected, mine, bytes(own.array[: mine[layout.JOIN_FILLED]]))
+        seen.add(expected, mine, bytes(own.array[: mine[join_kernels.JOIN_FILLED]]))
         for poison in POISONS:
             theirs, out = state[:], Guarded(room, np.uint8, poison)
             status = compiled.join(poisoned(hostile.data, poison), theirs, out.array)
             assert (status, theirs) == (expected, mine)
-            start, end = state[layout.JOIN_FILLED], mine[layout.JOIN_FILLED]
+            start, end = state[join_kernels.JOIN_FILLED], mine[join_kernels.JOIN_FILLED]
             assert bytes(out.array[start:end]) == bytes(own.array[start:end])
             assert bytes(out.array[:start]) == bytes([poison]) * start
             out.assert_margins_stand()

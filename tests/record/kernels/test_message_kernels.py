@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 from plain_kernels import Answers, plain_and_compiled
 
-from horolog.record import MESSAGE_KERNELS, layout, message_bytes
+from horolog.record import MESSAGE_KERNELS, layout, message_bytes, message_kernels
 from horolog.record.record_bytes import record_bytes
 
 POISONS = (0x00, 0xFF, 0x81)
@@ -75,17 +75,17 @@ def hostile_records(rng: random.Random) -> bytes:
 
 
 def change_state(rng: random.Random) -> "array[int]":
-    state = array("q", bytes(8 * layout.CHANGE_STATE_SIZE))
-    state[layout.CHANGE_MAGIC] = rng.choice((0, 1))
-    state[layout.CHANGE_MODE] = (
-        rng.choice((layout.INNER, layout.PLAIN))
-        | rng.choice((0, layout.WITH_CRCS))
-        | rng.choice((0, 0, layout.RENUMBER))
+    state = array("q", bytes(8 * message_kernels.CHANGE_STATE_SIZE))
+    state[message_kernels.CHANGE_MAGIC] = rng.choice((0, 1))
+    state[message_kernels.CHANGE_MODE] = (
+        rng.choice((message_kernels.INNER, message_kernels.PLAIN))
+        | rng.choice((0, message_kernels.WITH_CRCS))
+        | rng.choice((0, 0, message_kernels.RENUMBER))
     )
-    state[layout.CHANGE_APPEND_TIME] = rng.random() < 0.2
-    state[layout.CHANGE_BASE_TIME] = rng.choice(TIMES)
-    state[layout.CHANGE_FIRST_OFFSET] = rng.choice((0, 7, INT64_MAX))
-    state[layout.CHANGE_SKIP_BELOW] = rng.choice((INT64_MIN, INT64_MIN, 2, 9, INT64_MAX))
+    state[message_kernels.CHANGE_APPEND_TIME] = rng.random() < 0.2
+    state[message_kernels.CHANGE_BASE_TIME] = rng.choice(TIMES)
+    state[message_kernels.CHANGE_FIRST_OFFSET] = rng.choice((0, 7, INT64_MAX))
+    state[message_kernels.CHANGE_SKIP_BELOW] = rng.choice((INT64_MIN, INT64_MIN, 2, 9, INT64_MAX))
     return state
 
 
@@ -99,7 +99,7 @@ def run(change, data: bytes, state: "array[int]", room: int, poison: int):
     out = memoryview(buffer)[MARGIN : MARGIN + room]
     status = change(piece, state, out)
     assert buffer[:MARGIN] == buffer[MARGIN + room :] == around
-    filled = state[layout.CHANGE_FILLED]
+    filled = state[message_kernels.CHANGE_FILLED]
     return status, list(state), bytes(out[:filled])
 
 
@@ -124,20 +124,20 @@ def test_compiled_and_plain_read_the_same_messages(rng):
     answers = compare(
         rng,
         "to_records",
-        lambda state: hostile_messages(rng, state[layout.CHANGE_MAGIC]),
+        lambda state: hostile_messages(rng, state[message_kernels.CHANGE_MAGIC]),
         "ac932d7dd8eddba8",
     )
     assert set(answers) == {
         layout.DONE,
         layout.CUT_OFF,
         layout.FULL,
-        layout.SMALL_MESSAGE,
-        layout.OTHER_MAGIC,
-        layout.WRONG_CRC,
-        layout.NESTED,
-        layout.BEYOND_MESSAGE,
-        layout.FAR_OFFSET,
-        layout.RUN_ENDS,
+        message_kernels.SMALL_MESSAGE,
+        message_kernels.OTHER_MAGIC,
+        message_kernels.WRONG_CRC,
+        message_kernels.NESTED,
+        message_kernels.BEYOND_MESSAGE,
+        message_kernels.FAR_OFFSET,
+        message_kernels.RUN_ENDS,
     }  # every answer there is was met
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 from plain_kernels import Answers, plain_and_compiled
 
-from horolog.record import PLAIN_KERNELS, layout, message_bytes
+from horolog.record import PLAIN_KERNELS, layout, message_bytes, message_kernels, plain_kernels
 
 CASES = 400
 INT64_MIN = -(1 << 63)
@@ -48,19 +48,19 @@ def test_compiled_and_plain_list_the_same_messages(rng):
     for case in range(CASES):
         magic = rng.choice((0, 1))
         data = messages(rng, magic)
-        state = array("q", bytes(8 * layout.LIST_STATE_SIZE))
-        state[layout.LIST_MAGIC] = magic
-        state[layout.LIST_LAST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, 3))
-        state[layout.LIST_APPEND_TIME] = rng.random() < 0.1
-        state[layout.LIST_WITH_CRCS] = rng.random() < 0.5
-        rows = array("q", bytes(8 * layout.LIST_ROW * rng.choice((1, 4, 50))))
+        state = array("q", bytes(8 * plain_kernels.LIST_STATE_SIZE))
+        state[plain_kernels.LIST_MAGIC] = magic
+        state[plain_kernels.LIST_LAST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, 3))
+        state[plain_kernels.LIST_APPEND_TIME] = rng.random() < 0.1
+        state[plain_kernels.LIST_WITH_CRCS] = rng.random() < 0.5
+        rows = array("q", bytes(8 * plain_kernels.LIST_ROW * rng.choice((1, 4, 50))))
         mine, mine_rows = state[:], rows[:]
         status = plain.list_messages(data, mine, mine_rows)
         answers[status] += 1
         assert compiled.list_messages(data, state, rows) == status, case
         assert (state, rows) == (mine, mine_rows)
         seen.add(status, mine, mine_rows)
-    assert set(answers) == {layout.DONE, layout.CUT_OFF, layout.RUN_ENDS, layout.FULL}
+    assert set(answers) == {layout.DONE, layout.CUT_OFF, message_kernels.RUN_ENDS, layout.FULL}
     assert seen.digest() == "8e174aaf2058b56f"
 
 
@@ -71,11 +71,11 @@ def test_compiled_and_plain_place_messages_alike(rng):
     for case in range(CASES):
         magic = rng.choice((0, 1))
         data = bytearray(messages(rng, magic))
-        state = array("q", bytes(8 * layout.PLACE_STATE_SIZE))
-        state[layout.LIST_MAGIC] = magic
-        state[layout.PLACE_OFFSET] = rng.choice((0, 9, 1 << 50))
-        state[layout.PLACE_STAMPED] = rng.random() < 0.5
-        state[layout.PLACE_TIME] = rng.choice(TIMES)
+        state = array("q", bytes(8 * plain_kernels.PLACE_STATE_SIZE))
+        state[plain_kernels.LIST_MAGIC] = magic
+        state[plain_kernels.PLACE_OFFSET] = rng.choice((0, 9, 1 << 50))
+        state[plain_kernels.PLACE_STAMPED] = rng.random() < 0.5
+        state[plain_kernels.PLACE_TIME] = rng.choice(TIMES)
         mine, mine_data = state[:], data[:]
         status = plain.place_messages(mine_data, mine)
         answers[status] += 1

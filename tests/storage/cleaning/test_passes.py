@@ -30,8 +30,8 @@ from horolog.record import (
     TimestampType,
     build_batch,
     cleaning,
+    cleaning_kernels,
     iter_headers,
-    layout,
     parse_header,
     with_records,
 )
@@ -441,7 +441,7 @@ def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
         pull(log, build_batch([LogRecord(NOW, b"z", b"v")], base_offset=offset))
 
     found = []
-    for most in (layout.SMALL_BYTES, 0):
+    for most in (cleaning_kernels.SMALL_BYTES, 0):
         override(monkeypatch, "horolog.record", SMALL_BYTES=most)
         config = replace(COMPACT, segment_bytes=4000)
         with new_follower(tmp_path / str(most), config) as log:

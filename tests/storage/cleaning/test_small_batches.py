@@ -26,7 +26,7 @@ from horolog.record import (
     TimestampType,
     build_batch,
     cleaning,
-    layout,
+    cleaning_kernels,
     parse_header,
     read_marker,
     with_records,
@@ -192,7 +192,7 @@ def test_a_history_is_cleaned_alike_many_at_a_time_and_one_by_one(
     """Also by turns: where a short batch is next, many are read; where a longer one is, one is."""
     cleaning.load_kernels()
     found = []
-    for most in (layout.SMALL_BYTES, 75, 0):
+    for most in (cleaning_kernels.SMALL_BYTES, 75, 0):
         with pytest.MonkeyPatch.context() as patch:
             override(patch, "horolog.record", SMALL_BYTES=most)
             config = replace(COMPACT, segment_bytes=2500, index_interval_bytes=interval_bytes)

@@ -1,9 +1,10 @@
 """The loops over records, which numba compiles where it is installed (`horolog[fast]`).
 
-    layout         the arrays of integers that a kernel is given, and what it answers
+    layout         the arrays of integers that kernels share, and what kernels answer
     machine        what the text of kernels needs of the machine, for plain Python
     scan_kernels, column_kernels, message_kernels, plain_kernels, cleaning_kernels, join_kernels,
-    block_kernels  the text of kernels: plain Python without an object for each record
+    block_kernels  the text of kernels, and the arrays that each is given: plain Python without an
+                   object for each record
     record_kernels the text that these share
     compiled       the same text as numba compiles it, with what it needs of the machine
     cache          where compiled code is kept

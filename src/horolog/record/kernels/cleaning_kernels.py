@@ -6,7 +6,20 @@ the same for many small batches. `step` is what a batch does to the transaction 
 `pass_whole` passes batches as the walk of `BatchReader` does.
 """
 
-from horolog.record.kernels import layout
+from typing import Final
+
+from horolog.record.batch import (
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_START,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
+from horolog.record.kernels.layout import DONE, FULL, MALFORMED
 from horolog.record.kernels.machine import (
     Bytes,
     Int64s,
@@ -34,6 +47,131 @@ from horolog.record.kernels.record_kernels import (
 )
 from horolog.record.timestamps import NO_TIMESTAMP
 
+# --- cleaning: the keys of records, the latest offset of each, and the records that stay ----
+
+# State of reading keys, of records that come in pieces ...
+(
+    KEYS_RECORDS,  # how many records must still come
+    KEYS_BASE_OFFSET,
+    KEYS_LAST_DELTA,  # no offset delta is larger
+    KEYS_LEAST,  # nor is the next one smaller than this
+    KEYS_POSITION,  # out: bytes of the piece that are done with
+    KEYS_ROWS,  # out: how many records were noted
+    # ... and the record that continues in the next piece.
+    KEYS_REST,  # bytes of it that must still come
+    KEYS_KEY_LEFT,  # bytes of its key that are not hashed yet; -1 once the record is noted
+    KEYS_KEY_SIZE,  # -1 for null
+    KEYS_DELTA,  # of its offset
+    KEYS_HASH,  # four numbers
+) = range(11)
+KEYS_STATE_SIZE: Final = 14
+
+# State of reading the keys of small batches: of at most this size, or the checksum takes longer
+# than what is saved.
+SMALL_BYTES: Final = 2048
+(
+    SMALL_POSITION,  # where the first begins; out: where the next one does
+    SMALL_RECORDS,  # out: of all of them
+    SMALL_OTHERS,  # attributes of batches that are not read; CODEC_BITS is among them
+    SMALL_STATE_SIZE,
+) = range(4)
+# What there is of each of them, in rows.
+(
+    SMALL_START,  # its position
+    SMALL_FIRST,  # the number of its first record
+    SMALL_NEXT,  # the offset behind it
+    SMALL_ATTRIBUTES,
+    SMALL_BASE_TIME,
+    SMALL_PRODUCER,
+    SMALL_KIND,
+    SMALL_ROW,
+) = range(8)
+
+# What a batch is to the transactions of its producer.
+(
+    OF_NONE,
+    OF_RECORDS,
+    OF_COMMIT,  # the marker of one
+    OF_ABORT,
+    OF_EMPTIED_MARKER,
+    BEGINS_ABORTED,  # no batch: an aborted transaction begins here
+) = range(6)
+# What is known of the transaction of a producer: bits, and above them 1 more than the number of the
+# aborted one that is open.
+IS_SEEN: Final = 1  # a batch of the aborted one has come
+IS_COMMITTED: Final = 2  # a batch of another one was
+OPEN_SHIFT: Final = 2
+
+HAS_KEY: Final = 1
+IS_TOMBSTONE: Final = 2  # it has no value
+IS_BARE: Final = 4  # it has no headers, and ends where it says
+
+# State of writing what stays of them.
+(
+    WRITE_FROM,  # the number of the first
+    WRITE_END,  # before this one
+    WRITE_HORIZON,  # the delete horizon that batches with tombstones get
+    WRITE_FILLED,  # out: bytes written
+    WRITE_STATE_SIZE,
+) = range(5)
+# What there is of each batch that was written, in rows.
+(
+    WRITTEN_START,  # its position
+    WRITTEN_BASE,  # its base offset
+    WRITTEN_NEXT,  # the offset behind it
+    WRITTEN_MAX_TIME,  # its largest timestamp
+    WRITTEN_ROW,
+) = range(5)
+
+# State of passing whole batches of v2 by their lengths.
+(
+    PASS_POSITION,  # of the first; out: behind the last
+    PASS_LAST,  # in and out: the position of the last before that
+    PASS_NEXT,  # in and out: no batch begins before this offset
+    PASS_END,  # none begins there or behind
+    PASS_LIMIT,  # none ends behind this offset
+    PASS_STATE_SIZE,
+) = range(6)
+
+# A map of keys has three unsigned numbers for each slot: both halves of a hash, and the offset
+# plus 1; that is 0 where the slot is free.
+SLOT_SIZE: Final = 3
+
+# State of noting offsets in a map.
+(
+    NOTE_FROM,  # records before this offset are passed
+    NOTE_ROOM,  # how many more keys there is room for
+    NOTE_STATE_SIZE,
+) = range(3)
+
+# State of judging which records stay.
+(
+    JUDGE_END,  # records from there on are not in the map, and stay
+    JUDGE_TOMBSTONES,  # whether tombstones stay; out: how many did
+    JUDGE_KEYLESS,  # whether records without a key stay; out: how many there were
+    JUDGE_KEPT,  # out
+    JUDGE_STATE_SIZE,
+) = range(5)
+
+# State of writing the records that stay, of records that come in pieces.
+(
+    RETAIN_BASE,  # the base timestamp
+    RETAIN_TIME_SHIFT,  # added to each timestamp delta
+    RETAIN_OFFSET_SHIFT,  # subtracted from each offset delta
+    RETAIN_FILLED,  # out: bytes written
+    RETAIN_TIMED,  # in and out: how many records had a timestamp
+    RETAIN_MAX,  # in and out: the largest of them
+    RETAIN_POSITION,  # out: bytes of the piece that are done with
+    RETAIN_ROWS,  # out: how many records were judged
+    RETAIN_REST,  # bytes of the last record that must still come
+    RETAIN_STAYS,  # whether that one stays
+    RETAIN_STATE_SIZE,
+) = range(11)
+NOT_PLAIN: Final = CODEC_BITS | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+"""Attributes of batches that are not plain."""
+
+# --- the kernels ---------------------------------------------------------------------------
+
 # Of SipHash. numba takes the mask for a number without a sign.
 _MASK64 = (1 << 64) - 1
 _FIRST = 0x736F6D6570736575
@@ -41,8 +179,6 @@ _SECOND = 0x646F72616E646F6D ^ 0xEE
 _THIRD = 0x6C7967656E657261
 _FOURTH = 0x7465646279746573
 
-# Of the header of a batch.
-_HEADER_SIZE, _LOG_OVERHEAD, _CRC_START, _MAGIC = 61, 12, 21, 2
 _MARKER_KEY_SIZE = 4
 _FAR_OFFSET = 1 << 62
 
@@ -165,12 +301,12 @@ def _keys_of(
             return -1, position, least
         least = delta + 1
         offsets[number] = int64(base + delta)
-        flag = layout.IS_TOMBSTONE if value_size < 0 else 0
+        flag = IS_TOMBSTONE if value_size < 0 else 0
         low, high = uint64(0), uint64(0)
         if cursor + 1 == end and byte_at(data, cursor) == 0:
-            flag |= layout.IS_BARE
+            flag |= IS_BARE
         if key_size >= 0:
-            flag |= layout.HAS_KEY
+            flag |= HAS_KEY
             v0, v1, v2, v3 = _fresh_hash(secret)
             low, high = _hash(data, key_start, key_end, key_size, v0, v1, v2, v3)
         hashes[2 * number] = low
@@ -189,20 +325,20 @@ def _begin_cut_record(data, position, state, secret):
     end, _time, delta, cursor = _cut_record_at(data, position, end_of_data)
     if cursor < 0:
         return cursor
-    if delta < state[layout.KEYS_LEAST] or delta > state[layout.KEYS_LAST_DELTA]:
+    if delta < state[KEYS_LEAST] or delta > state[KEYS_LAST_DELTA]:
         return TOO_LONG
     size, start = read_varint(data, cursor, min(end, end_of_data), 5)
     if start < 0:
         return TOO_LONG if end <= end_of_data else start
     if size > end - start:
         return TOO_LONG
-    state[layout.KEYS_REST] = end - start
-    state[layout.KEYS_KEY_LEFT] = max(size, 0)
-    state[layout.KEYS_KEY_SIZE] = size
-    state[layout.KEYS_DELTA] = delta
+    state[KEYS_REST] = end - start
+    state[KEYS_KEY_LEFT] = max(size, 0)
+    state[KEYS_KEY_SIZE] = size
+    state[KEYS_DELTA] = delta
     v0, v1, v2, v3 = _fresh_hash(secret)
-    state[layout.KEYS_HASH], state[layout.KEYS_HASH + 1] = int64(v0), int64(v1)
-    state[layout.KEYS_HASH + 2], state[layout.KEYS_HASH + 3] = int64(v2), int64(v3)
+    state[KEYS_HASH], state[KEYS_HASH + 1] = int64(v0), int64(v1)
+    state[KEYS_HASH + 2], state[KEYS_HASH + 3] = int64(v2), int64(v3)
     return start
 
 
@@ -212,8 +348,8 @@ def _continue_key(data, position, state, row, offsets, hashes, flags):
     Where it came to; TRUNCATED where the value's size is not there yet, TOO_LONG where it is
     malformed.
     """
-    size, left = len(data), state[layout.KEYS_KEY_LEFT]
-    at = layout.KEYS_HASH
+    size, left = len(data), state[KEYS_KEY_LEFT]
+    at = KEYS_HASH
     v0, v1 = uint64(state[at]), uint64(state[at + 1])
     v2, v3 = uint64(state[at + 2]), uint64(state[at + 3])
     whole = min(size - position, left) & ~7
@@ -222,28 +358,28 @@ def _continue_key(data, position, state, row, offsets, hashes, flags):
     state[at + 2], state[at + 3] = int64(v2), int64(v3)
     position += whole
     left -= whole
-    state[layout.KEYS_REST] -= whole
-    state[layout.KEYS_KEY_LEFT] = left
+    state[KEYS_REST] -= whole
+    state[KEYS_KEY_LEFT] = left
     if size - position < left:
         return position
-    end, key_end = position + state[layout.KEYS_REST], position + left
+    end, key_end = position + state[KEYS_REST], position + left
     value_size, start = read_varint(data, key_end, min(end, size), 5)
     if start < 0:
         return TOO_LONG if start == TOO_LONG or end <= size else position
     if value_size > end - start:
         return TOO_LONG
     low, high = uint64(0), uint64(0)
-    flag = layout.IS_TOMBSTONE if value_size < 0 else 0
-    if state[layout.KEYS_KEY_SIZE] >= 0:
-        flag |= layout.HAS_KEY
-        low, high = _hash(data, position, key_end, state[layout.KEYS_KEY_SIZE], v0, v1, v2, v3)
-    offsets[row] = int64(state[layout.KEYS_BASE_OFFSET] + state[layout.KEYS_DELTA])
+    flag = IS_TOMBSTONE if value_size < 0 else 0
+    if state[KEYS_KEY_SIZE] >= 0:
+        flag |= HAS_KEY
+        low, high = _hash(data, position, key_end, state[KEYS_KEY_SIZE], v0, v1, v2, v3)
+    offsets[row] = int64(state[KEYS_BASE_OFFSET] + state[KEYS_DELTA])
     hashes[2 * row] = low
     hashes[2 * row + 1] = high
     flags[row] = flag
-    state[layout.KEYS_LEAST] = state[layout.KEYS_DELTA] + 1
-    state[layout.KEYS_KEY_LEFT] = -1
-    state[layout.KEYS_REST] = end - start
+    state[KEYS_LEAST] = state[KEYS_DELTA] + 1
+    state[KEYS_KEY_LEFT] = -1
+    state[KEYS_REST] = end - start
     return start
 
 
@@ -260,21 +396,21 @@ def read_keys(
     DONE, or MALFORMED where a record is, or offsets do not grow within the batch. KEYS_RECORDS and
     KEYS_REST are 0 once all are there.
     """
-    base, last = state[layout.KEYS_BASE_OFFSET], state[layout.KEYS_LAST_DELTA]
-    size, left = len(data), state[layout.KEYS_RECORDS]
+    base, last = state[KEYS_BASE_OFFSET], state[KEYS_LAST_DELTA]
+    size, left = len(data), state[KEYS_RECORDS]
     position, row, at = 0, 0, 0
     while True:
-        if state[layout.KEYS_REST] != 0:
-            if state[layout.KEYS_KEY_LEFT] >= 0:
+        if state[KEYS_REST] != 0:
+            if state[KEYS_KEY_LEFT] >= 0:
                 at = _continue_key(data, position, state, row, offsets, hashes, flags)
                 if at < 0:
-                    return layout.MALFORMED
+                    return MALFORMED
                 position = at
-                if state[layout.KEYS_KEY_LEFT] >= 0:
+                if state[KEYS_KEY_LEFT] >= 0:
                     break
                 row, left = row + 1, left - 1
-            passed = min(size - position, state[layout.KEYS_REST])
-            state[layout.KEYS_REST] -= passed
+            passed = min(size - position, state[KEYS_REST])
+            state[KEYS_REST] -= passed
             position += passed
         if position == size or left == 0:
             break
@@ -283,7 +419,7 @@ def read_keys(
             position,
             size,
             base,
-            state[layout.KEYS_LEAST],
+            state[KEYS_LEAST],
             last,
             left,
             secret,
@@ -293,27 +429,27 @@ def read_keys(
             flags,
         )
         if found < 0:
-            return layout.MALFORMED
-        state[layout.KEYS_LEAST] = least
+            return MALFORMED
+        state[KEYS_LEAST] = least
         row, left = row + found, left - found
         if position == size or left == 0:
             break
         at = _begin_cut_record(data, position, state, secret)
         if at == TOO_LONG:
-            return layout.MALFORMED
+            return MALFORMED
         if at < 0:
             break
         position = at
-    state[layout.KEYS_RECORDS], state[layout.KEYS_ROWS] = left, row
-    state[layout.KEYS_POSITION] = position
-    return layout.DONE
+    state[KEYS_RECORDS], state[KEYS_ROWS] = left, row
+    state[KEYS_POSITION] = position
+    return DONE
 
 
 def _marker_kind(data, start, end, flags, first, last):
     """The kind of a control batch with sound records; -1 where one may not be as it says."""
     position = start
     for number in range(first, last):
-        if flags[number] & layout.IS_BARE == 0:
+        if flags[number] & IS_BARE == 0:
             return -1
         body, position = _record_at(data, position, end)
         _time, cursor = read_varint(data, body + 1, position, 10)
@@ -322,8 +458,8 @@ def _marker_kind(data, start, end, flags, first, last):
         if key_size >= _MARKER_KEY_SIZE:
             kind = i32(data, key_start) & 0xFFFF
             if kind <= 1:
-                return layout.OF_COMMIT if kind else layout.OF_ABORT
-    return layout.OF_NONE if last > first else layout.OF_EMPTIED_MARKER
+                return OF_COMMIT if kind else OF_ABORT
+    return OF_NONE if last > first else OF_EMPTIED_MARKER
 
 
 @kernel
@@ -340,27 +476,27 @@ def read_small(
 
     It ends before what is another kind of batch, damaged or not whole, as before what has no room.
     """
-    position, room = state[layout.SMALL_POSITION], len(offsets)
+    position, room = state[SMALL_POSITION], len(offsets)
     records, batches = 0, 0
-    others = state[layout.SMALL_OTHERS]
-    least = 1 if others & layout.IS_CONTROL else 0  # plain ones have records
-    while (batches + 1) * layout.SMALL_ROW <= len(rows):
+    others = state[SMALL_OTHERS]
+    least = 1 if others & CONTROL_BIT else 0  # plain ones have records
+    while (batches + 1) * SMALL_ROW <= len(rows):
         left = len(data) - position
-        if left < _HEADER_SIZE:
+        if left < HEADER_SIZE:
             break
-        base, size = i64(data, position), i32(data, position + 8) + _LOG_OVERHEAD
-        if size < _HEADER_SIZE or size > layout.SMALL_BYTES or size > left:
+        base, size = i64(data, position), i32(data, position + 8) + LOG_OVERHEAD
+        if size < HEADER_SIZE or size > SMALL_BYTES or size > left:
             break
         attributes = (byte_at(data, position + 21) << 8) | byte_at(data, position + 22)
-        if byte_at(data, position + 16) != _MAGIC or attributes & others != 0:
+        if byte_at(data, position + 16) != MAGIC or attributes & others != 0:
             break
         last, count = i32(data, position + 23), i32(data, position + 57)
         if base < 0 or base > _FAR_OFFSET or last < 0 or count < least or count > room - records:
             break
         crc = i32(data, position + 17) & 0xFFFFFFFF
-        if crc32c(data, position + _CRC_START, position + size) != crc:
+        if crc32c(data, position + CRC_START, position + size) != crc:
             break
-        start, end = position + _HEADER_SIZE, position + size
+        start, end = position + HEADER_SIZE, position + size
         found, behind, _least = _keys_of(
             data,
             start,
@@ -377,26 +513,26 @@ def read_small(
         )
         if found != count or behind != end:
             break
-        producer, kind = i64(data, position + 43), layout.OF_NONE
-        if attributes & layout.IS_CONTROL:
+        producer, kind = i64(data, position + 43), OF_NONE
+        if attributes & CONTROL_BIT:
             kind = _marker_kind(data, start, end, flags, records, records + count)
             if kind < 0:
                 break
-        elif attributes & layout.IS_TRANSACTIONAL and producer >= 0:
-            kind = layout.OF_RECORDS
-        row = batches * layout.SMALL_ROW
-        rows[row + layout.SMALL_START] = position
-        rows[row + layout.SMALL_FIRST] = records
-        rows[row + layout.SMALL_NEXT] = base + last + 1
-        rows[row + layout.SMALL_ATTRIBUTES] = attributes
-        rows[row + layout.SMALL_BASE_TIME] = i64(data, position + 27)
-        rows[row + layout.SMALL_PRODUCER] = producer
-        rows[row + layout.SMALL_KIND] = kind
+        elif attributes & TRANSACTIONAL_BIT and producer >= 0:
+            kind = OF_RECORDS
+        row = batches * SMALL_ROW
+        rows[row + SMALL_START] = position
+        rows[row + SMALL_FIRST] = records
+        rows[row + SMALL_NEXT] = base + last + 1
+        rows[row + SMALL_ATTRIBUTES] = attributes
+        rows[row + SMALL_BASE_TIME] = i64(data, position + 27)
+        rows[row + SMALL_PRODUCER] = producer
+        rows[row + SMALL_KIND] = kind
         records += count
         batches += 1
         position = end
-    state[layout.SMALL_POSITION] = position
-    state[layout.SMALL_RECORDS] = records
+    state[SMALL_POSITION] = position
+    state[SMALL_RECORDS] = records
     return batches
 
 
@@ -411,17 +547,17 @@ def step(known: int, kind: int, number: int) -> tuple[int, int]:
         What is known; and 1 where the batch may go, or twice the number of the aborted transaction
         plus 2 where it is the marker of one that had a batch, else 0.
     """
-    committed = known & layout.IS_COMMITTED
-    if kind == layout.BEGINS_ABORTED:
-        return (number + 1) << layout.OPEN_SHIFT | committed, 0
-    opened = known >> layout.OPEN_SHIFT
-    if kind == layout.OF_RECORDS:
-        return (known | layout.IS_SEEN, 1) if opened else (known | layout.IS_COMMITTED, 0)
-    if kind == layout.OF_COMMIT:
+    committed = known & IS_COMMITTED
+    if kind == BEGINS_ABORTED:
+        return (number + 1) << OPEN_SHIFT | committed, 0
+    opened = known >> OPEN_SHIFT
+    if kind == OF_RECORDS:
+        return (known | IS_SEEN, 1) if opened else (known | IS_COMMITTED, 0)
+    if kind == OF_COMMIT:
         return known - committed, 0 if committed else 1
-    if kind == layout.OF_ABORT:
-        return committed, opened << 1 if known & layout.IS_SEEN else 1
-    return known, 1 if kind == layout.OF_EMPTIED_MARKER else 0
+    if kind == OF_ABORT:
+        return committed, opened << 1 if known & IS_SEEN else 1
+    return known, 1 if kind == OF_EMPTIED_MARKER else 0
 
 
 @kernel
@@ -439,7 +575,7 @@ def _slot_of(table, slots, low, high):
     """The place of the slot that has a hash, or of the free one for it; -1 if there is none."""
     index = int64(((low >> 32) * uint64(slots)) >> 32)
     for _ in range(slots):
-        at = layout.SLOT_SIZE * index
+        at = SLOT_SIZE * index
         if table[at + 2] == 0 or (table[at] == low and table[at + 1] == high):
             return at
         index = index + 1 if index + 1 < slots else 0
@@ -449,13 +585,13 @@ def _slot_of(table, slots, low, high):
 @kernel
 def note(table: UInt64s, state: Int64s, offsets: Int64s, hashes: UInt64s, flags: Room) -> int:
     """Keep the latest offset of each key; how many records were noted before there was no room."""
-    slots = len(table) // layout.SLOT_SIZE
-    from_offset, room = state[layout.NOTE_FROM], state[layout.NOTE_ROOM]
+    slots = len(table) // SLOT_SIZE
+    from_offset, room = state[NOTE_FROM], state[NOTE_ROOM]
     count = len(offsets)
     noted = count
     for number in range(count):
         offset = offsets[number]
-        if flags[number] & layout.HAS_KEY == 0 or offset < from_offset:
+        if flags[number] & HAS_KEY == 0 or offset < from_offset:
             continue
         low, high = hashes[2 * number], hashes[2 * number + 1]
         slot = _slot_of(table, slots, low, high)
@@ -472,14 +608,14 @@ def note(table: UInt64s, state: Int64s, offsets: Int64s, hashes: UInt64s, flags:
             table[slot + 1] = high
         if uint64(offset + 1) > known:
             table[slot + 2] = uint64(offset + 1)
-    state[layout.NOTE_ROOM] = room
+    state[NOTE_ROOM] = room
     return noted
 
 
 @kernel
 def find(table: UInt64s, hashes: UInt64s, latest: Int64s) -> None:
     """Write the latest offset that was noted for each hash; -1 if there is none."""
-    slots = len(table) // layout.SLOT_SIZE
+    slots = len(table) // SLOT_SIZE
     for number in range(len(latest)):
         slot = _slot_of(table, slots, hashes[2 * number], hashes[2 * number + 1])
         latest[number] = -1 if slot < 0 else int64(table[slot + 2]) - 1
@@ -490,15 +626,15 @@ def judge(
     table: UInt64s, state: Int64s, offsets: Int64s, hashes: UInt64s, flags: Room, keep: Room
 ) -> None:
     """Mark the records that stay: the latest of their keys, and those that were not noted."""
-    slots = len(table) // layout.SLOT_SIZE
-    end = state[layout.JUDGE_END]
-    keeps_tombstones = state[layout.JUDGE_TOMBSTONES] != 0
-    keeps_keyless = state[layout.JUDGE_KEYLESS] != 0
+    slots = len(table) // SLOT_SIZE
+    end = state[JUDGE_END]
+    keeps_tombstones = state[JUDGE_TOMBSTONES] != 0
+    keeps_keyless = state[JUDGE_KEYLESS] != 0
     kept, tombstones, keyless = 0, 0, 0
     for number in range(len(offsets)):
         offset = offsets[number]
-        has_key = flags[number] & layout.HAS_KEY != 0
-        is_tombstone = flags[number] & layout.IS_TOMBSTONE != 0
+        has_key = flags[number] & HAS_KEY != 0
+        is_tombstone = flags[number] & IS_TOMBSTONE != 0
         if not has_key:
             keyless += 1
         stays = True
@@ -515,9 +651,9 @@ def judge(
             kept += 1
             if is_tombstone:
                 tombstones += 1
-    state[layout.JUDGE_KEPT] = kept
-    state[layout.JUDGE_TOMBSTONES] = tombstones
-    state[layout.JUDGE_KEYLESS] = keyless
+    state[JUDGE_KEPT] = kept
+    state[JUDGE_TOMBSTONES] = tombstones
+    state[JUDGE_KEYLESS] = keyless
 
 
 def _put_shifted(data, body, cursor, end, time, delta, out, filled):
@@ -550,13 +686,13 @@ def _retain_records(data, position, end_of_data, base, shifts, keep, first, end,
         if end_of_record == TRUNCATED:
             break
         if end_of_record < 0:
-            return layout.MALFORMED, filled, timed, largest, position, number
+            return MALFORMED, filled, timed, largest, position, number
         time, cursor = read_varint(data, body + 1, end_of_record, 10)
         if cursor < 0:
-            return layout.MALFORMED, filled, timed, largest, position, number
+            return MALFORMED, filled, timed, largest, position, number
         delta, cursor = read_varint(data, cursor, end_of_record, 5)
         if cursor < 0:
-            return layout.MALFORMED, filled, timed, largest, position, number
+            return MALFORMED, filled, timed, largest, position, number
         if keep[number]:
             timestamp = int64(base + time)
             if timestamp != NO_TIMESTAMP:
@@ -567,11 +703,11 @@ def _retain_records(data, position, end_of_data, base, shifts, keep, first, end,
                 time, delta = int64(time + time_shift), delta - offset_shift
                 after = _put_shifted(data, body, cursor, end_of_record, time, delta, out, filled)
                 if after < 0:
-                    return layout.FULL, filled, timed, largest, position, number
+                    return FULL, filled, timed, largest, position, number
                 filled = after
         elif not is_shifted:
             if position - start > room - filled:
-                return layout.FULL, filled, timed, largest, position, number
+                return FULL, filled, timed, largest, position, number
             copy_bytes(data, start, position - start, out, filled)
             filled += position - start
             start = end_of_record
@@ -579,10 +715,10 @@ def _retain_records(data, position, end_of_data, base, shifts, keep, first, end,
         number += 1
     if not is_shifted:
         if position - start > room - filled:
-            return layout.FULL, filled, timed, largest, position, number
+            return FULL, filled, timed, largest, position, number
         copy_bytes(data, start, position - start, out, filled)
         filled += position - start
-    return layout.DONE, filled, timed, largest, position, number
+    return DONE, filled, timed, largest, position, number
 
 
 @kernel
@@ -594,28 +730,28 @@ def retain(data: Bytes, state: Int64s, keep: Room, out: Room) -> int:
 
     DONE, FULL where `out` has no room, or MALFORMED.
     """
-    shifts = state[layout.RETAIN_TIME_SHIFT], state[layout.RETAIN_OFFSET_SHIFT]
+    shifts = state[RETAIN_TIME_SHIFT], state[RETAIN_OFFSET_SHIFT]
     size, room = len(data), len(out)
-    base, timed, largest = state[layout.RETAIN_BASE], 0, NO_TIMESTAMP
+    base, timed, largest = state[RETAIN_BASE], 0, NO_TIMESTAMP
     position, filled, number = 0, 0, 0
-    state[layout.RETAIN_POSITION], state[layout.RETAIN_ROWS] = 0, 0
-    if state[layout.RETAIN_REST] != 0:
-        position = min(size, state[layout.RETAIN_REST])
-        state[layout.RETAIN_REST] -= position
-        if state[layout.RETAIN_STAYS] != 0:
+    state[RETAIN_POSITION], state[RETAIN_ROWS] = 0, 0
+    if state[RETAIN_REST] != 0:
+        position = min(size, state[RETAIN_REST])
+        state[RETAIN_REST] -= position
+        if state[RETAIN_STAYS] != 0:
             if position > room:
-                return layout.FULL
+                return FULL
             copy_bytes(data, 0, position, out, 0)
             filled = position
     status, filled, timed, largest, position, number = _retain_records(
         data, position, size, base, shifts, keep, number, len(keep), out, filled
     )
-    if status != layout.DONE:
+    if status != DONE:
         return status
     if position < size and number < len(keep):
         end, time, delta, cursor = _cut_record_at(data, position, size)
         if cursor == TOO_LONG:
-            return layout.MALFORMED
+            return MALFORMED
         if cursor >= 0:
             if keep[number]:
                 timestamp = int64(base + time)
@@ -628,21 +764,21 @@ def retain(data: Bytes, state: Int64s, keep: Room, out: Room) -> int:
                     time, delta = int64(time + shifts[0]), delta - shifts[1]
                     filled = _put_shifted(data, body, cursor, end, time, delta, out, filled)
                     if filled < 0:
-                        return layout.FULL
+                        return FULL
                 else:
                     if size - position > room - filled:
-                        return layout.FULL
+                        return FULL
                     copy_bytes(data, position, size - position, out, filled)
                     filled += size - position
-            state[layout.RETAIN_STAYS] = keep[number]
-            state[layout.RETAIN_REST] = end - size
+            state[RETAIN_STAYS] = keep[number]
+            state[RETAIN_REST] = end - size
             position, number = size, number + 1
-    state[layout.RETAIN_FILLED], state[layout.RETAIN_POSITION] = filled, position
-    state[layout.RETAIN_ROWS] = number
-    if timed != 0 and (state[layout.RETAIN_TIMED] == 0 or largest > state[layout.RETAIN_MAX]):
-        state[layout.RETAIN_MAX] = largest
-    state[layout.RETAIN_TIMED] += timed
-    return layout.DONE
+    state[RETAIN_FILLED], state[RETAIN_POSITION] = filled, position
+    state[RETAIN_ROWS] = number
+    if timed != 0 and (state[RETAIN_TIMED] == 0 or largest > state[RETAIN_MAX]):
+        state[RETAIN_MAX] = largest
+    state[RETAIN_TIMED] += timed
+    return DONE
 
 
 def _write_one(data, start, end, keep, first, last, kept, gets_horizon, horizon, out, filled):
@@ -655,7 +791,7 @@ def _write_one(data, start, end, keep, first, last, kept, gets_horizon, horizon,
         time_shift = int64(base - horizon)
     status, after, _timed, largest, behind, number = _retain_records(
         data,
-        start + _HEADER_SIZE,
+        start + HEADER_SIZE,
         end,
         base,
         (time_shift, 0),
@@ -663,21 +799,21 @@ def _write_one(data, start, end, keep, first, last, kept, gets_horizon, horizon,
         first,
         last,
         out,
-        filled + _HEADER_SIZE,
+        filled + HEADER_SIZE,
     )
-    if status != layout.DONE or behind != end or number != last:
+    if status != DONE or behind != end or number != last:
         return -1, largest
-    copy_bytes(data, start, _HEADER_SIZE, out, filled)
-    put_i32(out, filled + 8, after - filled - _LOG_OVERHEAD)
+    copy_bytes(data, start, HEADER_SIZE, out, filled)
+    put_i32(out, filled + 8, after - filled - LOG_OVERHEAD)
     attributes = byte_at(data, start + 22)
     if gets_horizon:
-        out[filled + 22] = attributes | layout.HAS_HORIZON
+        out[filled + 22] = attributes | DELETE_HORIZON_BIT
         put_i64(out, filled + 27, horizon)
-    if attributes & layout.IS_STAMPED:
+    if attributes & LOG_APPEND_TIME_BIT:
         largest = i64(data, start + 35)
     put_i64(out, filled + 35, largest)
     put_i32(out, filled + 57, kept)
-    put_i32(out, filled + 17, crc32c(out, filled + _CRC_START, after))
+    put_i32(out, filled + 17, crc32c(out, filled + CRC_START, after))
     return after, largest
 
 
@@ -697,22 +833,22 @@ def write_small(
 
     -1 where they are others by now, or `out` has no room.
     """
-    horizon, room = state[layout.WRITE_HORIZON], len(out)
+    horizon, room = state[WRITE_HORIZON], len(out)
     filled, written = 0, 0
-    for number in range(state[layout.WRITE_FROM], state[layout.WRITE_END]):
+    for number in range(state[WRITE_FROM], state[WRITE_END]):
         start, end = starts[number], starts[number + 1]
         first, last = firsts[number], firsts[number + 1]
         attributes = byte_at(data, start + 22)
-        is_marker = attributes & layout.IS_CONTROL != 0
+        is_marker = attributes & CONTROL_BIT != 0
         kept, gets_horizon = 0, is_marker and may_go[number] != 0
         for at in range(first, last):
             if keep[at]:
                 kept += 1
-                if not is_marker and flags[at] & layout.IS_TOMBSTONE != 0:
+                if not is_marker and flags[at] & IS_TOMBSTONE != 0:
                     gets_horizon = True
         if kept == 0:
             continue
-        if attributes & layout.HAS_HORIZON:
+        if attributes & DELETE_HORIZON_BIT:
             gets_horizon = False
         if end - start > room - filled:
             return -1
@@ -727,27 +863,27 @@ def write_small(
             if after < 0:
                 return -1
         base = i64(data, start)
-        row = written * layout.WRITTEN_ROW
-        rows[row + layout.WRITTEN_START] = filled
-        rows[row + layout.WRITTEN_BASE] = base
-        rows[row + layout.WRITTEN_NEXT] = base + i32(data, start + 23) + 1
-        rows[row + layout.WRITTEN_MAX_TIME] = largest
+        row = written * WRITTEN_ROW
+        rows[row + WRITTEN_START] = filled
+        rows[row + WRITTEN_BASE] = base
+        rows[row + WRITTEN_NEXT] = base + i32(data, start + 23) + 1
+        rows[row + WRITTEN_MAX_TIME] = largest
         written += 1
         filled = after
-    state[layout.WRITE_FILLED] = filled
+    state[WRITE_FILLED] = filled
     return written
 
 
 @kernel
 def pass_whole(data: Bytes, state: Int64s) -> None:
     """Pass whole batches of v2 whose offsets follow each other, as far as nothing is odd."""
-    position, last = state[layout.PASS_POSITION], state[layout.PASS_LAST]
-    least, end, limit = state[layout.PASS_NEXT], state[layout.PASS_END], state[layout.PASS_LIMIT]
-    while len(data) - position >= _HEADER_SIZE:
+    position, last = state[PASS_POSITION], state[PASS_LAST]
+    least, end, limit = state[PASS_NEXT], state[PASS_END], state[PASS_LIMIT]
+    while len(data) - position >= HEADER_SIZE:
         base, length = i64(data, position), i32(data, position + 8)
-        if byte_at(data, position + 16) != _MAGIC or length < _HEADER_SIZE - _LOG_OVERHEAD:
+        if byte_at(data, position + 16) != MAGIC or length < HEADER_SIZE - LOG_OVERHEAD:
             break
-        if length + _LOG_OVERHEAD > len(data) - position or base > _FAR_OFFSET:
+        if length + LOG_OVERHEAD > len(data) - position or base > _FAR_OFFSET:
             break
         delta, count = i32(data, position + 23), i32(data, position + 57)
         following = base + delta + 1
@@ -756,6 +892,6 @@ def pass_whole(data: Bytes, state: Int64s) -> None:
         if base < least or base >= end or following > limit:
             break
         last, least = position, following
-        position += length + _LOG_OVERHEAD
-    state[layout.PASS_POSITION], state[layout.PASS_LAST] = position, last
-    state[layout.PASS_NEXT] = least
+        position += length + LOG_OVERHEAD
+    state[PASS_POSITION], state[PASS_LAST] = position, last
+    state[PASS_NEXT] = least

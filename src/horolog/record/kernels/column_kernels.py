@@ -6,9 +6,10 @@ continue from their state, an array of 64-bit integers. `gather` only reports th
 malformed; the walk of `scan_kernels` finds out what is wrong.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from horolog.record.kernels import layout
+from horolog.record.batch import CODEC_BITS, HEADER_SIZE, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, MAGIC
+from horolog.record.kernels.layout import CUT_OFF, DONE, FULL, MALFORMED
 from horolog.record.kernels.machine import (
     Bytes,
     FixedInt64s,
@@ -33,9 +34,93 @@ from horolog.record.kernels.record_kernels import (
 )
 from horolog.record.timestamps import NO_TIMESTAMP
 
-_HEADER_SIZE = 61
-_OVERHEAD = 12
-_MAGIC = 2
+# --- between records and columns --------------------------------------------------------
+
+# A plan has six numbers for each stretch of records in the data, all of one batch.
+(
+    STRETCH_START,
+    STRETCH_END,
+    STRETCH_RECORDS_LEFT,  # counted down
+    STRETCH_BASE_OFFSET,
+    STRETCH_BASE,  # the base timestamp; with APPEND_TIME the timestamp of every record
+    STRETCH_APPEND_TIME,
+    STRETCH_SIZE,
+) = range(7)
+
+# --- planning batches: a stretch and facts of each ----------------------------------------
+
+# The state.
+(
+    PLAN_POSITION,  # of the next batch
+    PLAN_LEFT,  # bytes of records to plan, before the last batch
+    PLAN_LEAST_OFFSET,  # of the next batch
+    PLAN_FIRST_OFFSET,  # no batch that reaches beyond these
+    PLAN_LAST_OFFSET,
+    PLAN_AS_CREATED,  # whether batches with an append time are to have their create times
+    PLAN_COUNT,  # out: how many were planned
+    PLAN_CODEC,  # out: the codec of all of them, if there are any
+    PLAN_STATE_SIZE,
+) = range(9)
+
+# The facts.
+(
+    FACT_CRC,
+    FACT_PRODUCER_ID,
+    FACT_PRODUCER_EPOCH,
+    FACT_BASE_SEQUENCE,
+    FACTS_SIZE,
+) = range(5)
+
+# gather's state: the rows to read, both ends included ...
+(
+    FIRST_MS,
+    LAST_MS,
+    FIRST_OFFSET,
+    LAST_OFFSET,
+    COLUMNS,  # bits: those of key, value and headers that are filled
+    # ... how full the columns are ...
+    ROWS,
+    KEY_BYTES,
+    VALUE_BYTES,
+    HEADERS,
+    HEADER_KEY_BYTES,
+    HEADER_VALUE_BYTES,
+    BYTES_LEFT,  # of the room that all columns share
+    SEEN,  # bits
+    # ... and how far it has come.
+    GATHER_STRETCH,  # the stretch it is in; past the last one when it is through
+    GATHER_POSITION,  # where the next record of that stretch begins
+    NEED,  # size of the record there, when it is not there as a whole or has no room
+    GATHER_STATE_SIZE,
+) = range(17)
+
+WITH_KEY: Final = 1
+WITH_VALUE: Final = 2
+WITH_HEADERS: Final = 4
+
+NULL_KEY: Final = 1
+NULL_VALUE: Final = 2
+NULL_HEADER_VALUE: Final = 4
+NOT_ASCII: Final = 8  # in a header's key
+
+# scatter's state.
+(
+    ROW,  # the next row to write
+    FIRST_ROW,  # of this batch; offset deltas count from it, where none are given
+    BASE_TIMESTAMP,
+    MAX_TIMESTAMP,  # of the rows that have a timestamp, -1 until there is one
+    SCATTER_TIMED,
+    FILLED,  # bytes written to out
+    RECORD_BYTES,  # of the record that had no room
+    END_ROW,  # where to stop
+    SCATTER_STATE_SIZE,
+) = range(9)
+
+ROW_BYTES: Final = 32  # what a row costs besides its keys and values, or more
+HEADER_BYTES: Final = 9
+
+# --- the kernels ---------------------------------------------------------------------------
+
 _MOST_CODEC = 4
 _LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)
 
@@ -93,23 +178,23 @@ def plan_batches(data: Bytes, state: Int64s, plan: Int64s, facts: Int64s) -> Non
     That is any but a batch of v2 with records, whole, within the offsets to read and after the
     batch before, of its codec, and neither control nor transactional nor with a delete horizon.
     """
-    position, left = state[layout.PLAN_POSITION], state[layout.PLAN_LEFT]
-    first, last = state[layout.PLAN_FIRST_OFFSET], state[layout.PLAN_LAST_OFFSET]
-    least = state[layout.PLAN_LEAST_OFFSET]
-    room = min(len(facts) // layout.FACTS_SIZE, len(plan) // layout.STRETCH_SIZE)
+    position, left = state[PLAN_POSITION], state[PLAN_LEFT]
+    first, last = state[PLAN_FIRST_OFFSET], state[PLAN_LAST_OFFSET]
+    least = state[PLAN_LEAST_OFFSET]
+    room = min(len(facts) // FACTS_SIZE, len(plan) // STRETCH_SIZE)
     end_of_data = len(data)
     count = 0
-    while count < room and left > 0 and end_of_data - position >= _HEADER_SIZE:
+    while count < room and left > 0 and end_of_data - position >= HEADER_SIZE:
         length = i32(data, position + 8)
         attributes = byte_at(data, position + 22)
         if (
-            byte_at(data, position + 16) != _MAGIC
-            or length < _HEADER_SIZE - _OVERHEAD
-            or length > end_of_data - position - _OVERHEAD
+            byte_at(data, position + 16) != MAGIC
+            or length < HEADER_SIZE - LOG_OVERHEAD
+            or length > end_of_data - position - LOG_OVERHEAD
             or byte_at(data, position + 21) != 0
-            or attributes & ~(layout.IS_STAMPED | layout.COMPRESSED) != 0
-            or attributes & layout.COMPRESSED > _MOST_CODEC
-            or (count > 0 and attributes & layout.COMPRESSED != state[layout.PLAN_CODEC])
+            or attributes & ~(LOG_APPEND_TIME_BIT | CODEC_BITS) != 0
+            or attributes & CODEC_BITS > _MOST_CODEC
+            or (count > 0 and attributes & CODEC_BITS != state[PLAN_CODEC])
         ):
             break
         base_offset, delta = i64(data, position), i32(data, position + 23)
@@ -122,35 +207,35 @@ def plan_batches(data: Bytes, state: Int64s, plan: Int64s, facts: Int64s) -> Non
             or base_offset + delta > last
         ):
             break
-        state[layout.PLAN_CODEC] = attributes & layout.COMPRESSED
-        start, end = position + _HEADER_SIZE, position + _OVERHEAD + length
-        row = count * layout.STRETCH_SIZE
-        plan[row + layout.STRETCH_START] = start
-        plan[row + layout.STRETCH_END] = end
-        plan[row + layout.STRETCH_RECORDS_LEFT] = records
-        plan[row + layout.STRETCH_BASE_OFFSET] = base_offset
-        is_stamped = attributes & layout.IS_STAMPED != 0 and state[layout.PLAN_AS_CREATED] == 0
+        state[PLAN_CODEC] = attributes & CODEC_BITS
+        start, end = position + HEADER_SIZE, position + LOG_OVERHEAD + length
+        row = count * STRETCH_SIZE
+        plan[row + STRETCH_START] = start
+        plan[row + STRETCH_END] = end
+        plan[row + STRETCH_RECORDS_LEFT] = records
+        plan[row + STRETCH_BASE_OFFSET] = base_offset
+        is_stamped = attributes & LOG_APPEND_TIME_BIT != 0 and state[PLAN_AS_CREATED] == 0
         time = i64(data, position + 35) if is_stamped else i64(data, position + 27)
-        plan[row + layout.STRETCH_BASE] = time
-        plan[row + layout.STRETCH_APPEND_TIME] = is_stamped
-        row = count * layout.FACTS_SIZE
-        facts[row + layout.FACT_CRC] = i32(data, position + 17) & 0xFFFFFFFF
-        facts[row + layout.FACT_PRODUCER_ID] = i64(data, position + 43)
+        plan[row + STRETCH_BASE] = time
+        plan[row + STRETCH_APPEND_TIME] = is_stamped
+        row = count * FACTS_SIZE
+        facts[row + FACT_CRC] = i32(data, position + 17) & 0xFFFFFFFF
+        facts[row + FACT_PRODUCER_ID] = i64(data, position + 43)
         epoch = (byte_at(data, position + 51) << 8) | byte_at(data, position + 52)
         epoch -= (epoch >> 15) << 16
-        facts[row + layout.FACT_PRODUCER_EPOCH] = epoch
-        facts[row + layout.FACT_BASE_SEQUENCE] = i32(data, position + 53)
+        facts[row + FACT_PRODUCER_EPOCH] = epoch
+        facts[row + FACT_BASE_SEQUENCE] = i32(data, position + 53)
         least = base_offset + delta + 1
         position = end
         left -= end - start
         count += 1
-    state[layout.PLAN_POSITION], state[layout.PLAN_LEFT] = position, left
-    state[layout.PLAN_LEAST_OFFSET], state[layout.PLAN_COUNT] = least, count
+    state[PLAN_POSITION], state[PLAN_LEFT] = position, left
+    state[PLAN_LEAST_OFFSET], state[PLAN_COUNT] = least, count
 
 
 def _headers_cost(data, position, end, count):
     """The cost of sound headers as columns."""
-    cost = count * layout.HEADER_BYTES
+    cost = count * HEADER_BYTES
     for _ in range(count):
         size, _start, position = read_bytes(data, position, end)
         cost += size
@@ -170,63 +255,63 @@ def _append(data, start, size, at, column, row):
 
 def _append_headers(data, position, end, count, state, keys, values):
     """Append headers already found sound."""
-    first = state[layout.HEADERS]
-    keys_end = state[layout.HEADER_KEY_BYTES]
-    values_end = state[layout.HEADER_VALUE_BYTES]
+    first = state[HEADERS]
+    keys_end = state[HEADER_KEY_BYTES]
+    values_end = state[HEADER_VALUE_BYTES]
     for index in range(first, first + count):
         size, start, position = read_bytes(data, position, end)
         if not is_ascii(data, start, position):
-            state[layout.SEEN] |= layout.NOT_ASCII
+            state[SEEN] |= NOT_ASCII
         keys_end = _append(data, start, size, keys_end, keys, index)
         size, start, position = read_bytes(data, position, end)
         values_end = _append(data, start, size, values_end, values, index)
         values.valid[index] = size >= 0
         if size < 0:
-            state[layout.SEEN] |= layout.NULL_HEADER_VALUE
-    state[layout.HEADERS] = first + count
-    state[layout.HEADER_KEY_BYTES] = keys_end
-    state[layout.HEADER_VALUE_BYTES] = values_end
+            state[SEEN] |= NULL_HEADER_VALUE
+    state[HEADERS] = first + count
+    state[HEADER_KEY_BYTES] = keys_end
+    state[HEADER_VALUE_BYTES] = values_end
 
 
 def _gather_stretch(data, plan, at, state, offsets, times, types, columns):
     # In locals, not in the state: this is the loop that every record passes through.
-    position, end = state[layout.GATHER_POSITION], plan[at + layout.STRETCH_END]
+    position, end = state[GATHER_POSITION], plan[at + STRETCH_END]
     left, base_offset = (
-        plan[at + layout.STRETCH_RECORDS_LEFT],
-        plan[at + layout.STRETCH_BASE_OFFSET],
+        plan[at + STRETCH_RECORDS_LEFT],
+        plan[at + STRETCH_BASE_OFFSET],
     )
-    base, append_time = plan[at + layout.STRETCH_BASE], plan[at + layout.STRETCH_APPEND_TIME]
-    first_ms, last_ms = state[layout.FIRST_MS], state[layout.LAST_MS]
-    first_offset, last_offset = state[layout.FIRST_OFFSET], state[layout.LAST_OFFSET]
-    with_key = state[layout.COLUMNS] & layout.WITH_KEY != 0
-    with_value = state[layout.COLUMNS] & layout.WITH_VALUE != 0
-    with_headers = state[layout.COLUMNS] & layout.WITH_HEADERS != 0
-    row, room, seen = state[layout.ROWS], state[layout.BYTES_LEFT], state[layout.SEEN]
-    keys_end, values_end = state[layout.KEY_BYTES], state[layout.VALUE_BYTES]
+    base, append_time = plan[at + STRETCH_BASE], plan[at + STRETCH_APPEND_TIME]
+    first_ms, last_ms = state[FIRST_MS], state[LAST_MS]
+    first_offset, last_offset = state[FIRST_OFFSET], state[LAST_OFFSET]
+    with_key = state[COLUMNS] & WITH_KEY != 0
+    with_value = state[COLUMNS] & WITH_VALUE != 0
+    with_headers = state[COLUMNS] & WITH_HEADERS != 0
+    row, room, seen = state[ROWS], state[BYTES_LEFT], state[SEEN]
+    keys_end, values_end = state[KEY_BYTES], state[VALUE_BYTES]
     need = 0
-    status = layout.DONE
+    status = DONE
     while left > 0:
         size, body = read_varint(data, position, end, 5)
         if body == TRUNCATED:
-            status = layout.CUT_OFF
+            status = CUT_OFF
             break
         if body < 0 or size < 0:
-            status = layout.MALFORMED
+            status = MALFORMED
             break
         if size > end - body:
             need = body - position + size
-            status = layout.CUT_OFF
+            status = CUT_OFF
             break
         body_end = body + size
         fields = read_fields(data, body, body_end)
         time, delta, key_size, key_start, value_size, value_start, headers, headers_start = fields
         if headers_start < 0:
-            status = layout.MALFORMED
+            status = MALFORMED
             break
         timestamp = base if append_time else int64(base + time)
         offset = int64(base_offset + delta)
         if first_ms <= timestamp <= last_ms and first_offset <= offset <= last_offset:
-            cost = layout.ROW_BYTES
+            cost = ROW_BYTES
             if with_key:
                 cost += max(key_size, 0)
             if with_value:
@@ -235,7 +320,7 @@ def _gather_stretch(data, plan, at, state, offsets, times, types, columns):
                 cost += _headers_cost(data, headers_start, body_end, headers)
             if cost > room:
                 need = cost
-                status = layout.FULL
+                status = FULL
                 break
             room -= cost
             offsets[row] = offset
@@ -245,25 +330,25 @@ def _gather_stretch(data, plan, at, state, offsets, times, types, columns):
                 keys_end = _append(data, key_start, key_size, keys_end, columns.key, row)
                 columns.key.valid[row] = key_size >= 0
                 if key_size < 0:
-                    seen |= layout.NULL_KEY
+                    seen |= NULL_KEY
             if with_value:
                 values_end = _append(data, value_start, value_size, values_end, columns.value, row)
                 columns.value.valid[row] = value_size >= 0
                 if value_size < 0:
-                    seen |= layout.NULL_VALUE
+                    seen |= NULL_VALUE
             if with_headers:
                 if headers > 0:
                     keys, values = columns.header_key, columns.header_value
                     _append_headers(data, headers_start, body_end, headers, state, keys, values)
-                columns.header_ends[row + 1] = state[layout.HEADERS]
+                columns.header_ends[row + 1] = state[HEADERS]
             row += 1
         left -= 1
         position = body_end
-    state[layout.GATHER_POSITION], state[layout.NEED] = position, need
-    plan[at + layout.STRETCH_RECORDS_LEFT] = left
-    state[layout.ROWS], state[layout.BYTES_LEFT] = row, room
-    state[layout.SEEN] |= seen
-    state[layout.KEY_BYTES], state[layout.VALUE_BYTES] = keys_end, values_end
+    state[GATHER_POSITION], state[NEED] = position, need
+    plan[at + STRETCH_RECORDS_LEFT] = left
+    state[ROWS], state[BYTES_LEFT] = row, room
+    state[SEEN] |= seen
+    state[KEY_BYTES], state[VALUE_BYTES] = keys_end, values_end
     return status
 
 
@@ -285,20 +370,18 @@ def gather(
     HEADER_BYTES rows and headers; the first of the ends is zero.
     """
     columns = columns_of(arrays)
-    state[layout.NEED] = 0
-    stretches = len(plan) // layout.STRETCH_SIZE
-    while state[layout.GATHER_STRETCH] < stretches:
-        at = state[layout.GATHER_STRETCH] * layout.STRETCH_SIZE
-        state[layout.GATHER_POSITION] = max(
-            state[layout.GATHER_POSITION], plan[at + layout.STRETCH_START]
-        )
+    state[NEED] = 0
+    stretches = len(plan) // STRETCH_SIZE
+    while state[GATHER_STRETCH] < stretches:
+        at = state[GATHER_STRETCH] * STRETCH_SIZE
+        state[GATHER_POSITION] = max(state[GATHER_POSITION], plan[at + STRETCH_START])
         status = _gather_stretch(data, plan, at, state, offsets, times, types, columns)
-        if status != layout.DONE:
+        if status != DONE:
             return status
-        if state[layout.GATHER_POSITION] != plan[at + layout.STRETCH_END]:
-            return layout.MALFORMED
-        state[layout.GATHER_STRETCH] += 1
-    return layout.DONE
+        if state[GATHER_POSITION] != plan[at + STRETCH_END]:
+            return MALFORMED
+        state[GATHER_STRETCH] += 1
+    return DONE
 
 
 def _cell(column, row):
@@ -340,13 +423,13 @@ def scatter(
 
     The caller has checked that the ends of columns ascend and are within their data.
     """
-    base = state[layout.BASE_TIMESTAMP]
+    base = state[BASE_TIMESTAMP]
     key, value, header_ends, header_keys, header_values = columns_of(arrays)
-    for place in range(state[layout.ROW], state[layout.END_ROW]):
+    for place in range(state[ROW], state[END_ROW]):
         row = order[place] if len(order) else place
         timestamp = times[row]
         time_delta = int64(timestamp - base)
-        delta = deltas[row] if len(deltas) else place - state[layout.FIRST_ROW]
+        delta = deltas[row] if len(deltas) else place - state[FIRST_ROW]
         key_start, key_size = _cell(key, row)
         value_start, value_size = _cell(value, row)
         first, last = header_ends[row], header_ends[row + 1]
@@ -357,10 +440,10 @@ def scatter(
             body += _cell_size(size)
             _start, size = _cell(header_values, index)
             body += _cell_size(size)
-        position = state[layout.FILLED]
+        position = state[FILLED]
         if varint_size(body) + body > len(out) - position:
-            state[layout.RECORD_BYTES] = varint_size(body) + body
-            return layout.FULL
+            state[RECORD_BYTES] = varint_size(body) + body
+            return FULL
         position = put_varint(out, position, body)
         out[position] = 0
         position = put_varint(out, position + 1, time_delta)
@@ -373,13 +456,13 @@ def scatter(
             position = _put_cell(out, position, header_keys.data, start, size)
             start, size = _cell(header_values, index)
             position = _put_cell(out, position, header_values.data, start, size)
-        state[layout.FILLED] = position
-        state[layout.ROW] = place + 1
+        state[FILLED] = position
+        state[ROW] = place + 1
         if len(ends):
             ends[place] = position
         if timestamp != NO_TIMESTAMP and (
-            state[layout.SCATTER_TIMED] == 0 or timestamp > state[layout.MAX_TIMESTAMP]
+            state[SCATTER_TIMED] == 0 or timestamp > state[MAX_TIMESTAMP]
         ):
-            state[layout.MAX_TIMESTAMP] = timestamp
-            state[layout.SCATTER_TIMED] = 1
-    return layout.DONE
+            state[MAX_TIMESTAMP] = timestamp
+            state[SCATTER_TIMED] = 1
+    return DONE

@@ -1,8 +1,25 @@
 """The text of the kernel that adds a batch's records to a joined batch."""
 
-from horolog.record.kernels import layout
+from typing import Final
+
+from horolog.record.kernels.layout import DONE, FULL, MALFORMED
 from horolog.record.kernels.machine import Bytes, Int64s, Room, byte_at, copy_bytes, kernel
 from horolog.record.kernels.record_kernels import put_varint, read_varint, varint_size
+
+# --- records of several batches as those of one ------------------------------------------
+
+(
+    JOIN_RECORDS,  # of the batch that is added
+    JOIN_SHIFT,  # its base timestamp less that of the joined batch
+    JOIN_DELTA,  # of the next record in the joined batch
+    JOIN_FILLED,  # bytes written to out
+    JOIN_STATE_SIZE,
+) = range(5)
+
+FARTHEST_TIME_DELTA: Final = 1 << 61
+"""Largest delta of timestamps that are joined: a sum of two does not overflow."""
+
+# --- the kernels ---------------------------------------------------------------------------
 
 
 @kernel
@@ -14,25 +31,25 @@ def join(data: Bytes, state: Int64s, out: Room) -> int:
     it does not contain that many records with the offset deltas 0, 1, 2, ..., or a time is too far
     from the base. Only with DONE the state counts the batch; `out` has no bytes that count beyond.
     """
-    records, shift = state[layout.JOIN_RECORDS], state[layout.JOIN_SHIFT]
-    delta, filled = state[layout.JOIN_DELTA], state[layout.JOIN_FILLED]
+    records, shift = state[JOIN_RECORDS], state[JOIN_SHIFT]
+    delta, filled = state[JOIN_DELTA], state[JOIN_FILLED]
     position, end, room = 0, len(data), len(out)
     for expected in range(records):
         size, body = read_varint(data, position, end, 5)
         if body < 0 or size < 0 or size > end - body:
-            return layout.MALFORMED
+            return MALFORMED
         body_end = body + size
         time, cursor = read_varint(data, body + 1, body_end, 10)
-        if cursor < 0 or time > layout.FARTHEST_TIME_DELTA or time < -layout.FARTHEST_TIME_DELTA:
-            return layout.MALFORMED
+        if cursor < 0 or time > FARTHEST_TIME_DELTA or time < -FARTHEST_TIME_DELTA:
+            return MALFORMED
         own_delta, cursor = read_varint(data, cursor, body_end, 5)
         if cursor < 0 or own_delta != expected:
-            return layout.MALFORMED
+            return MALFORMED
         time += shift
         rest = body_end - cursor
         size = 1 + varint_size(time) + varint_size(delta) + rest
         if varint_size(size) + size > room - filled:
-            return layout.FULL
+            return FULL
         filled = put_varint(out, filled, size)
         out[filled] = byte_at(data, body)
         filled = put_varint(out, filled + 1, time)
@@ -42,6 +59,6 @@ def join(data: Bytes, state: Int64s, out: Room) -> int:
         delta += 1
         position = body_end
     if position != end:
-        return layout.MALFORMED
-    state[layout.JOIN_DELTA], state[layout.JOIN_FILLED] = delta, filled
-    return layout.DONE
+        return MALFORMED
+    state[JOIN_DELTA], state[JOIN_FILLED] = delta, filled
+    return DONE

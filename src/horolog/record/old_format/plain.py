@@ -11,8 +11,22 @@ from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.record.batch import LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchHeader
-from horolog.record.kernels import layout
 from horolog.record.kernels.loading import PLAIN_KERNELS
+from horolog.record.kernels.plain_kernels import (
+    LIST_APPEND_TIME,
+    LIST_COUNT,
+    LIST_LAST_OFFSET,
+    LIST_MAGIC,
+    LIST_POSITION,
+    LIST_ROW,
+    LIST_STATE_SIZE,
+    LIST_WITH_CRCS,
+    PLACE_MAGIC,
+    PLACE_OFFSET,
+    PLACE_STAMPED,
+    PLACE_STATE_SIZE,
+    PLACE_TIME,
+)
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 MOST_LISTED: Final = 1 << 15
@@ -97,23 +111,21 @@ def list_messages(
         position: of the first in the data.
         check_crcs: whether to compare the messages with their checksums.
     """
-    state = array("q", bytes(8 * layout.LIST_STATE_SIZE))
-    state[layout.LIST_POSITION] = position
-    state[layout.LIST_MAGIC] = header.magic
-    state[layout.LIST_APPEND_TIME] = header.timestamp_type is LOG_APPEND_TIME
-    state[layout.LIST_LAST_OFFSET] = max(_INT64_MIN, least_offset - 1)
-    state[layout.LIST_WITH_CRCS] = check_crcs
+    state = array("q", bytes(8 * LIST_STATE_SIZE))
+    state[LIST_POSITION] = position
+    state[LIST_MAGIC] = header.magic
+    state[LIST_APPEND_TIME] = header.timestamp_type is LOG_APPEND_TIME
+    state[LIST_LAST_OFFSET] = max(_INT64_MIN, least_offset - 1)
+    state[LIST_WITH_CRCS] = check_crcs
     room = min(MOST_LISTED, (len(data) - position) // _SMALLEST + 1)
-    rows = array("q", bytes(8 * layout.LIST_ROW * room))
+    rows = array("q", bytes(8 * LIST_ROW * room))
     PLAIN_KERNELS.run.list_messages(data, state, rows)
-    PLAIN_KERNELS.note_work(state[layout.LIST_POSITION] - position)
-    end = layout.LIST_ROW * state[layout.LIST_COUNT]
+    PLAIN_KERNELS.note_work(state[LIST_POSITION] - position)
+    end = LIST_ROW * state[LIST_COUNT]
     if not end:
         return None
-    positions, offsets, times = (
-        rows[column : end : layout.LIST_ROW] for column in range(layout.LIST_ROW)
-    )
-    return PlainMessages(header, positions, offsets, times, state[layout.LIST_POSITION])
+    positions, offsets, times = (rows[column:end:LIST_ROW] for column in range(LIST_ROW))
+    return PlainMessages(header, positions, offsets, times, state[LIST_POSITION])
 
 
 def list_all(data: Buffer, header: BatchHeader) -> Iterator[PlainMessages]:
@@ -133,14 +145,14 @@ def place_messages(
 
     Returns how many there are; they end before bytes that are no whole message.
     """
-    state = array("q", bytes(8 * layout.PLACE_STATE_SIZE))
-    state[layout.LIST_MAGIC] = magic
-    state[layout.PLACE_OFFSET] = base_offset
+    state = array("q", bytes(8 * PLACE_STATE_SIZE))
+    state[PLACE_MAGIC] = magic
+    state[PLACE_OFFSET] = base_offset
     if append_time_ms is not None:
-        state[layout.PLACE_STAMPED], state[layout.PLACE_TIME] = 1, append_time_ms
+        state[PLACE_STAMPED], state[PLACE_TIME] = 1, append_time_ms
     PLAIN_KERNELS.note_work(len(messages))
     PLAIN_KERNELS.run.place_messages(messages, state)
-    return state[layout.PLACE_OFFSET] - base_offset
+    return state[PLACE_OFFSET] - base_offset
 
 
 def place_compressed(

@@ -15,24 +15,48 @@ from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.codecs.lz4_frame import with_true_checksum
 from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks
-from horolog.record.kernels import layout
+from horolog.record.kernels.layout import CUT_OFF, DONE
 from horolog.record.kernels.loading import MESSAGE_KERNELS
+from horolog.record.kernels.message_kernels import (
+    BEYOND_MESSAGE,
+    CHANGE_APPEND_TIME,
+    CHANGE_BASE_TIME,
+    CHANGE_COUNT,
+    CHANGE_FILLED,
+    CHANGE_FIRST_OFFSET,
+    CHANGE_LAST_OFFSET,
+    CHANGE_MAGIC,
+    CHANGE_MAX,
+    CHANGE_MODE,
+    CHANGE_NEED,
+    CHANGE_POSITION,
+    CHANGE_STATE_SIZE,
+    CHANGE_TIMED,
+    FAR_OFFSET,
+    LONGEST_RECORD_HEAD,
+    NESTED,
+    OTHER_MAGIC,
+    PLAIN,
+    SMALL_MESSAGE,
+    WITH_CRCS,
+    WRONG_CRC,
+)
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE
 
 MOST_MESSAGE_BYTES: Final = 64 << 20
 """A message within a compressed one: it is held whole, as its checksum is before its bytes."""
 _HEADS = (18, 26)  # bytes of a message before its key's length
 _I32 = 4
-_FRESH_STATE = array("q", bytes(8 * layout.CHANGE_STATE_SIZE))
+_FRESH_STATE = array("q", bytes(8 * CHANGE_STATE_SIZE))
 
 _WRONG = {
-    layout.SMALL_MESSAGE: "it is smaller than an empty message",
-    layout.OTHER_MAGIC: "it is of another format than the compressed message that holds it",
-    layout.WRONG_CRC: "Record is corrupt (its checksum is not that of its bytes)",
-    layout.NESTED: "it is compressed within a compressed message, which Kafka refuses",
-    layout.BEYOND_MESSAGE: "its key or value runs past its end",
-    layout.FAR_OFFSET: "its offset is too far from that of the first one",
-    layout.CUT_OFF: "it runs past the end of the message that holds it",
+    SMALL_MESSAGE: "it is smaller than an empty message",
+    OTHER_MAGIC: "it is of another format than the compressed message that holds it",
+    WRONG_CRC: "Record is corrupt (its checksum is not that of its bytes)",
+    NESTED: "it is compressed within a compressed message, which Kafka refuses",
+    BEYOND_MESSAGE: "its key or value runs past its end",
+    FAR_OFFSET: "its offset is too far from that of the first one",
+    CUT_OFF: "it runs past the end of the message that holds it",
 }
 
 
@@ -86,8 +110,8 @@ def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opene
     if header.codec is Codec.NONE:
         pieces = list(add_records([_whole(batch, header)], state))
         return OpenedBatch(_opened_header(header, state), pieces)
-    state[layout.CHANGE_MODE] = layout.WITH_CRCS
-    state[layout.CHANGE_APPEND_TIME] = 0  # the messages in it keep their create times
+    state[CHANGE_MODE] = WITH_CRCS
+    state[CHANGE_APPEND_TIME] = 0  # the messages in it keep their create times
     chunks = _decompressed(batch, header, max_bytes)
     first, total = [], 0
     for chunk in chunks:
@@ -155,7 +179,7 @@ def open_run(data: Buffer, header: BatchHeader, *, check_crcs: bool = True) -> M
         CorruptBatch: the first message is damaged.
     """
     state = new_state(header)
-    state[layout.CHANGE_MODE] = layout.WITH_CRCS if check_crcs else 0
+    state[CHANGE_MODE] = WITH_CRCS if check_crcs else 0
     records, size = add_run(memoryview(data), state)
     return MessageRun(OpenedBatch(_opened_header(header, state), [records]), size)
 
@@ -167,23 +191,23 @@ def add_run(data: memoryview, state: "array[int]") -> tuple[memoryview, int]:
         CorruptBatch: the first message is damaged.
     """
     out = memoryview(bytearray(_room_for(len(data))))
-    state[layout.CHANGE_MODE] |= layout.PLAIN
+    state[CHANGE_MODE] |= PLAIN
     status = to_records(data, state, out)
-    if not state[layout.CHANGE_POSITION]:
-        state[layout.CHANGE_MODE] &= ~layout.PLAIN
+    if not state[CHANGE_POSITION]:
+        state[CHANGE_MODE] &= ~PLAIN
         status = to_records(data, state, out)  # what is wrong with it
-    if not state[layout.CHANGE_POSITION]:
+    if not state[CHANGE_POSITION]:
         raise _malformed(state, status, 0)
-    return out[: state[layout.CHANGE_FILLED]], state[layout.CHANGE_POSITION]
+    return out[: state[CHANGE_FILLED]], state[CHANGE_POSITION]
 
 
 def new_state(header: BatchHeader) -> "array[int]":
     """The state of a kernel that reads or writes messages with this header's times and format."""
     state = _FRESH_STATE[:]
-    state[layout.CHANGE_MAGIC] = header.magic
+    state[CHANGE_MAGIC] = header.magic
     if header.timestamp_type is LOG_APPEND_TIME:
-        state[layout.CHANGE_APPEND_TIME] = 1
-        state[layout.CHANGE_BASE_TIME] = header.max_timestamp
+        state[CHANGE_APPEND_TIME] = 1
+        state[CHANGE_BASE_TIME] = header.max_timestamp
     return state
 
 
@@ -241,34 +265,34 @@ def _passes(chunks: Iterable[Buffer], state: "array[int]", *, is_written: bool) 
             carry += chunk
             if len(carry) < need:
                 if len(carry) > MOST_MESSAGE_BYTES:
-                    raise MessageTooLong(state[layout.CHANGE_MAGIC])
+                    raise MessageTooLong(state[CHANGE_MAGIC])
                 continue
         data = memoryview(carry or chunk)
         out = memoryview(bytearray(_room_for(len(data)) if is_written else 0))
         status = to_records(data, state, out)
-        position = state[layout.CHANGE_POSITION]
-        if status not in (layout.DONE, layout.CUT_OFF):
+        position = state[CHANGE_POSITION]
+        if status not in (DONE, CUT_OFF):
             raise _malformed(state, status, passed + position)
-        if state[layout.CHANGE_FILLED]:
-            yield out[: state[layout.CHANGE_FILLED]]
-        need = state[layout.CHANGE_NEED]
+        if state[CHANGE_FILLED]:
+            yield out[: state[CHANGE_FILLED]]
+        need = state[CHANGE_NEED]
         passed += position
         carry = bytearray(data[position:])
     if carry:
-        raise _malformed(state, layout.CUT_OFF, passed)
+        raise _malformed(state, CUT_OFF, passed)
 
 
 def _room_for(size: int) -> int:
     """Bytes that messages of this size can take as records, at most."""
-    return size + (size >> 2) + 2 * layout.LONGEST_RECORD_HEAD
+    return size + (size >> 2) + 2 * LONGEST_RECORD_HEAD
 
 
 def _opened_header(header: BatchHeader, state: "array[int]") -> BatchHeader:
     """Header of the batch of records, once all messages have been read."""
-    count = state[layout.CHANGE_COUNT]
+    count = state[CHANGE_COUNT]
     if not count:
         raise _broken(header, "it is compressed, and holds no messages")
-    first, last = state[layout.CHANGE_FIRST_OFFSET], state[layout.CHANGE_LAST_OFFSET]
+    first, last = state[CHANGE_FIRST_OFFSET], state[CHANGE_LAST_OFFSET]
     shift = 0
     if header.magic == 1 and header.codec_number:  # KIP-31: offsets in it count from the first
         # librdkafka sends 0 as the offset of what holds them; then they count from 0.
@@ -278,14 +302,14 @@ def _opened_header(header: BatchHeader, state: "array[int]") -> BatchHeader:
                 header, f"its last message is its {last}th by offset, more than its own offset"
             )
     append_time = header.timestamp_type is LOG_APPEND_TIME
-    largest = state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP
+    largest = state[CHANGE_MAX] if state[CHANGE_TIMED] else NO_TIMESTAMP
     return header._replace(
         base_offset=first + shift,
         batch_length=0,
         crc=0,
         attributes=header.attributes & LOG_APPEND_TIME_BIT,
         last_offset_delta=last - first,
-        base_timestamp=state[layout.CHANGE_BASE_TIME],
+        base_timestamp=state[CHANGE_BASE_TIME],
         max_timestamp=header.max_timestamp if append_time else largest,
         records_count=count,
     )
@@ -299,6 +323,6 @@ def _broken(header: BatchHeader, what: str) -> CorruptBatch:
 
 def _malformed(state: "array[int]", status: int, position: int) -> CorruptBatch:
     return CorruptBatch(
-        f"Message {state[layout.CHANGE_COUNT]} of a batch of format v{state[layout.CHANGE_MAGIC]} "
+        f"Message {state[CHANGE_COUNT]} of a batch of format v{state[CHANGE_MAGIC]} "
         f"is malformed: {_WRONG[status]}, at byte {position} of the messages"
     )

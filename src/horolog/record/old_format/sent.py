@@ -24,7 +24,17 @@ from horolog.record.batch import (
     with_records,
 )
 from horolog.record.compression import Codec, compress_chunks
-from horolog.record.kernels import layout
+from horolog.record.kernels.message_kernels import (
+    CHANGE_APPEND_TIME,
+    CHANGE_BASE_TIME,
+    CHANGE_COUNT,
+    CHANGE_FIRST_OFFSET,
+    CHANGE_MAX,
+    CHANGE_MODE,
+    CHANGE_TIMED,
+    RENUMBER,
+    WITH_CRCS,
+)
 from horolog.record.old_format.reading import (
     OpenedBatch,
     add_records,
@@ -90,15 +100,15 @@ class Sent:
             RequestRefused: compressed messages hold more than is allowed; also from the pieces.
         """
         state = new_state(self._first)
-        state[layout.CHANGE_APPEND_TIME] = 0
-        pieces = self._pieces(state, layout.RENUMBER if renumber else 0)
+        state[CHANGE_APPEND_TIME] = 0
+        pieces = self._pieces(state, RENUMBER if renumber else 0)
         begin = [next(pieces)]
         header = self._first._replace(
-            base_offset=0 if renumber else state[layout.CHANGE_FIRST_OFFSET],
+            base_offset=0 if renumber else state[CHANGE_FIRST_OFFSET],
             batch_length=0,
             attributes=self._attributes & LOG_APPEND_TIME_BIT | self.codec,
             last_offset_delta=0,
-            base_timestamp=state[layout.CHANGE_BASE_TIME],
+            base_timestamp=state[CHANGE_BASE_TIME],
             max_timestamp=NO_TIMESTAMP,
         )
         return OpenedBatch(header, chain(begin, pieces))
@@ -110,21 +120,21 @@ class Sent:
             CorruptBatch, RequestRefused: as `open`, or it is longer than `max_bytes` (10).
         """
         state = new_state(self._first)
-        state[layout.CHANGE_APPEND_TIME] = 0
-        pieces = self._pieces(state, layout.RENUMBER)
+        state[CHANGE_APPEND_TIME] = 0
+        pieces = self._pieces(state, RENUMBER)
         payload = compress_chunks(self.codec, pieces, max_bytes=max_bytes - HEADER_SIZE)
         if payload is None:
             raise RequestRefused(
                 ErrorCode.message_too_large,
                 f"The records are larger than {max_bytes} bytes as a batch of format v2",
             )
-        count = state[layout.CHANGE_COUNT]
+        count = state[CHANGE_COUNT]
         header = self._first._replace(
             base_offset=0,
             attributes=self._attributes & LOG_APPEND_TIME_BIT | self.codec,
             last_offset_delta=count - 1,
-            base_timestamp=state[layout.CHANGE_BASE_TIME],
-            max_timestamp=state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP,
+            base_timestamp=state[CHANGE_BASE_TIME],
+            max_timestamp=state[CHANGE_MAX] if state[CHANGE_TIMED] else NO_TIMESTAMP,
             records_count=count,
         )
         return with_records(header, payload)
@@ -159,15 +169,15 @@ class Sent:
                 raise CorruptBatch(
                     f"Messages of format v{self.magic} and v{header.magic} are mixed", position
                 )
-            state[layout.CHANGE_MODE] = layout.WITH_CRCS | numbering
+            state[CHANGE_MODE] = WITH_CRCS | numbering
             if header.codec_number:
                 batch = self._messages[position : position + header.size]
                 verify_crc(batch, 0, header)
-                count = state[layout.CHANGE_COUNT]
+                count = state[CHANGE_COUNT]
                 for piece in add_records(messages_in(batch, header, max_bytes=left), state):
                     left = max(0, left - len(piece))
                     yield piece
-                if state[layout.CHANGE_COUNT] == count:
+                if state[CHANGE_COUNT] == count:
                     raise CorruptBatch("A compressed message holds no messages", position)
                 position += header.size
                 continue

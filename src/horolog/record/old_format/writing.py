@@ -12,10 +12,27 @@ from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.codecs.lz4_frame import with_v0_checksum
 from horolog.record.compression import CHUNK_BYTES, Codec, compress_chunks
-from horolog.record.kernels import layout
+from horolog.record.kernels.layout import FULL, MALFORMED
+from horolog.record.kernels.message_kernels import (
+    CHANGE_APPEND_TIME,
+    CHANGE_BASE_TIME,
+    CHANGE_COUNT,
+    CHANGE_FILLED,
+    CHANGE_FIRST_OFFSET,
+    CHANGE_HEADERS,
+    CHANGE_LAST_OFFSET,
+    CHANGE_MAGIC,
+    CHANGE_MAX,
+    CHANGE_MODE,
+    CHANGE_NEED,
+    CHANGE_POSITION,
+    CHANGE_SKIP_BELOW,
+    CHANGE_TIMED,
+    KEEP_TIMES,
+)
 from horolog.record.old_format import reading
 from horolog.record.old_format.reading import MessageTooLong, new_state, to_messages
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
@@ -71,30 +88,30 @@ def write_messages(
             f"Messages of format v{magic} cannot be compressed with zstd",
         )
     state = new_state(header)
-    state[layout.CHANGE_MAGIC] = magic
+    state[CHANGE_MAGIC] = magic
     if codec is not Codec.NONE:  # the message that holds them has the append time
-        state[layout.CHANGE_MODE] = layout.KEEP_TIMES
-    if codec is not Codec.NONE or not state[layout.CHANGE_APPEND_TIME]:
-        state[layout.CHANGE_BASE_TIME] = header.base_timestamp
+        state[CHANGE_MODE] = KEEP_TIMES
+    if codec is not Codec.NONE or not state[CHANGE_APPEND_TIME]:
+        state[CHANGE_BASE_TIME] = header.base_timestamp
     is_relative = magic == 1 and codec is not Codec.NONE
-    state[layout.CHANGE_FIRST_OFFSET] = 0 if is_relative else header.base_offset
-    state[layout.CHANGE_SKIP_BELOW] = INT64_MIN if start_offset is None else start_offset
+    state[CHANGE_FIRST_OFFSET] = 0 if is_relative else header.base_offset
+    state[CHANGE_SKIP_BELOW] = INT64_MIN if start_offset is None else start_offset
     sets = _message_pieces(pieces, state)
     messages = compress_chunks(codec, sets, level, max_bytes=max_bytes)
     if messages is None:
         raise _too_long(magic, max_bytes)
-    count = state[layout.CHANGE_COUNT]
-    last = state[layout.CHANGE_LAST_OFFSET]
+    count = state[CHANGE_COUNT]
+    last = state[CHANGE_LAST_OFFSET]
     if not count:
         return WrittenMessages(b"", 0, 0, 0, header.last_offset)
     if is_relative:
         last += header.base_offset
-    timed = state[layout.CHANGE_TIMED]
+    timed = state[CHANGE_TIMED]
     is_append_time = header.timestamp_type is LOG_APPEND_TIME
     if is_append_time:
         timed = 0 if header.max_timestamp == NO_TIMESTAMP else count
     if codec is not Codec.NONE:
-        largest = state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP
+        largest = state[CHANGE_MAX] if state[CHANGE_TIMED] else NO_TIMESTAMP
         messages = message_bytes(
             magic,
             last,
@@ -106,7 +123,7 @@ def write_messages(
         )
         if len(messages) > max_bytes:
             raise _too_long(magic, max_bytes)
-    return WrittenMessages(messages, count, state[layout.CHANGE_HEADERS], timed, last)
+    return WrittenMessages(messages, count, state[CHANGE_HEADERS], timed, last)
 
 
 def _message_pieces(pieces: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:
@@ -119,24 +136,24 @@ def _message_pieces(pieces: Iterable[Buffer], state: "array[int]") -> Iterator[B
             carry += piece
             if len(carry) < need:
                 if len(carry) > reading.MOST_MESSAGE_BYTES:
-                    raise MessageTooLong(state[layout.CHANGE_MAGIC])
+                    raise MessageTooLong(state[CHANGE_MAGIC])
                 continue
         data = memoryview(carry or piece)
-        status = layout.FULL
-        while status == layout.FULL:
+        status = FULL
+        while status == FULL:
             status = to_messages(data, state, out)
-            yield out[: state[layout.CHANGE_FILLED]]
-            data = data[state[layout.CHANGE_POSITION] :]
-            need = state[layout.CHANGE_NEED]
-            if status == layout.FULL and need > len(out):
+            yield out[: state[CHANGE_FILLED]]
+            data = data[state[CHANGE_POSITION] :]
+            need = state[CHANGE_NEED]
+            if status == FULL and need > len(out):
                 out = memoryview(bytearray(need))
-        if status == layout.MALFORMED:
+        if status == MALFORMED:
             break
         carry = bytearray(data)
     else:
         if not carry:
             return
-    raise CorruptBatch(f"Record {state[layout.CHANGE_COUNT]} of the batch is malformed")
+    raise CorruptBatch(f"Record {state[CHANGE_COUNT]} of the batch is malformed")
 
 
 def _too_long(magic: int, max_bytes: int) -> RequestRefused:
@@ -157,7 +174,7 @@ def message_bytes(
     is_append_time: bool = False,
 ) -> bytes:
     """A message of format v0 or v1, offset and size first. In v0 it has no time."""
-    body = bytearray((magic, codec | (layout.IS_STAMPED if magic and is_append_time else 0)))
+    body = bytearray((magic, codec | (LOG_APPEND_TIME_BIT if magic and is_append_time else 0)))
     if magic:
         body += _I64.pack(timestamp)
     for field in (key, value):

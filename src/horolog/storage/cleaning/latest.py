@@ -23,7 +23,7 @@ from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
 from horolog.record import cleaning
 from horolog.record.batch import MAGIC
 from horolog.record.cleaning import Keys, UInt64Array
-from horolog.record.kernels import layout
+from horolog.record.kernels.cleaning_kernels import HAS_KEY, IS_BARE, IS_TOMBSTONE
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.cleaning.key_map import KeyMap
@@ -121,7 +121,7 @@ def _superseding(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
     if are_bare.all():
         return keys
     each = np.repeat(are_bare, np.diff(part.small.firsts))
-    return keys._replace(flags=np.where(each, keys.flags, keys.flags & ~np.uint8(layout.HAS_KEY)))
+    return keys._replace(flags=np.where(each, keys.flags, keys.flags & ~np.uint8(HAS_KEY)))
 
 
 def _that_stay(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> Iterator[memoryview]:
@@ -133,7 +133,7 @@ def _that_stay(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> I
             yield part.data
         return
     stays = key_map.judge(keys, keeps_tombstones=True, keeps_keyless=True).keep > 0
-    stays |= keys.flags & layout.IS_TOMBSTONE > 0
+    stays |= keys.flags & IS_TOMBSTONE > 0
     if isinstance(part, Part):
         if part.next_offset > first_offset and stays.any():
             yield part.data
@@ -158,10 +158,10 @@ def _keys_of(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
         keys = cleaning.join_keys(cleaning.read_keys(opened, key_map.secret))
     except (CorruptBatch, RequestRefused):
         return None
-    return keys if (keys.flags & layout.IS_BARE).all() else None
+    return keys if (keys.flags & IS_BARE).all() else None
 
 
 def _are_bare(part: SmallParts) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Return the batches all of whose records are bare."""
-    flags = part.small.keys.flags & layout.IS_BARE
+    flags = part.small.keys.flags & IS_BARE
     return np.logical_and.reduceat(flags > 0, part.small.firsts[:-1])

@@ -11,6 +11,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record import cleaning
 from horolog.record.batch import (
+    CODEC_BITS,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -26,7 +27,7 @@ from horolog.record.cleaning import (
     UInt64Array,
     read_small_batches,
 )
-from horolog.record.kernels import layout
+from horolog.record.kernels.cleaning_kernels import NOT_PLAIN, SMALL_BYTES
 from horolog.record.old_format.plain import PlainMessages, list_messages
 from horolog.record.old_format.reading import open_run
 from horolog.record.timestamps import LOG_APPEND_TIME
@@ -175,10 +176,8 @@ def _is_small(view: memoryview, position: int, *, all_kinds: bool) -> bool:
     if len(view) - position < HEADER_SIZE:
         return False
     length, magic, attributes = _PEEKED.unpack_from(view, position)
-    others = layout.COMPRESSED if all_kinds else layout.NOT_PLAIN
-    return (
-        magic == MAGIC and not attributes & others and length + LOG_OVERHEAD <= layout.SMALL_BYTES
-    )
+    others = CODEC_BITS if all_kinds else NOT_PLAIN
+    return magic == MAGIC and not attributes & others and length + LOG_OVERHEAD <= SMALL_BYTES
 
 
 def _of_one_time(listed: PlainMessages) -> Iterator[PlainMessages]:

@@ -27,7 +27,7 @@ import numpy as np
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.record import cleaning
-from horolog.record.batch import MAGIC, BatchHeader, parse_header
+from horolog.record.batch import CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC, BatchHeader, parse_header
 from horolog.record.cleaning import (
     Keys,
     Mask,
@@ -36,7 +36,7 @@ from horolog.record.cleaning import (
     StayingRecords,
     all_stay,
 )
-from horolog.record.kernels import layout
+from horolog.record.kernels.cleaning_kernels import HAS_KEY, IS_TOMBSTONE, NOT_PLAIN
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
@@ -224,7 +224,7 @@ class CleaningPass:
                     least = part.next_offset
                     if isinstance(part, SmallParts):
                         are_hidden = transactions.meet_small(part.small) > 0
-                        are_hidden |= part.small.attributes & layout.IS_CONTROL > 0
+                        are_hidden |= part.small.attributes & CONTROL_BIT > 0
                         some = [part.keys_behind(from_offset, are_hidden)]
                     else:
                         if part.header.is_control or part.header.producer_id >= 0:
@@ -243,7 +243,7 @@ class CleaningPass:
     def _note(self, keys: Keys, from_offset: int) -> bool:
         """Note the keys of records; whether there was room for them."""
         noted = self._map.put(keys, from_offset)
-        self.keyless += int(np.count_nonzero(keys.flags & layout.HAS_KEY == 0))
+        self.keyless += int(np.count_nonzero(keys.flags & HAS_KEY == 0))
         if noted < len(keys.offsets):
             self._map.end_offset = int(keys.offsets[noted])
             return False
@@ -307,7 +307,7 @@ class CleaningPass:
             small.keys, keeps_tombstones=True, keeps_keyless=rules.keeps_keyless
         )
         may_go = self._transactions.meet_small(small)
-        if (small.attributes & layout.NOT_PLAIN).any():
+        if (small.attributes & NOT_PLAIN).any():
             self._hold_to_rules(small, keep, may_go)
         kept = small.counts_of(keep)
         may_stay_empty = np.isin(small.next_offsets, self._ends)
@@ -328,11 +328,11 @@ class CleaningPass:
 
     def _hold_to_rules(self, small: SmallBatches, keep: Mask, may_go: Mask) -> None:
         """Change which records stay as `fate_of` their batches says."""
-        are_markers = small.attributes & layout.IS_CONTROL > 0
-        are_over = small.attributes & layout.HAS_HORIZON > 0
+        are_markers = small.attributes & CONTROL_BIT > 0
+        are_over = small.attributes & DELETE_HORIZON_BIT > 0
         are_over &= small.base_timestamps <= self._rules.now_ms
         lose_records = (may_go > 0) & (are_over | ~are_markers)
-        tombstone, keys = layout.HAS_KEY | layout.IS_TOMBSTONE, small.keys
+        tombstone, keys = HAS_KEY | IS_TOMBSTONE, small.keys
         goes = (keys.flags & tombstone == tombstone) & (keys.offsets < self._map.end_offset)
         keep[goes & small.of_records(are_over)] = 0
         keep[small.of_records(are_markers)] = 1

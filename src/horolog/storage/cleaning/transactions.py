@@ -14,7 +14,15 @@ from horolog.buffers import Buffer
 from horolog.record import cleaning
 from horolog.record.batch import BatchHeader
 from horolog.record.cleaning import Int64Array, Mask, SmallBatches
-from horolog.record.kernels import cleaning_kernels, layout
+from horolog.record.kernels import cleaning_kernels
+from horolog.record.kernels.cleaning_kernels import (
+    BEGINS_ABORTED,
+    OF_ABORT,
+    OF_COMMIT,
+    OF_EMPTIED_MARKER,
+    OF_NONE,
+    OF_RECORDS,
+)
 from horolog.record.markers import read_marker
 from horolog.storage.index.abort import AbortedTxn
 
@@ -41,7 +49,7 @@ class CleanedTransactions:
         """
         first, self._begun = self._begun, self._begun_by(header.last_offset)
         for number in range(first, self._begun):
-            self._meet(self._aborted[number].producer_id, layout.BEGINS_ABORTED, number)
+            self._meet(self._aborted[number].producer_id, BEGINS_ABORTED, number)
         return self._meet(header.producer_id, _kind_of(header, batch), 0)
 
     def _meet(self, producer_id: int, kind: int, number: int) -> bool:
@@ -55,7 +63,7 @@ class CleanedTransactions:
     def meet_small(self, small: SmallBatches) -> Mask:
         """Do what `meet` does for small batches of all kinds; return 1 for each that may go."""
         may_go = np.zeros(len(small.kinds), np.uint8)
-        rows = np.flatnonzero(small.kinds != layout.OF_NONE)
+        rows = np.flatnonzero(small.kinds != OF_NONE)
         if not len(rows):
             return may_go
         last_offsets = small.next_offsets[rows] - 1
@@ -63,13 +71,13 @@ class CleanedTransactions:
         begun = np.arange(first, self._begun)
         before = np.searchsorted(last_offsets, self._first_offsets[begun])
         producer_ids = [self._aborted[number].producer_id for number in begun.tolist()]
-        kinds = np.insert(small.kinds[rows], before, layout.BEGINS_ABORTED)
+        kinds = np.insert(small.kinds[rows], before, BEGINS_ABORTED)
         numbers = np.insert(np.zeros(len(rows), np.int64), before, begun)
         producers, places = np.unique(
             np.insert(small.producer_ids[rows], before, producer_ids), return_inverse=True
         )
         fates = self._fates(producers, places, kinds, numbers)
-        may_go[rows] = fates[kinds != layout.BEGINS_ABORTED] == _MAY_GO
+        may_go[rows] = fates[kinds != BEGINS_ABORTED] == _MAY_GO
         return may_go
 
     def _fates(
@@ -96,10 +104,10 @@ class CleanedTransactions:
 
 def _kind_of(header: BatchHeader, batch: Buffer) -> int:
     if not header.is_control:
-        return layout.OF_RECORDS if header.is_transactional else layout.OF_NONE
+        return OF_RECORDS if header.is_transactional else OF_NONE
     if not header.records_count:
-        return layout.OF_EMPTIED_MARKER  # by a pass before
+        return OF_EMPTIED_MARKER  # by a pass before
     marker = read_marker(batch)
     if marker is None:
-        return layout.OF_NONE  # none that is known
-    return layout.OF_ABORT if marker.is_abort else layout.OF_COMMIT
+        return OF_NONE  # none that is known
+    return OF_ABORT if marker.is_abort else OF_COMMIT
