@@ -3,7 +3,7 @@
 import pytest
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 
-from horolog.wire import FLEXIBLE_FROM, OLDER, SUPPORTED, ApiKey, Versions, is_flexible
+from horolog.wire import OLDER, SUPPORTED, ApiKey, Versions, is_flexible
 
 EVERY_VERSION = [
     (api_key, version)
@@ -15,7 +15,7 @@ EVERY_VERSION = [
 @pytest.mark.parametrize("api_key", ApiKey, ids=lambda key: key.title)
 def test_every_api_has_a_range_and_a_first_flexible_version(api_key: ApiKey) -> None:
     assert SUPPORTED[api_key].min <= SUPPORTED[api_key].max
-    assert FLEXIBLE_FROM[api_key] >= 0
+    assert api_key.flexible_from >= 0
 
 
 def test_every_version_has_both_schemas_and_the_headers_that_we_think() -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "api": "CLIENT_ONLY FLEXIBLE_FROM SUPPORTED ApiKey Versions is_flexible",
+        "api": "CLIENT_ONLY SUPPORTED ApiKey Versions is_flexible",
         "careful_reader": "FIELDS_AT_A_TIME MAX_FIELDS read_carefully",
         "codec": (
             "Unwritable decode_request decode_response encode_request encode_response "
