@@ -12,12 +12,11 @@ from horolog.buffers import Buffer
 from horolog.groups import replay as groups
 from horolog.groups.rows import StoredGroups
 from horolog.metadata.home import state_dir_beside
+from horolog.metadata.internal_topics import replay_topic
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.directory.identity import STATE
 from horolog.storage.files import Files
-from horolog.storage.lookup.replay import replay_segments
-from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.record_file import RecordFile
 from horolog.transactions import replay as transactions
 from horolog.transactions.values import CoordinatedTransaction
@@ -74,12 +73,12 @@ class StateBeside:
     def _replay(self, take: Callable[[Buffer], None], file: str, topic: str) -> None:
         for batch in RecordFile(self._files, str(self._log_dir / file)).read():
             take(batch)
-        for path in sorted(self._former.iterdir()) if self._former else ():
-            partition = names.partition_of(path.name)
-            if partition is not None and partition.topic == topic:
-                segments = PartitionReader(self._files, path).segments
-                for damage in replay_segments(segments, 0, take):
-                    _LOG.error("%s: some of its state may be lost: %s", path, damage)
+        if self._former is not None:
+            for replayed in replay_topic(self._files, self._former, topic, take):
+                if replayed.error is not None:
+                    raise replayed.error
+                for damage in replayed.damage:
+                    _LOG.error("%s: some of its state may be lost: %s", replayed.directory, damage)
 
     def remove(self) -> None:
         """Remove it, once it has been taken over."""

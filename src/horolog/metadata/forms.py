@@ -34,7 +34,7 @@ from horolog.storage.file_errors import NotRegular
 from horolog.storage.files import Files
 from horolog.storage.logs.incoming import Origin, SourceBatches
 from horolog.storage.names import TopicPartition
-from horolog.storage.record_file import Lost, RecordFile
+from horolog.storage.record_file import RecordFile
 from horolog.storage.recovery.loading import load_log
 from horolog.storage.recovery.segments import LoadPlan
 from horolog.storage.removal.leftovers import base_offsets
@@ -52,23 +52,6 @@ _MAX_EPOCH = (1 << 31) - 2
 _CONFIG = TopicConfig(retention_ms=-1, retention_bytes=-1)
 
 _logger = logging.getLogger(__name__)
-
-
-def lost_of(lost: Lost, *, is_of_segment: bool = False) -> Damage:
-    """Describe the damage of bytes without a whole batch."""
-    what = f"bytes {lost.start} to {lost.end}: {lost.reason}"
-    return Damage(lost.path, what, is_of_segment=is_of_segment)
-
-
-def torn_after_clean_stop(files: Files, log_dir: str, file: RecordFile) -> list[Damage]:
-    """Return what a file has lost at its end, if the last stop of its broker was clean.
-
-    Then no append was interrupted: what looks like one is a file that was cut.
-    """
-    if not file.torn_bytes or not files.exists(f"{log_dir}/{names.CLEAN_SHUTDOWN}"):
-        return []
-    what = f"the last {file.torn_bytes} bytes are no whole batch, though the last stop was clean"
-    return [Damage(file.path, what, is_of_segment=True)]
 
 
 class KafkaForm:
@@ -113,28 +96,12 @@ class KafkaForm:
         present = self._files.names_in(self.directory)
         self._snapshots = snapshots_in(present)
         replay, start = self._from_snapshot(present)
-        expected = start
-        self.size_behind_snapshot = 0
-        for path in self._segments_from(present, start):
-            base_offset = names.base_offset_of(os.path.basename(path), names.LOG)
-            file = RecordFile(self._files, path, base_offset or 0)
-            try:
-                for header, batch in self._behind(file, start, expected, replay.note):
-                    expected = header.next_offset
-                    self.size_behind_snapshot += header.size
-                    replay.take(batch, start)
-            except NotRegular as error:
-                self._irregular.append(os.path.basename(path))
-                self._is_unsure = True
-                replay.note(Damage(path, str(error), is_of_segment=True))
-            self._is_unsure |= bool(file.lost)
-            replay.damage += torn_after_clean_stop(self._files, self._log_dir, file)
-            replay.damage += [
-                lost_of(lost, is_of_segment=True)
-                for lost in file.lost
-                if lost.next_offset is None or lost.next_offset > start
-            ]
-        replay.next_offset = self._end = max(expected, start)
+        self._end, self.size_behind_snapshot = start, 0
+        for header, batch in self._behind(present, start, replay.note):
+            self._end = header.next_offset
+            self.size_behind_snapshot += header.size
+            replay.take(batch, start)
+        replay.next_offset = self._end
         replay.leader_epoch = max(replay.leader_epoch, self._known_epoch())
         return replay
 
@@ -146,8 +113,7 @@ class KafkaForm:
         replay, file = MetadataReplay(path), RecordFile(self._files, path)
         for batch in file.read():
             replay.take(batch)
-        replay.damage += map(lost_of, file.lost)
-        replay.damage += torn_after_clean_stop(self._files, os.path.dirname(path), file)
+        self._note_lost(file, os.path.dirname(path), replay.note)
         replay.next_offset = self._end = file.next_offset
         return replay
 
@@ -172,33 +138,49 @@ class KafkaForm:
                 start = snapshot.end_offset
                 yield from reader.read()
                 break
-        expected = start
-        for path in self._segments_from(present, start):
-            file = RecordFile(self._files, path)
-            try:
-                for header, batch in self._behind(file, start, expected, damage.append):
-                    expected = header.next_offset
-                    yield batch
-            except NotRegular as error:
-                damage.append(Damage(path, str(error), is_of_segment=True))
-            damage += [lost_of(lost, is_of_segment=True) for lost in file.lost]
+        for _, batch in self._behind(present, start, damage.append):
+            yield batch
 
     def _behind(
-        self, file: RecordFile, start: int, expected: int, note: Callable[[Damage], object]
+        self, present: Sequence[str], start: int, note: Callable[[Damage], object]
     ) -> Iterator[tuple[BatchHeader, Buffer]]:
-        """The batches of a segment that do not end before `start`.
+        """Yield the batches of the log that do not end before `start`; note what is damaged."""
+        expected = start
+        for path in self._segments_from(present, start):
+            name = os.path.basename(path)
+            file = RecordFile(self._files, path, names.base_offset_of(name, names.LOG) or 0)
+            try:
+                for batch in file.read():
+                    header = parse_header(batch)
+                    if header.last_offset < start:
+                        continue
+                    if header.base_offset > expected:
+                        missing = f"offsets {expected} to {header.base_offset - 1} are missing"
+                        note(Damage(self.directory, missing, expected))
+                    expected = header.next_offset
+                    yield header, batch
+            except NotRegular as error:
+                self._irregular.append(name)
+                self._is_unsure = True
+                note(Damage(path, str(error), is_of_segment=True))
+            self._is_unsure |= bool(file.lost)
+            self._note_lost(file, self._log_dir, note, start)
 
-        Offsets that are missing before one, from the `expected` on, are noted.
+    def _note_lost(
+        self, file: RecordFile, log_dir: str, note: Callable[[Damage], object], start: int = -1
+    ) -> None:
+        """Note the bytes of a file that are no whole batch and may have held records from `start`.
+
+        After a clean stop no append was interrupted: a torn end is of a file that was cut.
         """
-        for batch in file.read():
-            header = parse_header(batch)
-            if header.last_offset < start:
-                continue
-            if header.base_offset > expected:
-                missing = f"offsets {expected} to {header.base_offset - 1} are missing"
-                note(Damage(self.directory, missing, expected))
-            expected = header.next_offset
-            yield header, batch
+        if file.torn_bytes and self._files.exists(f"{log_dir}/{names.CLEAN_SHUTDOWN}"):
+            torn = f"the last {file.torn_bytes} bytes are no whole batch"
+            what = f"{torn}, though the last stop was clean"
+            note(Damage(file.path, what, is_of_segment=True))
+        for lost in file.lost:
+            if lost.next_offset is None or lost.next_offset > start:
+                what = f"bytes {lost.start} to {lost.end}: {lost.reason}"
+                note(Damage(file.path, what, is_of_segment=True))
 
     def _segments_from(self, present: Sequence[str], offset: int) -> list[str]:
         """The paths of the segments that can have records from an offset on."""

@@ -11,17 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from horolog.errors import StorageFailed
 from horolog.metadata.home import state_dir_beside
+from horolog.metadata.internal_topics import replay_topic
 from horolog.metadata.opening import state_dir_of
 from horolog.offsets import HeldUp
 from horolog.schemas.transactions import TransactionStatus
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_meta_properties
-from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.lookup.by_append_time import append_times, with_ends
-from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.lookup.unread import unread
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.partition_reader import PartitionReader
@@ -91,24 +89,14 @@ def _in_topic(
 
     A lenient read leaves out the partitions that the disk does not give, with a warning.
     """
-    replay, skipped = TransactionReplay(), 0
-    for name in sorted(files.names_in(str(log_dir))):
-        partition, directory = names.partition_of(name), log_dir / name
-        if partition is None or partition.topic != names.TRANSACTION_STATE:
-            continue
-        if directory.is_symlink():
-            continue  # as a broker leaves it alone
-        try:
-            log = PartitionReader(files, directory)
-            skipped += sum(1 for _ in replay_segments(log.segments, 0, replay.take))
-        except FileMissing:  # compaction has replaced a segment meanwhile
-            skipped += 1
-        except StorageFailed as error:
+    replay, is_whole = TransactionReplay(), True
+    for replayed in replay_topic(files, log_dir, names.TRANSACTION_STATE, replay.take):
+        if replayed.error is not None:
             if not is_lenient:
-                raise
-            _logger.warning("What transactions came to is not known: %s", error)
-            skipped += 1
-    return replay, not skipped and not replay.unreadable
+                raise replayed.error
+            _logger.warning("What transactions came to is not known: %s", replayed.error)
+        is_whole = is_whole and not replayed.damage and replayed.error is None
+    return replay, is_whole and not replay.unreadable
 
 
 def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided | None:

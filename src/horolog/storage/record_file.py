@@ -4,25 +4,21 @@ Every batch whose checksum is right counts, wherever it begins. What an append t
 leaves, the beginning of a batch or zeros, is no damage.
 """
 
-import logging
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, printable
-from horolog.record.batch import MAGIC, BatchHeader
+from horolog.record.batch import MAGIC
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.batches.whole import is_torn_tail, whole_batches
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 
-_WRITE_BYTES: Final = 1 << 20
 _MOST_OFFSET: Final = 1 << 62  # that a batch can begin at: no file has room for more offsets
 _MOST_LOST: Final = 100
 _BASE_OFFSET = Struct(">q")
-
-_logger = logging.getLogger(__name__)
 
 
 class Lost(NamedTuple):
@@ -71,46 +67,30 @@ class RecordFile:
         log = BatchReader(self._files, file, size, EVERYTHING)
         lost: list[Lost] = []
         end, next_offset = 0, self._least_offset
-        for position, header in self._whole(log, lost):
-            base_offset = header.base_offset
-            if position > end:
-                _add(lost, Lost(self.path, end, position, "no whole batch", base_offset))
-            batch: Buffer = log.batch(position, header)
-            if not next_offset <= base_offset <= _MOST_OFFSET:
-                reason = f"{base_offset} is no base offset here"
-                _add(lost, Lost(self.path, position, position + 8, reason, next_offset))
-                base_offset = next_offset
-                batch = _BASE_OFFSET.pack(base_offset) + bytes(batch[_BASE_OFFSET.size :])
-            end = position + header.size
-            next_offset = base_offset + header.last_offset_delta + 1
-            yield batch
+        try:
+            for position, header in whole_batches(log):
+                if header.magic != MAGIC or header.size > MAX_HELD_BYTES:
+                    continue
+                base_offset = header.base_offset
+                if position > end:
+                    _add(lost, Lost(self.path, end, position, "no whole batch", base_offset))
+                batch: Buffer = log.batch(position, header)
+                if not next_offset <= base_offset <= _MOST_OFFSET:
+                    reason = f"{base_offset} is no base offset here"
+                    _add(lost, Lost(self.path, position, position + 8, reason, next_offset))
+                    base_offset = next_offset
+                    batch = _BASE_OFFSET.pack(base_offset) + bytes(batch[_BASE_OFFSET.size :])
+                end = position + header.size
+                next_offset = base_offset + header.last_offset_delta + 1
+                yield batch
+        except CorruptBatch as error:
+            lost.append(Lost(self.path, end, size, f"not searched to its end: {error}"))
+            end = size
         if end < size and not is_torn_tail(self._files, file, end, size):
             _add(lost, Lost(self.path, end, size, "no whole batch"))
         elif end < size:
             self.torn_bytes = size - end
         self.next_offset, self.lost = next_offset, tuple(lost)
-
-    def _whole(self, log: BatchReader, lost: list[Lost]) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of every whole batch of format v2."""
-        following = 0
-        log.in_any_order = True
-        try:
-            for position, header in log.headers():
-                if header.magic != MAGIC or header.size > MAX_HELD_BYTES:
-                    break
-                log.check(position, header)
-                yield position, header
-                following = position + header.size
-        except CorruptBatch as error:
-            _logger.debug("%s: %s", self.path, error)
-        if following == log.size:
-            return
-        try:
-            for found, header in whole_batches(log, following):
-                if header.magic == MAGIC and header.size <= MAX_HELD_BYTES:
-                    yield found, header
-        except CorruptBatch as error:
-            lost.append(Lost(self.path, following, log.size, f"not searched to its end: {error}"))
 
 
 def _add(lost: list[Lost], more: Lost) -> None:
