@@ -3,14 +3,14 @@
 import asyncio
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, served
 from horolog.broker.handlers import authorized
-from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
+from horolog.broker.handlers.results import Outcome, each
+from horolog.errors import ErrorCode, RequestRefused, printable
 from horolog.schemas.metadata import TRANSACTION_VERSION
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.wire.api import ApiKey, Versions
@@ -37,13 +37,10 @@ if TYPE_CHECKING:
         DescribeClusterResponse,
         DescribeLogDirsPartition,
         DescribeLogDirsResponse,
-        DescribeQuorumPartitionData,
-        DescribeQuorumReplicaState,
         DescribeQuorumResponse,
         DescribeUserScramCredentialsResponse,
         DescribeUserScramCredentialsResult,
         ElectLeadersResponse,
-        Listener,
         ListPartitionReassignmentsResponse,
         ReassignableTopicResponse,
         ReplicaElectionResult,
@@ -169,30 +166,47 @@ def describe_quorum(
                 "nodes": [],
             }
     here = broker.endpoint(request.peer.listener)
-    now_ms = broker.clock.now_ms()
-    voter: DescribeQuorumReplicaState = {
-        "replica_id": broker.config.node_id,
-        "replica_directory_id": None,
-        "log_end_offset": 0,
-        "last_fetch_timestamp": now_ms,
-        "last_caught_up_timestamp": now_ms,
-    }
-    partition: DescribeQuorumPartitionData = {
-        "partition_index": 0,
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "leader_id": broker.config.node_id,
-        "leader_epoch": 0,
-        "high_watermark": 0,
-        "current_voters": [voter],
-        "observers": [],
-    }
-    listener: Listener = {"name": request.peer.listener.name, "host": here.host, "port": here.port}
+    node_id, now_ms = broker.config.node_id, broker.clock.now_ms()
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
-        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}],
-        "nodes": [{"node_id": broker.config.node_id, "listeners": [listener]}],
+        "topics": [
+            {
+                "topic_name": METADATA_TOPIC,
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "error_code": ErrorCode.none,
+                        "error_message": None,
+                        "leader_id": node_id,
+                        "leader_epoch": 0,
+                        "high_watermark": 0,
+                        "current_voters": [
+                            {
+                                "replica_id": node_id,
+                                "replica_directory_id": None,
+                                "log_end_offset": 0,
+                                "last_fetch_timestamp": now_ms,
+                                "last_caught_up_timestamp": now_ms,
+                            }
+                        ],
+                        "observers": [],
+                    }
+                ],
+            }
+        ],
+        "nodes": [
+            {
+                "node_id": node_id,
+                "listeners": [
+                    {
+                        "name": request.peer.listener.name,
+                        "host": here.host,
+                        "port": here.port,
+                    }
+                ],
+            }
+        ],
     }
 
 
@@ -211,15 +225,15 @@ async def describe_log_dirs(
 ) -> "DescribeLogDirsResponse":
     """Describe the log directory with the requested partitions."""
     asked = request.body.topics
-    requested: set[tuple[str, int]] | None = None
+    requested = None
     if asked is not None:
-        requested = set[tuple[str, int]]()
-        for asked_topic in asked:
-            await request.checkpoint()
-            requested.update((asked_topic.topic, index) for index in asked_topic.partitions)
+        requested = {
+            (topic.topic, index)
+            async for topic in each(request, asked)
+            for index in topic.partitions
+        }
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-    for (topic, index), partition in list(broker.partitions.items()):
-        await request.checkpoint()
+    async for (topic, index), partition in each(request, list(broker.partitions.items())):
         if requested is None or (topic, index) in requested:
             by_topic.setdefault(topic, []).append(
                 {
@@ -248,39 +262,6 @@ async def describe_log_dirs(
     }
 
 
-# --- Results for the partitions that a request names, of topics that may not exist ------
-
-
-PartitionT = TypeVar("PartitionT")
-
-
-async def check_each(
-    request: Request[Any],
-    broker: BrokerParts,
-    topic_name: str,
-    asked: Sequence[PartitionT],
-    index_of: Callable[[PartitionT], int],
-    check: Callable[[PartitionT], None],
-) -> list[tuple[int, ErrorCode, str | None]]:
-    """Number, error code and message of each partition; `check` raises what it is refused with."""
-    topic = broker.topics.find(topic_name)
-    results: list[tuple[int, ErrorCode, str | None]] = []
-    for partition in asked:
-        await request.checkpoint()
-        index, error_code, message = index_of(partition), ErrorCode.none, None
-        try:
-            if topic is None or not topic.has_partition(index):
-                raise RequestRefused(
-                    ErrorCode.unknown_topic_or_partition,
-                    f"there is no partition {index} of topic {topic_name}",
-                )
-            check(partition)
-        except HorologError as error:
-            error_code, message = code_for(error), str(error)
-        results.append((index, error_code, message))
-    return results
-
-
 # --- ElectLeaders: this broker leads every partition, so that no election is needed (KIP-183)
 #
 # v0  the preferred replica
@@ -297,34 +278,42 @@ async def elect_leaders(
 ) -> "ElectLeadersResponse":
     """ELECTION_NOT_NEEDED for each partition; without topics, nothing was elected, as in Kafka."""
     election_type = request.body.election_type
-
-    def check(partition: int) -> None:
-        if election_type not in _ELECTION_TYPES:
-            raise RequestRefused(
-                ErrorCode.invalid_request, f"Unknown election type {election_type}"
-            )
-        raise RequestRefused(
-            ErrorCode.election_not_needed, "Leader election not needed for topic partition."
-        )
-
-    results: list[ReplicaElectionResult] = []
-    for topic in request.body.topic_partitions or ():
-        await request.checkpoint()
-        checked = await check_each(request, broker, topic.topic, topic.partitions, int, check)
-        results.append(
-            {
-                "topic": topic.topic,
-                "partition_result": [
-                    {"partition_id": index, "error_code": error_code, "error_message": message}
-                    for index, error_code, message in checked
-                ],
-            }
-        )
     is_known = election_type in _ELECTION_TYPES
+    outcome = (
+        Outcome(ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
+        if is_known
+        else Outcome(ErrorCode.invalid_request, f"Unknown election type {election_type}")
+    )
+    results: list[ReplicaElectionResult] = [
+        {
+            "topic": topic.topic,
+            "partition_result": [
+                {
+                    "partition_id": index,
+                    "error_code": error_code,
+                    "error_message": message,
+                }
+                async for index in each(request, topic.partitions)
+                for error_code, message in [_if_exists(broker, topic.topic, index, outcome)]
+            ],
+        }
+        async for topic in each(request, request.body.topic_partitions or ())
+    ]
     return {
         "error_code": ErrorCode.none if is_known else ErrorCode.invalid_request,
         "replica_election_results": results,
     }
+
+
+def _if_exists(broker: BrokerParts, topic_name: str, index: int, outcome: Outcome) -> Outcome:
+    """Return the outcome for a partition, or the error of a partition that does not exist."""
+    topic = broker.topics.find(topic_name)
+    if topic is None or not topic.has_partition(index):
+        return Outcome(
+            ErrorCode.unknown_topic_or_partition,
+            printable(f"there is no partition {index} of topic {topic_name}"),
+        )
+    return outcome
 
 
 # --- AlterPartitionReassignments: each partition stays on this broker, the only one (KIP-455)
@@ -339,39 +328,37 @@ async def alter_partition_reassignments(
 ) -> "AlterPartitionReassignmentsResponse":
     """An assignment to this broker changes nothing; there is none to cancel and no other broker."""
     here = broker.config.node_id
-
-    def check(partition: ReassignablePartition) -> None:
-        if partition.replicas is None:
-            raise RequestRefused(
-                ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress."
-            )
-        if list(partition.replicas) != [here]:
-            raise RequestRefused(
-                ErrorCode.invalid_replica_assignment,
-                f"the replicas of a partition are [{here}]: broker {here} is the only one",
-            )
-
-    responses: list[ReassignableTopicResponse] = []
-    for topic in request.body.topics:
-        await request.checkpoint()
-        checked = await check_each(
-            request, broker, topic.name, topic.partitions, attrgetter("partition_index"), check
-        )
-        responses.append(
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": index, "error_code": error_code, "error_message": message}
-                    for index, error_code, message in checked
-                ],
-            }
-        )
+    responses: list[ReassignableTopicResponse] = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": index, "error_code": error_code, "error_message": message}
+                async for partition in each(request, topic.partitions)
+                for index, outcome in [(partition.partition_index, _reassigned(partition, here))]
+                for error_code, message in [_if_exists(broker, topic.name, index, outcome)]
+            ],
+        }
+        async for topic in each(request, request.body.topics)
+    ]
     return {
         "allow_replication_factor_change": request.body.allow_replication_factor_change,
         "error_code": ErrorCode.none,
         "error_message": None,
         "responses": responses,
     }
+
+
+def _reassigned(partition: ReassignablePartition, here: int) -> Outcome:
+    if partition.replicas is None:
+        return Outcome(
+            ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress."
+        )
+    if list(partition.replicas) != [here]:
+        return Outcome(
+            ErrorCode.invalid_replica_assignment,
+            f"the replicas of a partition are [{here}]: broker {here} is the only one",
+        )
+    return Outcome()
 
 
 # --- ListPartitionReassignments: none, as there is no broker to move a partition to (KIP-455)
@@ -403,11 +390,10 @@ async def describe_client_quotas(
     """No entry, or why the filter is none, as in Kafka."""
     seen: set[str] = set()
     try:
-        for component in request.body.components:
-            await request.checkpoint()
+        async for component in each(request, request.body.components):
             _check(component, seen)
     except RequestRefused as error:
-        return {"error_code": code_for(error), "error_message": str(error), "entries": None}
+        return {"error_code": error.code, "error_message": str(error), "entries": None}
     return {"error_code": ErrorCode.none, "error_message": None, "entries": []}
 
 
@@ -439,10 +425,7 @@ async def describe_user_scram_credentials(
     request: Request[DescribeUserScramCredentialsRequest], broker: BrokerParts
 ) -> "DescribeUserScramCredentialsResponse":
     """No credentials, and an error for each user who is named, as in Kafka."""
-    times: dict[str, int] = {}
-    for user in request.body.users or ():
-        await request.checkpoint()
-        times[user.name] = times.get(user.name, 0) + 1
+    times = Counter([user.name async for user in each(request, request.body.users or ())])
     return {
         "error_code": ErrorCode.none,
         "error_message": None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.table import describe, questions_in, split_actions
 from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.results import each, outcome_of
 from horolog.broker.loggers import alter_loggers, describe_loggers
 from horolog.config import (
     DescribedSetting,
@@ -52,27 +53,17 @@ async def alter_each(
     Args:
         replaces: AlterConfigs: the changes replace all settings of a resource, but no loggers.
     """
+    times = Counter(
+        [
+            (resource.resource_type, resource.resource_name)
+            async for resource in each(request, request.body.resources)
+        ]
+    )
     responses: list[AlterConfigsResourceResponse] = []
-    times: Counter[tuple[int, str]] = Counter()
-    for resource in request.body.resources:
-        await request.checkpoint()
-        times[resource.resource_type, resource.resource_name] += 1
-    for resource in request.body.resources:
-        await request.checkpoint()
-        error_code, message = ErrorCode.none, None
-        try:
-            if times[resource.resource_type, resource.resource_name] > 1:
-                raise RequestRefused(
-                    ErrorCode.invalid_request, "Each resource must appear at most once."
-                )
-            changes = []
-            for config in resource.configs:
-                await request.checkpoint()
-                operation = Operation.SET if replaces else _operation(config.config_operation)
-                changes.append(SettingChange(config.name, operation, config.value))
-            await _alter(request, broker, resource, changes, replaces=replaces)
-        except HorologError as error:
-            error_code, message = code_for(error), str(error)
+    async for resource in each(request, request.body.resources):
+        is_repeated = times[resource.resource_type, resource.resource_name] > 1
+        altering = _alter(request, broker, resource, is_repeated=is_repeated, replaces=replaces)
+        error_code, message = await outcome_of(altering)
         responses.append(
             {
                 "error_code": error_code,
@@ -88,10 +79,20 @@ async def _alter(
     request: Request[Any],
     broker: BrokerParts,
     resource: Any,
-    changes: list[SettingChange],
     *,
+    is_repeated: bool,
     replaces: bool,
 ) -> None:
+    if is_repeated:
+        raise RequestRefused(ErrorCode.invalid_request, "Each resource must appear at most once.")
+    changes = [
+        SettingChange(
+            config.name,
+            Operation.SET if replaces else _operation(config.config_operation),
+            config.value,
+        )
+        async for config in each(request, resource.configs)
+    ]
     name, validate_only = resource.resource_name, request.body.validate_only
     alter: Callable[..., Awaitable[None]]
     match resource.resource_type:
@@ -179,30 +180,22 @@ async def describe_configs(
     request: Request[DescribeConfigsRequest], broker: BrokerParts
 ) -> "DescribeConfigsResponse":
     """The settings of each resource, or an error, in the order of the request."""
-    descriptions, seen, repeated = _Descriptions(request, broker), set(), 0
+    descriptions = _Descriptions(request, broker)
     results: list[DescribeConfigsResult] = []
-    for resource in request.body.resources:
-        await request.checkpoint()
-        resource_type, name = what = resource.resource_type, resource.resource_name
+    async for resource in each(request, request.body.resources):
         error_code, message, configs = ErrorCode.none, None, []
-        repeated += what in seen
-        seen.add(what)
         try:
-            if repeated > _MOST_REPEATED:
-                raise RequestRefused(
-                    ErrorCode.invalid_request,
-                    f"ask for {_MOST_REPEATED} resources twice at most in a request",
-                )
-            keys = await _distinct(request, resource.configuration_keys)
-            configs = await descriptions.of(resource_type, name, keys)
+            configs = await descriptions.of(
+                resource.resource_type, resource.resource_name, resource.configuration_keys
+            )
         except HorologError as error:
             error_code, message = code_for(error), str(error)
         results.append(
             {
                 "error_code": error_code,
                 "error_message": message,
-                "resource_type": resource_type,
-                "resource_name": name,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
                 "configs": configs,
             }
         )
@@ -230,11 +223,25 @@ class _Descriptions:
         self._documentation: bool = request.body.include_documentation
         self._of_topics: dict[Any, list[DescribeConfigsResourceResult]] = {}
         self._questions_left = MOST_QUESTIONS
+        self._seen: set[tuple[int, str]] = set()
+        self._repeated = 0
 
     async def of(
-        self, resource_type: int, name: str, keys: Keys
+        self, resource_type: int, name: str, asked: Sequence[str] | None
     ) -> "list[DescribeConfigsResourceResult]":
-        """The settings of a resource, as DescribeConfigs has them; not to be changed."""
+        """Return the settings of a resource, which the caller must not change.
+
+        Raises:
+            RequestRefused: the resource does not exist, or the request is too expensive.
+        """
+        self._repeated += (resource_type, name) in self._seen
+        self._seen.add((resource_type, name))
+        if self._repeated > _MOST_REPEATED:
+            raise RequestRefused(
+                ErrorCode.invalid_request,
+                f"ask for {_MOST_REPEATED} resources twice at most in a request",
+            )
+        keys = await _distinct(self._request, asked)
         match resource_type:
             case ResourceType.TOPIC:
                 return await self._of_topic(name, keys)
@@ -280,33 +287,24 @@ class _Descriptions:
                 f"ask at most {MOST_QUESTIONS} questions in a request (docs/wire.md)",
             )
         self._questions_left -= questions
-        found = []
-        for entry in await describe(self._broker, self._request, about, name, keys):
-            found.append(self._described(entry))
-            await self._request.checkpoint()
-        return found
+        entries = await describe(self._broker, self._request, about, name, keys)
+        return [self._described(entry) async for entry in each(self._request, entries)]
 
     def _described(self, entry: DescribedSetting) -> "DescribeConfigsResourceResult":
-        return _described(entry, synonyms=self._synonyms, documentation=self._documentation)
-
-
-def _described(
-    entry: DescribedSetting, *, synonyms: bool, documentation: bool
-) -> "DescribeConfigsResourceResult":
-    return {
-        "name": entry.name,
-        "value": entry.value,
-        "read_only": entry.read_only,
-        "config_source": entry.source,
-        "is_default": entry.is_default,
-        "is_sensitive": entry.sensitive,
-        "synonyms": [
-            {"name": synonym.name, "value": synonym.value, "source": synonym.source}
-            for synonym in (entry.synonyms if synonyms else ())
-        ],
-        "config_type": entry.kind,
-        "documentation": entry.documentation if documentation else None,
-    }
+        return {
+            "name": entry.name,
+            "value": entry.value,
+            "read_only": entry.read_only,
+            "config_source": entry.source,
+            "is_default": entry.is_default,
+            "is_sensitive": entry.sensitive,
+            "synonyms": [
+                {"name": synonym.name, "value": synonym.value, "source": synonym.source}
+                for synonym in (entry.synonyms if self._synonyms else ())
+            ],
+            "config_type": entry.kind,
+            "documentation": entry.documentation if self._documentation else None,
+        }
 
 
 # --- AlterConfigs: replaces all dynamic settings of topics and brokers ------------------
@@ -354,11 +352,11 @@ async def list_config_resources(
         asked = {ResourceType.CLIENT_METRICS}
     if asked - set(ResourceType):
         return {"error_code": ErrorCode.unsupported_version, "config_resources": []}
-    resources: list[ConfigResource] = []
-    for kind in sorted(asked or set(ResourceType)):
-        for name in _names(broker, ResourceType(kind)):
-            await request.checkpoint()
-            resources.append({"resource_name": name, "resource_type": kind})
+    resources: list[ConfigResource] = [
+        {"resource_name": name, "resource_type": kind}
+        for kind in sorted(asked or set(ResourceType))
+        async for name in each(request, _names(broker, ResourceType(kind)))
+    ]
     return {"error_code": ErrorCode.none, "config_resources": resources}
 
 

@@ -8,7 +8,8 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers import authorized
 from horolog.broker.handlers.groups import group_error_code
-from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
+from horolog.broker.handlers.results import apart_if, each
+from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
 from horolog.groups.group import Group
 from horolog.groups.values import GroupSnapshot, GroupState
@@ -51,17 +52,14 @@ def list_groups(
     error_code = ErrorCode.none
     if broker.groups.is_loading:
         error_code = ErrorCode.coordinator_load_in_progress
-    make = partial(_listed, groups, states, error_code)
-    if len(groups) > _MANY_LISTED:
-        return Apart(make)
-    return make()
+    return apart_if(len(groups) > _MANY_LISTED, partial(_listed, groups, states, error_code))
 
 
 def _listed(
     groups: list[Group],
     states: set[str],
     error_code: ErrorCode,
-    checkpoint: Checkpoint = no_checkpoint,
+    checkpoint: Checkpoint,
 ) -> "ListGroupsResponse":
     found: list[ListedGroup] = []
     for group in groups:
@@ -115,14 +113,13 @@ async def describe_groups(
     asked = request.body.groups
     found: dict[str, _Found] = {}
     size = 0
-    for group_id in asked:
+    async for group_id in each(request, asked):
         if group_id not in found:
             found[group_id] = _find(group_id, broker)
         size += found[group_id].size
-        await request.checkpoint()
     with_operations = request.body.include_authorized_operations
     make = partial(_descriptions, asked, found, request.version, with_operations)
-    return Apart(make) if len(asked) > _MANY_DESCRIBED or size > _LARGE_BYTES else make()
+    return apart_if(len(asked) > _MANY_DESCRIBED or size > _LARGE_BYTES, make)
 
 
 def _find(group_id: str, broker: BrokerParts) -> _Found:
@@ -143,7 +140,7 @@ def _descriptions(
     found: Mapping[str, _Found],
     version: int,
     with_operations: bool,
-    checkpoint: Checkpoint = no_checkpoint,
+    checkpoint: Checkpoint,
 ) -> "DescribeGroupsResponse":
     described: dict[str, DescribedGroup] = {}
     answers: list[DescribedGroup] = []
@@ -167,33 +164,26 @@ def _descriptions(
 def _described(
     group_id: str, group: GroupSnapshot | ErrorCode | None, version: int
 ) -> "DescribedGroup":
-    if isinstance(group, ErrorCode):
-        return {
-            "error_code": group,
-            "group_id": group_id,
-            "group_state": "",
-            "protocol_type": "",
-            "protocol_data": "",
-            "members": [],
-        }
-    if group is None:
-        missing = ErrorCode.group_id_not_found if version >= 6 else ErrorCode.none
-        return {
-            "error_code": missing,
-            "error_message": printable(f"Group {group_id} not found."),
-            "group_id": group_id,
-            "group_state": GroupState.DEAD.value,
-            "protocol_type": "",
-            "protocol_data": "",
-            "members": [],
-        }
-    return {
+    described: DescribedGroup = {
         "error_code": ErrorCode.none,
         "group_id": group_id,
-        "group_state": group.state.value,
-        "protocol_type": group.protocol_type,
-        "protocol_data": group.protocol_name,
-        "members": [
+        "group_state": "",
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+    }
+    if isinstance(group, ErrorCode):
+        described["error_code"] = group
+    elif group is None:
+        if version >= 6:
+            described["error_code"] = ErrorCode.group_id_not_found
+        described["error_message"] = printable(f"Group {group_id} not found.")
+        described["group_state"] = GroupState.DEAD.value
+    else:
+        described["group_state"] = group.state.value
+        described["protocol_type"] = group.protocol_type
+        described["protocol_data"] = group.protocol_name
+        described["members"] = [
             {
                 "member_id": member.member_id,
                 "group_instance_id": member.instance_id,
@@ -203,8 +193,8 @@ def _described(
                 "member_assignment": member.assignment,
             }
             for member in group.members
-        ],
-    }
+        ]
+    return described
 
 
 # --- DeleteGroups: deletes empty groups and their offsets -------------------------------
@@ -221,8 +211,7 @@ async def delete_groups(
 ) -> "DeleteGroupsResponse":
     """Delete each group; one result or error each."""
     results: list[DeletableGroupResult] = []
-    for group_id in dict.fromkeys(request.body.groups_names):
-        await request.checkpoint()
+    async for group_id in each(request, dict.fromkeys(request.body.groups_names)):
         error_code = ErrorCode.none
         try:
             await broker.groups.delete(group_id)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
-from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
+from horolog.broker.handlers.results import apart_if, each
+from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.values import Join, Joined, Protocol, Sync, Synced
 from horolog.wire.api import ApiKey
@@ -90,16 +91,14 @@ def find_coordinator(
             "host": found["host"],
             "port": found["port"],
         }
-    make = partial(_coordinators, find, body.coordinator_keys)
-    if len(body.coordinator_keys) > _MANY_KEYS:
-        return Apart(make)
-    return make()
+    keys = body.coordinator_keys
+    return apart_if(len(keys) > _MANY_KEYS, partial(_coordinators, find, keys))
 
 
 def _coordinators(
     find: "Callable[[str], Coordinator]",
     keys: Sequence[str],
-    checkpoint: Checkpoint = no_checkpoint,
+    checkpoint: Checkpoint,
 ) -> "FindCoordinatorResponse":
     found: list[Coordinator] = []
     for key in keys:
@@ -159,10 +158,10 @@ async def join_group(
     rebalance_timeout_ms = body.session_timeout_ms
     if request.version >= 1:
         rebalance_timeout_ms = body.rebalance_timeout_ms
-    protocols = []
-    for protocol in body.protocols:
-        await request.checkpoint()
-        protocols.append(Protocol(protocol.name, protocol.metadata))
+    protocols = [
+        Protocol(protocol.name, protocol.metadata)
+        async for protocol in each(request, body.protocols)
+    ]
     join = Join(
         member_id=body.member_id,
         instance_id=body.group_instance_id,
@@ -197,9 +196,8 @@ async def join_group(
             for member in joined.members
         ],
     }
-    if sum(len(member.metadata) for member in joined.members) + len(joined.members) > _LARGE:
-        return Apart(lambda _: answer)
-    return answer
+    size = sum(1 + len(member.metadata) for member in joined.members)
+    return apart_if(size > _LARGE, lambda _: answer)
 
 
 # --- SyncGroup: a member gets its assignment; the leader sends those of all -------------
@@ -216,10 +214,10 @@ async def sync_group(
 ) -> "SyncGroupResponse":
     """Wait for the leader's assignment."""
     body = request.body
-    assignments = []
-    for assigned in body.assignments:
-        await request.checkpoint()
-        assignments.append((assigned.member_id, assigned.assignment))
+    assignments = [
+        (assigned.member_id, assigned.assignment)
+        async for assigned in each(request, body.assignments)
+    ]
     sync = Sync(
         member_id=body.member_id,
         generation=body.generation_id,
@@ -286,10 +284,9 @@ async def leave_group(
     if request.version < 3:
         (error,) = await broker.groups.leave(body.group_id, [(body.member_id, None)])
         return {"error_code": error}
-    members = []
-    for member in body.members:
-        await request.checkpoint()
-        members.append((member.member_id, member.group_instance_id))
+    members = [
+        (member.member_id, member.group_instance_id) async for member in each(request, body.members)
+    ]
     errors = await broker.groups.leave(body.group_id, members)
     return {
         "error_code": ErrorCode.none,

@@ -9,7 +9,8 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.groups import group_error_code
-from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
+from horolog.broker.handlers.results import apart_if
+from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, TopicRegistry
@@ -81,35 +82,33 @@ class Committed(NamedTuple):
     is_loading: bool = False
     """It may have more: COORDINATOR_LOAD_IN_PROGRESS is the answer."""
 
-    def partition(
-        self, topic: str, index: int, missing: ErrorCode = ErrorCode.none
-    ) -> "OffsetFetchResponsePartition":
-        """The answer for a partition, with the error of one without a commit."""
-        key = (topic, index)
-        row = None if key in self.unstable else self.rows.get(key)
-        error_code = missing if row is None else ErrorCode.none
-        if row is not None and not self.repeats.allow(row):
-            row, error_code = None, ErrorCode.invalid_request
-        return {
-            "partition_index": index,
-            "committed_offset": -1 if row is None else row.committed,
-            "committed_leader_epoch": -1 if row is None else row.leader_epoch,
-            "metadata": "" if row is None else row.metadata,
-            "error_code": ErrorCode.unstable_offset_commit if key in self.unstable else error_code,
-        }
-
     def partitions(
         self,
         topic: str,
         indexes: Sequence[int],
+        checkpoint: Checkpoint,
         missing: ErrorCode = ErrorCode.none,
-        checkpoint: Checkpoint = no_checkpoint,
     ) -> "list[OffsetFetchResponsePartition]":
-        """The answers for partitions of a topic."""
+        """Return the committed offsets of a topic; `missing` is the error where there is none."""
         found: list[OffsetFetchResponsePartition] = []
         for index in indexes:
             checkpoint()
-            found.append(self.partition(topic, index, missing))
+            key = (topic, index)
+            row = None if key in self.unstable else self.rows.get(key)
+            error_code = missing if row is None else ErrorCode.none
+            if row is not None and not self.repeats.allow(row):
+                row, error_code = None, ErrorCode.invalid_request
+            if key in self.unstable:
+                error_code = ErrorCode.unstable_offset_commit
+            found.append(
+                {
+                    "partition_index": index,
+                    "committed_offset": -1 if row is None else row.committed,
+                    "committed_leader_epoch": -1 if row is None else row.leader_epoch,
+                    "metadata": "" if row is None else row.metadata,
+                    "error_code": error_code,
+                }
+            )
         return found
 
 
@@ -147,7 +146,7 @@ async def offset_fetch(
         if of_one
         else partial(_of_groups, request.version, broker.topics, body.groups, committed)
     )
-    return Apart(make) if size > _MANY else make()
+    return apart_if(size > _MANY, make)
 
 
 def _committed(
@@ -165,7 +164,7 @@ def _of_one_group(
     topics: TopicRegistry,
     body: OffsetFetchRequest,
     committed: Committed,
-    checkpoint: Checkpoint = no_checkpoint,
+    checkpoint: Checkpoint,
 ) -> "OffsetFetchResponse":
     """The response up to v7."""
     missing = ErrorCode.unknown_topic_or_partition if version == 0 else ErrorCode.none
@@ -176,7 +175,7 @@ def _of_one_group(
     found: list[OffsetFetchResponseTopic]
     if body.topics is None:
         found = [
-            {"name": name, "partitions": committed.partitions(name, indexes, checkpoint=checkpoint)}
+            {"name": name, "partitions": committed.partitions(name, indexes, checkpoint)}
             for name, _, indexes in _existing(topics, committed)
         ]
     else:
@@ -184,7 +183,7 @@ def _of_one_group(
             {
                 "name": topic.name,
                 "partitions": committed.partitions(
-                    topic.name, topic.partition_indexes, missing, checkpoint
+                    topic.name, topic.partition_indexes, checkpoint, missing
                 ),
             }
             for topic in body.topics
@@ -197,7 +196,7 @@ def _of_groups(
     topics: TopicRegistry,
     groups: Sequence[OffsetFetchRequestGroup],
     committed: Mapping[str, Committed],
-    checkpoint: Checkpoint = no_checkpoint,
+    checkpoint: Checkpoint,
 ) -> "OffsetFetchResponse":
     """The response from v8 on."""
     whole: set[str] = set()  # those all of whose topics are in the answer
@@ -239,7 +238,7 @@ def _topics(
             {
                 "name": name,
                 "topic_id": topic_id,
-                "partitions": committed.partitions(name, indexes, checkpoint=checkpoint),
+                "partitions": committed.partitions(name, indexes, checkpoint),
             }
             for name, topic_id, indexes in _existing(topics, committed)
         ]
@@ -255,7 +254,7 @@ def _topics(
                 "name": name,
                 "topic_id": topic.topic_id,
                 "partitions": committed.partitions(
-                    name, topic.partition_indexes, error_code, checkpoint
+                    name, topic.partition_indexes, checkpoint, error_code
                 ),
             }
         )
@@ -297,17 +296,14 @@ async def offset_delete(
         subscribed = await broker.groups.delete_offsets(body.group_id, keys)
     except HorologError as error:
         return {"error_code": group_error_code(error), "topics": []}
-    make = partial(_deleted, broker, body, subscribed)
-    if len(keys) > _MANY_DELETED:
-        return Apart(make)
-    return make()
+    return apart_if(len(keys) > _MANY_DELETED, partial(_deleted, broker, body, subscribed))
 
 
 def _deleted(
     broker: BrokerParts,
     body: OffsetDeleteRequest,
     subscribed: frozenset[str],
-    checkpoint: Checkpoint = no_checkpoint,
+    checkpoint: Checkpoint,
 ) -> "OffsetDeleteResponse":
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in body.topics:

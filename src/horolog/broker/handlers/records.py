@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from horolog.broker.broker import BrokerParts
 from horolog.broker.controller import check_owned
 from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.results import each
 from horolog.errors import ErrorCode, HorologError, StorageFailed, code_for
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.wire.api import ApiKey
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         DeleteRecordsResponse,
         EpochEndOffset,
         OffsetForLeaderEpochResponse,
-        OffsetForLeaderTopicResult,
     )
 
 # --- DeleteRecords: advances the log start offset of partitions (KIP-107) ---------------
@@ -47,16 +47,15 @@ async def delete_records(
     asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.body.topics:
         of_topic = asked.setdefault(topic.name, {})
-        for requested in topic.partitions:
-            await request.checkpoint()
+        async for requested in each(request, topic.partitions):
             of_topic[requested.partition_index] = requested
     topics = []
     for name, of_topic in asked.items():
         reasons: set[str] = set()
-        deleted = []
-        for requested in of_topic.values():
-            await request.checkpoint()
-            deleted.append(await _delete(broker, name, requested, reasons))
+        deleted = [
+            await _delete(broker, name, requested, reasons)
+            async for requested in each(request, of_topic.values())
+        ]
         topics.append((name, deleted))
         for reason in sorted(reasons):
             _LOG.warning("DeleteRecords of %s: %s", name, reason)
@@ -65,8 +64,7 @@ async def delete_records(
         try:
             await broker.partitions.run(LogDir.checkpoint_starts)
         except StorageFailed as error:
-            for outcome in outcomes:
-                await request.checkpoint()
+            async for outcome in each(request, outcomes):
                 # The records are gone for readers, but a kill would bring them back: the client
                 # is to try again.
                 if not outcome["error_code"]:
@@ -107,14 +105,18 @@ async def offset_for_leader_epoch(
     request: Request[OffsetForLeaderEpochRequest], broker: BrokerParts
 ) -> "OffsetForLeaderEpochResponse":
     """The largest epoch not above the one asked for, and the offset after its last record."""
-    topics: list[OffsetForLeaderTopicResult] = []
-    for topic in request.body.topics:
-        partitions: list[EpochEndOffset] = []
-        for requested in topic.partitions:
-            await request.checkpoint()
-            partitions.append(_end(broker, topic.topic, requested))
-        topics.append({"topic": topic.topic, "partitions": partitions})
-    return {"topics": topics}
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [
+                    _end(broker, topic.topic, requested)
+                    async for requested in each(request, topic.partitions)
+                ],
+            }
+            for topic in request.body.topics
+        ]
+    }
 
 
 def _end(broker: BrokerParts, topic: str, requested: OffsetForLeaderPartition) -> "EpochEndOffset":

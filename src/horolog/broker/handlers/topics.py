@@ -8,6 +8,7 @@ from uuid import UUID
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
+from horolog.broker.handlers.results import each, outcome_of
 from horolog.broker.new_topics import NewTopic
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -17,6 +18,7 @@ from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     CreatableTopic,
     CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     MetadataRequest,
@@ -70,8 +72,7 @@ async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "M
     else:
         creation = NewPartitions()
         # One answer for each topic however often it is asked for, as in Kafka.
-        for name, topic_id in dict.fromkeys(_names(asked)):
-            await request.checkpoint()
+        async for name, topic_id in each(request, dict.fromkeys(_names(asked))):
             answers.append(await _asked_for(request, broker, name, topic_id, creation))
     for answer in answers:
         answer["topic_authorized_operations"] = operations
@@ -112,19 +113,17 @@ async def _refused(
     request: Request[MetadataRequest], asked: Sequence[MetadataRequestTopic]
 ) -> "MetadataResponse":
     """Kafka's answer to v10 and v11 with an id or without a name: nothing but the error."""
-    topics: list[MetadataResponseTopic] = []
-    for topic in asked:
-        await request.checkpoint()
-        topics.append(
-            {
-                "error_code": ErrorCode.invalid_request,
-                "name": topic.name or "",
-                "topic_id": None,
-                "is_internal": False,
-                "partitions": [],
-                "topic_authorized_operations": authorized.NOT_ASKED,
-            }
-        )
+    topics: list[MetadataResponseTopic] = [
+        {
+            "error_code": ErrorCode.invalid_request,
+            "name": topic.name or "",
+            "topic_id": None,
+            "is_internal": False,
+            "partitions": [],
+            "topic_authorized_operations": authorized.NOT_ASKED,
+        }
+        async for topic in each(request, asked)
+    ]
     return {
         "brokers": [],
         "cluster_id": None,
@@ -225,15 +224,11 @@ async def create_topics(
     described = _Described(broker)
     answers: list[CreatableTopicResult] = []
     refusal = _refusal(request, broker)
-    for asked in {topic.name: topic for topic in body.topics}.values():
-        await request.checkpoint()
+    async for asked in each(request, {topic.name: topic for topic in body.topics}.values()):
         try:
             if refusal is not None:
                 raise refusal
-            if named[asked.name] > 1:
-                raise RequestRefused(
-                    ErrorCode.invalid_request, f"Duplicate topic name: {asked.name}"
-                )
+            _refuse_duplicate(asked.name, named)
             topic = await broker.controller.create_topic(
                 _new_topic(asked), validate_only=body.validate_only
             )
@@ -332,30 +327,28 @@ async def create_partitions(
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     left = NewPartitions()
+
+    async def create(asked: CreatePartitionsTopic) -> None:
+        _refuse_duplicate(asked.name, named)
+        assignments = None
+        if asked.assignments is not None:
+            assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+        topic = broker.topics.named(asked.name)
+        left.take(asked.count - len(topic.partitions))
+        await broker.controller.create_partitions(
+            topic, asked.count, assignments, validate_only=body.validate_only
+        )
+
     results: list[CreatePartitionsTopicResult] = []
-    for asked in {topic.name: topic for topic in body.topics}.values():
-        await request.checkpoint()
-        error_code, message = ErrorCode.none, None
-        try:
-            if named[asked.name] > 1:
-                raise RequestRefused(
-                    ErrorCode.invalid_request, f"Duplicate topic name: {asked.name}"
-                )
-            assignments = None
-            if asked.assignments is not None:
-                assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
-            topic = broker.topics.named(asked.name)
-            left.take(asked.count - len(topic.partitions))
-            await broker.controller.create_partitions(
-                topic,
-                asked.count,
-                assignments,
-                validate_only=body.validate_only,
-            )
-        except HorologError as error:
-            error_code, message = code_for(error), str(error)
+    async for asked in each(request, {topic.name: topic for topic in body.topics}.values()):
+        error_code, message = await outcome_of(create(asked))
         results.append({"name": asked.name, "error_code": error_code, "error_message": message})
     return {"results": results}
+
+
+def _refuse_duplicate(name: str, named: Counter[str]) -> None:
+    if named[name] > 1:
+        raise RequestRefused(ErrorCode.invalid_request, f"Duplicate topic name: {name}")
 
 
 # --- DeleteTopics: deletes topics with their records, settings and committed offsets ----
@@ -382,8 +375,7 @@ async def delete_topics(
         asked = [(name, None) for name in body.topic_names]
     named_by_both = await _named_by_both(request, broker, asked)
     responses: list[DeletableTopicResult] = []
-    for (name, topic_id), count in Counter(asked).items():
-        await request.checkpoint()
+    async for (name, topic_id), count in each(request, Counter(asked).items()):
         if topic_id is not None and topic_id in named_by_both.values():
             continue  # said of its name
         error_code, message = ErrorCode.none, None
@@ -420,8 +412,7 @@ async def _named_by_both(
     """The topics that are asked for by name and by id."""
     ids = {topic_id for name, topic_id in asked if name is None and topic_id is not None}
     found: dict[str | None, UUID] = {}
-    for name, topic_id in asked if ids else ():
-        await request.checkpoint()
+    async for name, topic_id in each(request, asked if ids else ()):
         topic = None if name is None or topic_id is not None else broker.topics.find(name)
         if topic is not None and topic.topic_id in ids:
             found[name] = topic.topic_id

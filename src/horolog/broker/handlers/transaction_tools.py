@@ -1,17 +1,21 @@
 """Requests of tools that look at transactions, and end those that hang (KIP-664)."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.handlers.results import Outcome, apart_if, each
+from horolog.broker.partition import Partition
 from horolog.broker.placement import not_leader
-from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
+from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.patterns import name_pattern
 from horolog.record.markers import TransactionEnd
 from horolog.schemas.transactions import SECOND_FLOW
 from horolog.storage.names import TopicPartition
+from horolog.storage.producers.states import ActiveProducer
 from horolog.transactions.values import NONE, STATUS_NAMES, CoordinatedTransaction
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 MOST_AGAIN: Final = 10_000
 """Producers in an answer that has them already."""
 _MANY_PRODUCERS: Final = 1_000  # producers
+_NAME_EACH_ONCE: Final = "name each partition once in a request"
 
 
 @api(ApiKey.DESCRIBE_PRODUCERS)
@@ -61,16 +66,15 @@ async def describe_producers(
     topics: list[TopicResponse] = []
     for asked in request.body.topics:
         partitions: list[PartitionResponse] = []
-        for index in asked.partition_indexes:
-            await request.checkpoint()
+        async for index in each(request, asked.partition_indexes):
             key = TopicPartition(asked.name, index)
             answer = known.get(key)
             if answer is None:
-                answer = known[key] = await _of_partition(broker, asked.name, index)
+                answer = known[key] = await _producers_of(broker, asked.name, index)
             else:
                 again += len(answer["active_producers"])
                 if again > MOST_AGAIN:
-                    answer = _named_too_often(index)
+                    answer = _partition(index, Outcome(ErrorCode.invalid_request, _NAME_EACH_ONCE))
             count += len(answer["active_producers"])
             partitions.append(answer)
         topics.append({"name": asked.name, "partitions": partitions})
@@ -78,45 +82,47 @@ async def describe_producers(
     return Apart(lambda _: response) if count > _MANY_PRODUCERS else response
 
 
-def _named_too_often(index: int) -> "PartitionResponse":
+def _partition(
+    index: int, outcome: Outcome, producers: Sequence[ActiveProducer] = ()
+) -> "PartitionResponse":
     return {
         "partition_index": index,
-        "error_code": ErrorCode.invalid_request,
-        "error_message": "name each partition once in a request",
-        "active_producers": [],
-    }
-
-
-async def _of_partition(broker: BrokerParts, name: str, index: int) -> "PartitionResponse":
-    try:
-        partition = broker.partition(name, index)
-        topic = broker.topics.find(name)
-        if topic is not None and topic.followed:
-            raise not_leader(topic)
-        found = await partition.change(lambda log: log.producers.active())
-    except HorologError as error:
-        return {
-            "partition_index": index,
-            "error_code": code_for(error),
-            "error_message": str(error),
-            "active_producers": [],
-        }
-    return {
-        "partition_index": index,
-        "error_code": 0,
-        "error_message": None,
+        "error_code": outcome.error_code,
+        "error_message": outcome.message,
         "active_producers": [
             {
-                "producer_id": each.producer_id,
-                "producer_epoch": each.epoch,
-                "last_sequence": each.last_sequence,
-                "last_timestamp": each.last_timestamp,
-                "coordinator_epoch": each.coordinator_epoch,
-                "current_txn_start_offset": each.first_open_offset,
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.epoch,
+                "last_sequence": producer.last_sequence,
+                "last_timestamp": producer.last_timestamp,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": producer.first_open_offset,
             }
-            for each in found
+            for producer in producers
         ],
     }
+
+
+async def _producers_of(broker: BrokerParts, name: str, index: int) -> "PartitionResponse":
+    try:
+        partition = _led_partition(broker, name, index)
+        producers = await partition.change(lambda log: log.producers.active())
+        return _partition(index, Outcome(), producers)
+    except HorologError as error:
+        return _partition(index, Outcome(code_for(error), str(error)))
+
+
+def _led_partition(broker: BrokerParts, name: str, index: int) -> Partition:
+    """Return a partition.
+
+    Raises:
+        RequestRefused, StorageFailed: it is not served here, or another cluster leads it.
+    """
+    partition = broker.partition(name, index)
+    topic = broker.topics.find(name)
+    if topic is not None and topic.followed:
+        raise not_leader(topic)
+    return partition
 
 
 # --- ListTransactions: all transactional ids that pass the filters (KIP-664) ------------
@@ -143,17 +149,15 @@ def list_transactions(
             "unknown_state_filters": [],
             "transaction_states": [],
         }
-    make = partial(_answer, request.body, found)
     filters = len(request.body.state_filters) + len(request.body.producer_id_filters)
-    if max(len(found), filters) > _MANY_LISTED or request.body.transactional_id_pattern:
-        return Apart(make)
-    return make()
+    is_large = max(len(found), filters) > _MANY_LISTED or request.body.transactional_id_pattern
+    return apart_if(bool(is_large), partial(_answer, request.body, found))
 
 
 def _answer(
     body: ListTransactionsRequest,
     found: list[tuple[str, CoordinatedTransaction, int]],
-    checkpoint: Checkpoint = no_checkpoint,
+    checkpoint: Checkpoint,
 ) -> "ListTransactionsResponse":
     states = {_STATUSES[name] for name in body.state_filters if name in _STATUSES}
     unknown = [name for name in dict.fromkeys(body.state_filters) if name not in _STATUSES]
@@ -205,11 +209,12 @@ async def describe_transactions(
     request: Request[DescribeTransactionsRequest], broker: BrokerParts
 ) -> "DescribeTransactionsResponse":
     """Each id with its producer, and the partitions and the start of its open transaction."""
-    states: list[TransactionState] = []
-    for transactional_id in dict.fromkeys(request.body.transactional_ids):
-        await request.checkpoint()
-        states.append(_described(broker, transactional_id))
-    return {"transaction_states": states}
+    asked = dict.fromkeys(request.body.transactional_ids)
+    return {
+        "transaction_states": [
+            _described(broker, transactional_id) async for transactional_id in each(request, asked)
+        ]
+    }
 
 
 def _described(broker: BrokerParts, transactional_id: str) -> "TransactionState":
@@ -260,11 +265,13 @@ async def write_txn_markers(
     for marker in request.body.markers:
         topics: list[WritableTxnMarkerTopicResult] = []
         for topic in marker.topics:
-            partitions: list[WritableTxnMarkerPartitionResult] = []
-            for index in topic.partition_indexes:
-                await request.checkpoint()
-                code = await _write(broker, marker, topic.name, index)
-                partitions.append({"partition_index": index, "error_code": code})
+            partitions: list[WritableTxnMarkerPartitionResult] = [
+                {
+                    "partition_index": index,
+                    "error_code": await _write(broker, marker, topic.name, index),
+                }
+                async for index in each(request, topic.partition_indexes)
+            ]
             topics.append({"name": topic.name, "partitions": partitions})
         results.append({"producer_id": marker.producer_id, "topics": topics})
     return {"markers": results}
@@ -274,10 +281,7 @@ async def _write(
     broker: BrokerParts, marker: WritableTxnMarker, name: str, index: int
 ) -> ErrorCode:
     try:
-        broker.partition(name, index)  # or it is refused
-        topic = broker.topics.find(name)
-        if topic is not None and topic.followed:
-            raise not_leader(topic)
+        _led_partition(broker, name, index)  # or it is refused
         ended = TransactionEnd(
             marker.producer_id,
             marker.producer_epoch,

@@ -1,0 +1,39 @@
+"""Parts of the responses of several APIs: results of topics and partitions, one after the other."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from horolog.broker.dispatch import Apart, Request
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
+from horolog.errors import ErrorCode, HorologError, code_for
+
+T = TypeVar("T")
+ResponseT = TypeVar("ResponseT", bound=Mapping[str, Any])
+
+
+class Outcome(NamedTuple):
+    """Error code and message of a part of a request."""
+
+    error_code: ErrorCode = ErrorCode.none
+    message: str | None = None
+
+
+async def outcome_of(call: Awaitable[object]) -> Outcome:
+    """Await a call, and return the code and text of the error that it raises, if any."""
+    try:
+        await call
+    except HorologError as error:
+        return Outcome(code_for(error), str(error))
+    return Outcome()
+
+
+async def each(request: Request[Any], items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the items of a request; other requests have their turn in between."""
+    for item in items:
+        await request.checkpoint()
+        yield item
+
+
+def apart_if(is_large: bool, make: Callable[[Checkpoint], ResponseT]) -> "ResponseT | Apart":
+    """Return the response that `make` builds, or have a large one built in a thread."""
+    return Apart(make) if is_large else make(no_checkpoint)
