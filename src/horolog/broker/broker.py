@@ -55,7 +55,7 @@ from horolog.errors import HorologError, StorageFailed
 from horolog.groups.capacity import Capacity
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
-from horolog.network.file_records import FileSlots
+from horolog.network.reply import FileSlots
 from horolog.record.compression import Codec
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE

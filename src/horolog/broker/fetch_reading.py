@@ -16,7 +16,7 @@ from horolog.broker.down_conversion import CONVERTED_BYTES, newest_format, read_
 from horolog.broker.partition import Partition
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, code_for
-from horolog.network.file_records import SlicedRecords
+from horolog.network.reply import SlicedRecords
 from horolog.record.batch import MAGIC
 from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.view import LogView

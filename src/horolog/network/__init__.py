@@ -4,7 +4,7 @@ server        listeners and connections; `accepting` where the system refuses de
 connection    requests in, responses out, in order; its states are in `lifecycle`
 peer          the client as handlers see it: principal, address, listener, still connected or not
 framing       frames as they arrive; large ones in `mappings`
-outbox        responses; what the page cache has is sent from its file (`file_records`)
+outbox        responses (`reply`); what the page cache has is sent from its file
 budget        the memory of all connections together; `stalls` closes who holds it without progress
 turns         which connection is served next; `busy_polling` asks once more before it sleeps,
               `joint_sends` wakes clients together
@@ -33,18 +33,17 @@ __getattr__, __dir__ = lazy_names(
             "ServerConnection Shared"
         ),
         "dispatching": "Hangup anonymous",
-        "file_records": "FileSlots SlicedRecords",
         "framing": "FIRST_ALLOCATION_BYTES GROWTH PIECE_BYTES SCRATCH_BYTES STEP_BYTES Frames",
         "http": (
             "ANSWERED INCOMPLETE REQUEST_BYTES REQUEST_SECONDS RESPONSE_SECONDS HttpRequest "
             "HttpResponse HttpServer"
         ),
         "joint_sends": "MOST JointSends",
-        "lifecycle": "Event State next_state",
+        "lifecycle": "State",
         "mappings": "Mappings",
         "outbox": "MOST_AT_ONCE Outbox",
         "peer": "ANONYMOUS Peer",
-        "reply": "Reply",
+        "reply": "FileSlots Reply SlicedRecords",
         "request_times": "RequestTimes",
         "stalls": "TICK_SECONDS WINDOW_TICKS",
         "turns": "Turns",

@@ -59,36 +59,8 @@ class ByteBudget:
         """Create the account of a connection."""
         return Account(self)
 
-    def _take(self, account: "Account", size: int) -> bool:
-        if account is self._overdrawn_by or not (
-            self._used and (self._waiting or self._used + size > self._limit)
-        ):
-            self._used += size
-            return True
-        return False
-
-    def _force(self, size: int, *, of_waiting: bool) -> None:
-        self._used += size
-        if of_waiting:
-            self._held_by_waiting += size
-        if self._used > self._limit:
-            self._on_pressure()
-
-    def _wait(self, account: "Account") -> int:
-        ticket = next(self._tickets)
-        heappush(self._line, (account.requested, ticket, account))
-        self._waiting += 1
-        self._requested += account.requested
-        self._held_by_waiting += account.held
-        return ticket
-
-    def _leave_line(self, account: "Account") -> None:
-        self._waiting -= 1
-        self._requested -= account.requested
-        self._held_by_waiting -= account.held
-
     def _first(self) -> "Account | None":
-        """The next waiting account to grant."""
+        """Return the next waiting account to grant."""
         while self._line:
             _, ticket, account = self._line[0]
             if account.ticket == ticket:
@@ -96,18 +68,10 @@ class ByteBudget:
             heappop(self._line)
         return None
 
-    def _end_overdraft(self, account: "Account") -> None:
-        if account is self._overdrawn_by:
-            self._overdrawn_by = None
-            self._serve()
-
-    def _give(self, size: int, *, of_waiting: bool = False) -> None:
-        self._used -= size
-        assert self._used >= 0
-        if of_waiting:
-            self._held_by_waiting -= size
-        if self._waiting:
-            self._serve()
+    def _leave_line(self, account: "Account") -> None:
+        self._waiting -= 1
+        self._requested -= account.requested
+        self._held_by_waiting -= account.held
 
     def _serve(self) -> None:
         """Grant waiting accounts while bytes are available."""
@@ -139,43 +103,64 @@ class Account:
 
         A single account always gets its bytes, so a limit below the largest request only slows.
         """
-        if self._budget._take(self, size):
+        budget = self._budget
+        is_free = not (budget._used and (budget._waiting or budget._used + size > budget._limit))
+        if is_free or self is budget._overdrawn_by:
+            budget._used += size
             self.held += size
             return True
         return False
 
     def force(self, size: int) -> None:
         """Charge bytes that are already allocated, even beyond the limit."""
+        budget = self._budget
+        budget._used += size
         self.held += size
-        self._budget._force(size, of_waiting=bool(self.requested))
+        if self.requested:
+            budget._held_by_waiting += size
+        if budget._used > budget._limit:
+            budget._on_pressure()
 
     def wait(self, size: int, when_granted: Callable[[], None]) -> None:
         """Call `when_granted` once `size` bytes are taken, possibly within this call."""
         assert not self.requested
+        budget = self._budget
         self.requested, self._when_granted = size, when_granted
-        self.ticket = self._budget._wait(self)
-        self._budget._serve()
+        self.ticket = next(budget._tickets)
+        heappush(budget._line, (size, self.ticket, self))
+        budget._waiting += 1
+        budget._requested += size
+        budget._held_by_waiting += self.held
+        budget._serve()
 
     def granted(self) -> None:
-        """The budget has granted the bytes waited for."""
+        """Take the bytes that the budget has granted."""
         self.held += self.requested
         self.requested = self.ticket = 0
         self._when_granted()
 
     def finish_request(self) -> None:
-        """The request is complete and needs no more bytes."""
-        self._budget._end_overdraft(self)
+        """End the overdraft of this account: its request is complete."""
+        budget = self._budget
+        if self is budget._overdrawn_by:
+            budget._overdrawn_by = None
+            budget._serve()
 
     def give(self, size: int) -> None:
         """Release bytes, and grant waiting accounts."""
+        budget = self._budget
         self.held -= size
-        self._budget._give(size, of_waiting=bool(self.requested))
+        budget._used -= size
+        assert budget._used >= 0
+        if self.requested:
+            budget._held_by_waiting -= size
+        if budget._waiting:
+            budget._serve()
 
     def close(self) -> None:
         """Release everything and stop waiting."""
         if self.requested:
             self._budget._leave_line(self)
             self.requested = self.ticket = 0
-        held, self.held = self.held, 0
-        self._budget._give(held)
-        self._budget._end_overdraft(self)
+        self.give(self.held)
+        self.finish_request()

@@ -25,7 +25,7 @@ from horolog.network.busy_polling import BusyPolling
 from horolog.network.dispatching import Dispatch, Hangup, anonymous
 from horolog.network.framing import Frames
 from horolog.network.joint_sends import JointSends
-from horolog.network.lifecycle import Event, State, next_state
+from horolog.network.lifecycle import State
 from horolog.network.mappings import Mappings
 from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
@@ -126,10 +126,10 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, shared: Shared, listener: Endpoint) -> None:
         config = shared.config_now()
-        self.peer = Peer(listener, on_authenticated=lambda: self._on(Event.AUTHENTICATED))
+        self.peer = Peer(listener, on_authenticated=lambda: self._advance(State.OPEN))
         self.last_active = 0.0
         self.state = State.CONNECTING
-        """See `lifecycle`; only `_on` changes it."""
+        """Only `_advance` changes it."""
         self._shared = shared
         self._loop = shared.loop
         self._budget = shared.budget
@@ -173,7 +173,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self.peer.host = str(address[0]) if isinstance(address, tuple) else ""
         self.last_active = self._loop.time()
-        self._on(Event.CONNECTED)
+        self._advance(State.AUTHENTICATING)
         if self._times is not None:
             self._times.connections.add(self)
         if not self._shared.admit(self):
@@ -185,7 +185,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by the client or by the broker."""
-        self._on(Event.LOST)
+        self._advance(State.CLOSED)
         self.transport = None
         if self._outbox is not None:
             self._outbox.close()
@@ -297,18 +297,18 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Start no more requests; close after the responses of those in flight."""
-        self._on(Event.DRAIN)
+        self._advance(State.DRAINING)
         self._steer_reading()
         self._pump()
 
     def close(self) -> None:
         """Close immediately."""
-        self._on(Event.CLOSE)
+        self._advance(State.CLOSING)
         if self.transport is not None:
             self.transport.abort()
 
-    def _on(self, event: Event) -> None:
-        self.state = next_state(self.state, event)
+    def _advance(self, state: State) -> None:
+        self.state = max(self.state, state)
 
     # --- requests ---------------------------------------------------------------------
 
@@ -472,13 +472,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not self._in_flight and exchange.size <= QUICK_BYTES:
             self._shared.polling.answered()
 
-    def _settle(self, size: int, reply: Reply | None) -> None:
-        """Complete a request: release its bytes and send its reply."""
-        self._in_flight_bytes -= size
-        self._account.give(size)
-        if reply is not None and self._outbox is not None:
-            self._outbox.put(reply)
-
     # --- responses --------------------------------------------------------------------
 
     def _go_on(self) -> None:
@@ -494,7 +487,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         while True:
             while self._in_flight and self._in_flight[0].reply is not _NOT_YET:
                 exchange = self._in_flight.popleft()
-                self._settle(exchange.size, exchange.reply)
+                self._in_flight_bytes -= exchange.size
+                self._account.give(exchange.size)
+                if exchange.reply is not None:
+                    outbox.put(exchange.reply)
             if self._waiting and self._may_begin(self._waiting[0]):
                 frame = self._waiting.popleft()
                 self._waiting_bytes -= len(frame)
@@ -507,8 +503,10 @@ class ServerConnection(asyncio.BufferedProtocol):
                 break
         if self._waits_for_turn and self._is_turn_of_large():
             self._grow_in_turn()
-        if self.state is _DRAINING:
-            self._close_if_drained()
+        transport = self.transport
+        if self.state is _DRAINING and not (self._in_flight or outbox) and transport is not None:
+            self._advance(State.CLOSING)
+            transport.close()
 
     def _send_late(self) -> None:
         """Send responses among those of others, which an error must not keep from theirs."""
@@ -559,16 +557,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._waiting_bytes >= READ_AHEAD_OF_WAIT_BYTES and not self._in_flight[-1].is_produce
         )
 
-    def _close_if_drained(self) -> None:
-        if (
-            self.state is _DRAINING
-            and not self._in_flight
-            and not self._outbox
-            and self.transport is not None
-        ):
-            self._on(Event.CLOSE)
-            self.transport.close()
-
     def _hang_up(self, error: BaseException) -> None:
         """Close after the responses already made, and log the reason; a bug with its traceback."""
         if self.state >= _CLOSING or self.transport is None:
@@ -582,5 +570,5 @@ class ServerConnection(asyncio.BufferedProtocol):
             _LOG.error("closing the connection of %s: a bug", self.peer.host, exc_info=error)
         if self._outbox:
             self._outbox.send()
-        self._on(Event.CLOSE)
+        self._advance(State.CLOSING)
         self.transport.close()

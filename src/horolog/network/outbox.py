@@ -18,7 +18,7 @@ from typing import Final
 
 from horolog.buffers import Buffer
 from horolog.network.budget import SMALL_BYTES, Account
-from horolog.network.reply import PIECE_BYTES, FileRecords, Reply, ReplyPart
+from horolog.network.reply import PIECE_BYTES, Reply, ReplyPart, SlicedRecords
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 0  # what the socket itself holds keeps the client busy meanwhile
@@ -158,7 +158,7 @@ class Outbox:
         if self._held or self._charged:
             self._charge()
 
-    def _send_direct(self, fd: int, head: Sequence[Buffer], records: FileRecords) -> bool:
+    def _send_direct(self, fd: int, head: Sequence[Buffer], records: SlicedRecords) -> bool:
         """Send `head`, then cached records, to the socket; return whether it is full.
 
         The part of `head` that the socket does not accept goes to the transport.
@@ -208,7 +208,7 @@ class Outbox:
             self._account.give(charged - held)
         self._charged = held
 
-    def _read_disk(self, part: FileRecords) -> None:
+    def _read_disk(self, part: SlicedRecords) -> None:
         """Read the next piece in a thread, because it is not in the page cache."""
         self.is_reading_disk = True
         loop = asyncio.get_running_loop()
@@ -219,7 +219,7 @@ class Outbox:
         self.is_reading_disk = False
         self._on_read(None)
 
-    def _on_piece(self, part: FileRecords, done: "asyncio.Future[Buffer]") -> None:
+    def _on_piece(self, part: SlicedRecords, done: "asyncio.Future[Buffer]") -> None:
         self.is_reading_disk = False
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if error is None and self._parts and not self._transport.is_closing():

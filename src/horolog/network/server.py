@@ -17,10 +17,10 @@ from horolog.network.budget import ByteBudget
 from horolog.network.busy_polling import BusyPolling, worth_polling_s
 from horolog.network.connection import ServerConnection, Shared
 from horolog.network.dispatching import Dispatch
-from horolog.network.file_records import FileSlots
 from horolog.network.framing import SCRATCH_BYTES
 from horolog.network.joint_sends import JointSends
 from horolog.network.mappings import Mappings
+from horolog.network.reply import FileSlots
 from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
 from horolog.network.turns import Turns

@@ -14,7 +14,7 @@ from typing import Final
 
 from horolog.network.budget import ByteBudget
 from horolog.network.connection import Progress, ServerConnection
-from horolog.network.file_records import FileSlots
+from horolog.network.reply import FileSlots
 
 _LOG = logging.getLogger(__name__)
 
