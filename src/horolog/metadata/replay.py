@@ -12,8 +12,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.metadata.image import Image
 from horolog.record.batch import parse_header
-from horolog.record.builder import read_records
-from horolog.record.values import read_values
+from horolog.record.builder import read_records, read_values
 from horolog.schemas import control
 from horolog.schemas.control import Voter, header_timestamp, kind_of, voters_in
 from horolog.schemas.metadata import (

@@ -6,7 +6,7 @@
     builder      records to batch bytes and back, one object per record: for tools and tests
     scan         what validation and block maps need to know of a batch's records
     time_stats   the times of some records, as one value that can be added up
-    search       the first record at or after a time; `values`, the values of one batch alone
+    search       the first record at or after a time
     walk         the loop of `scan` and `search` over the pieces that a codec gives
     identity     who produced a raw batch: producer, epoch, sequences; `batch_producers` as columns
     transactions which batches belong to aborted ones; `markers`, the batches that end them
@@ -48,7 +48,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "batch_producers": "PRODUCER_TYPES",
         "batch_runs": "next_offset_of",
-        "builder": "LogRecord build_batch read_records read_with_create_times",
+        "builder": "LogRecord build_batch read_records read_values read_with_create_times",
         "cleaning": "load_kernels",
         "column_writer": "PickedRows RecordsEncoder encode_batches encode_picked",
         "columns": "DEFAULT_COLUMNS DecodeStatistics batch_schema decode",
@@ -88,7 +88,6 @@ __getattr__, __dir__ = lazy_names(
             "LOG_APPEND_TIME NO_TIMESTAMP AppendTimeStretch RecordClock TimeRange TimestampType"
         ),
         "transactions": "AbortedTransaction AbortedTransactions",
-        "values": "read_values",
         "walk": "NOTHING new_state times_for",
     },
     {

@@ -5,7 +5,7 @@ compared with what is left and never added up before. Nothing is raised: a posit
 wrong.
 """
 
-from horolog.record.kernels.machine import byte_at, inlined, int64
+from horolog.record.kernels.machine import Bytes, byte_at, inlined, int64
 
 TRUNCATED = -1
 TOO_LONG = -2
@@ -14,7 +14,7 @@ _MASK32 = (1 << 32) - 1
 _POSITIVE = (1 << 63) - 1
 
 
-def read_varint(data, position, end, longest):
+def read_varint(data: Bytes, position: int, end: int, longest: int) -> tuple[int, int]:
     """A zigzag number and the position after it; TRUNCATED or TOO_LONG as that position."""
     if position < end:
         byte = byte_at(data, position)
@@ -28,7 +28,7 @@ def read_varint(data, position, end, longest):
     return _long_varint(data, position, end, longest)
 
 
-def _long_varint(data, position, end, longest):
+def _long_varint(data: Bytes, position: int, end: int, longest: int) -> tuple[int, int]:
     raw = 0
     for index in range(longest):
         if position >= end:
@@ -43,7 +43,7 @@ def _long_varint(data, position, end, longest):
     return 0, TOO_LONG
 
 
-def read_bytes(data, position, end):
+def read_bytes(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
     """Size (negative for null), start and end of length-prefixed bytes; -1 as the end if amiss."""
     size, start = read_varint(data, position, end, 5)
     if start < 0 or size > end - start:
@@ -51,7 +51,7 @@ def read_bytes(data, position, end):
     return size, start, start + max(size, 0)
 
 
-def pass_headers(data, position, end, count):
+def pass_headers(data: Bytes, position: int, end: int, count: int) -> int:
     """Where `count` headers end; -1 if they are malformed or go beyond `end`."""
     for _ in range(count):
         size, _start, position = read_bytes(data, position, end)
@@ -64,7 +64,7 @@ def pass_headers(data, position, end, count):
 
 
 @inlined
-def read_fields(data, body, end):
+def read_fields(data: Bytes, body: int, end: int) -> tuple[int, int, int, int, int, int, int, int]:
     """The fields of a record from behind its length to its end.
 
     Deltas of time and offset, size and start of key and value, number and start of headers. -1 as
