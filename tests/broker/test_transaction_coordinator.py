@@ -13,9 +13,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from horolog.broker import TransactionCoordinator, TransactionLimits
+from horolog.broker import LiveSettings, TransactionCoordinator
 from horolog.buffers import Buffer
 from horolog.clock import ManualClock
+from horolog.config import Settings
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record import LogRecord, TransactionEnd, stamped_batch
 from horolog.schemas.offsets import partition_for
@@ -24,6 +25,7 @@ from horolog.storage import TopicPartition
 from horolog.transactions.replay import TransactionReplay
 from horolog.transactions.values import LAST_EPOCH, ProducerIdentity
 
+MOST_WAIT = "add.partitions.to.txn.retry.backoff.max.ms"
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -122,13 +124,14 @@ class Lab:
 
     def __init__(self) -> None:
         self.log, self.markers, self.clock = LogInMemory(), MarkersInMemory(), ManualClock()
-        self.limits = TransactionLimits(most_wait_ms=60_000)  # a slow machine refuses nothing
+        # A slow machine refuses nothing.
+        self.live = LiveSettings(Settings({MOST_WAIT: "60000"}))
         self.last_id = 0
         self.start()
 
     def start(self) -> None:
         self.coordinator = TransactionCoordinator(
-            lambda: self.limits, self.log, self.markers, self.next_id, self.clock
+            self.live, self.log, self.markers, self.next_id, self.clock
         )
         self.coordinator.start()
 
@@ -495,7 +498,7 @@ def test_write_outside_the_transaction_is_refused(version: int, code: ErrorCode)
         assert stale == {T0: ErrorCode.invalid_producer_epoch}
         other = await lab.coordinator.admit("b", *producer, [T0], version)
         assert other == {T0: ErrorCode.invalid_producer_id_mapping}
-        lab.limits = TransactionLimits(verifies=False)
+        lab.live.replace(Settings({"transaction.partition.verification.enable": "false"}))
         assert await lab.coordinator.admit("a", *producer, [T1], version) == {T1: ErrorCode.none}
 
     test()
@@ -534,7 +537,7 @@ def test_write_that_has_waited_too_long_is_retried_by_its_client(
     @in_loop
     async def test(lab: Lab) -> None:
         producer = await lab.begin()
-        lab.limits = TransactionLimits(most_wait_ms=1)
+        lab.live.replace(Settings({MOST_WAIT: "1"}))
         lab.markers.hold = asyncio.Event()
         after = await lab.coordinator.end("a", producer, 2, commit=True)
         assert await lab.coordinator.admit("a", *after, [T1], version) == {T1: code}
@@ -589,7 +592,7 @@ async def test_timeout_goes_on_over_a_restart(lab: Lab) -> None:
 
 @in_loop
 async def test_idle_id_expires_and_an_open_one_does_not(lab: Lab) -> None:
-    lab.limits = TransactionLimits(expiration_ms=1_000)
+    lab.live.replace(Settings({"transactional.id.expiration.ms": "1000"}))
     await lab.coordinator.initialise("idle", 60_000)
     await lab.begin(name="open")
     lab.clock.step("10d")

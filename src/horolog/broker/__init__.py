@@ -56,6 +56,7 @@ __getattr__, __dir__ = lazy_names(
         "metrics": "transactions",
         "metrics.families": "FAMILIES",
         "metrics.scrape": "Scrape",
+        "live_settings": "LiveSettings",
         "new_topics": "NewTopic",
         "open_files": "OpenFiles share_out",
         "partition": "Partition",
@@ -83,7 +84,7 @@ __getattr__, __dir__ = lazy_names(
         "coordinators.shards": "Shards",
         "source_topics": "SourcePartition TopicAtSource SourceTopics",
         "coordinators.state_topics": "StateTopic",
-        "coordinators.transaction_coordinator": "TransactionCoordinator TransactionLimits",
+        "coordinators.transaction_coordinator": "TransactionCoordinator",
         "coordinators.transaction_markers": "LocalMarkers",
     },
 )

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -28,7 +27,6 @@ from horolog.broker.coordinators.open_transactions import OpenTransactions
 from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.broker.coordinators.transaction_coordinator import (
     TransactionCoordinator,
-    TransactionLimits,
 )
 from horolog.broker.coordinators.transaction_markers import LocalMarkers
 from horolog.broker.fetch_sessions import FetchSessions
@@ -166,7 +164,7 @@ class BrokerParts:
             self.topics, self.partitions, self.placement, self.groups, clock
         )
         self.transactions = TransactionCoordinator(
-            partial(_transaction_limits, live),
+            live,
             self.transactions_topic,
             self.markers,
             self.producer_ids.next,
@@ -359,16 +357,6 @@ class BrokerParts:
         finally:
             del self._delayed_fetches[delayed]
             delayed.close()
-
-
-def _transaction_limits(live: LiveSettings) -> TransactionLimits:
-    config = live.config
-    return TransactionLimits(
-        max_timeout_ms=config.transaction_max_timeout_ms,
-        expiration_ms=config.transactional_id_expiration_ms,
-        verifies=config.transaction_partition_verification_enable,
-        most_wait_ms=config.add_partitions_to_txn_retry_backoff_max_ms,
-    )
 
 
 def _group_limits(config: BrokerConfig) -> GroupLimits:

@@ -20,7 +20,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import Final, NamedTuple
+from typing import Final
 
 from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.broker.coordinators.transaction_completion import Completion
@@ -31,6 +31,7 @@ from horolog.broker.coordinators.transaction_states import (
     check_id,
     unavailable,
 )
+from horolog.broker.live_settings import LiveSettings
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
@@ -51,31 +52,18 @@ _OF_COORDINATORS: Final = (
 )
 
 
-class TransactionLimits(NamedTuple):
-    """The settings that the coordinator obeys, in milliseconds."""
-
-    max_timeout_ms: int = 900_000
-    """`transaction.max.timeout.ms`"""
-    expiration_ms: int = 604_800_000
-    """`transactional.id.expiration.ms`"""
-    verifies: bool = True
-    """`transaction.partition.verification.enable`"""
-    most_wait_ms: int = 100
-    """`add.partitions.to.txn.retry.backoff.max.ms`"""
-
-
 class TransactionCoordinator:
     """The transactional ids of this broker. For the event loop's thread only."""
 
     def __init__(
         self,
-        limits: Callable[[], TransactionLimits],
+        live: LiveSettings,
         log: StateTopic,
         markers: LocalMarkers,
         new_producer_id: Callable[[], Awaitable[int]],
         clock: Clock,
     ) -> None:
-        self._limits = limits
+        self._live = live
         self._markers = markers
         self._new_producer_id = new_producer_id
         self._clock = clock
@@ -133,11 +121,12 @@ class TransactionCoordinator:
                 CONCURRENT_TRANSACTIONS while a transaction is being ended, or one that is retried.
         """
         check_id(transactional_id)
-        if not 0 < timeout_ms <= self._limits().max_timeout_ms:
+        longest_ms = self._live.config.transaction_max_timeout_ms
+        if not 0 < timeout_ms <= longest_ms:
             raise RequestRefused(
                 ErrorCode.invalid_transaction_timeout,
-                f"transaction.timeout.ms={timeout_ms} is not in 1 to "
-                f"{self._limits().max_timeout_ms}, transaction.max.timeout.ms of the broker",
+                f"transaction.timeout.ms={timeout_ms} is not in 1 to {longest_ms}, "
+                "transaction.max.timeout.ms of the broker",
             )
         self._states.check_loaded(transactional_id)
         entry = self._states.open(transactional_id)
@@ -212,8 +201,8 @@ class TransactionCoordinator:
             is_last_try = True
             self._completion.complete_now(entry)  # it may have been decided on meanwhile
             if entry.completing is not None:
-                timeout_s = self._limits().most_wait_ms / 1000
-                await asyncio.wait([entry.completing], timeout=timeout_s)
+                longest_ms = self._live.config.add_partitions_to_txn_retry_backoff_max_ms
+                await asyncio.wait([entry.completing], timeout=longest_ms / 1000)
 
     def _has(
         self, entry: Entry, producer: ProducerIdentity, partitions: Collection[TopicPartition]
@@ -284,7 +273,10 @@ class TransactionCoordinator:
         produce_version: int,
     ) -> Mapping[TopicPartition, ErrorCode]:
         """The code of `admit` at this moment, with no partition added."""
-        if produce_version < ADDS_PARTITIONS_SINCE and not self._limits().verifies:
+        if (
+            produce_version < ADDS_PARTITIONS_SINCE
+            and not self._live.config.transaction_partition_verification_enable
+        ):
             return dict.fromkeys(partitions, ErrorCode.none)
         producer = ProducerIdentity(producer_id, producer_epoch)
         try:
@@ -400,7 +392,7 @@ class TransactionCoordinator:
         return (
             transaction is not None
             and not transaction.is_open
-            and idle_ms >= self._limits().expiration_ms
+            and idle_ms >= self._live.config.transactional_id_expiration_ms
         )
 
     # --- administration ---------------------------------------------------------------
