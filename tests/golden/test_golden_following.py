@@ -114,7 +114,7 @@ def test_every_byte_is_followed(source: ScriptedSource, make_broker: MakeBroker)
             found = shadow.broker.partitions.find(name, 0)
             return found is not None and found.log.high_watermark == end
 
-        assert eventually(reaches), shadow.broker.follower.why
+        assert eventually(reaches), shadow.broker.shadow.follower.why
         assert bytes_of(shadow, name) == topic.data, name
         magics.add(parse_header(topic.data).magic)
     assert magics == {0, 1, 2}

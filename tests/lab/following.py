@@ -38,7 +38,9 @@ def batches_of(client: Client, topic: str, partition: int = 0, start: int = 0) -
 def status_of(shadow: RunningBroker, topic: str, partition: int = 0) -> PartitionStatus | None:
     """What a broker says of one partition that it follows."""
     key = TopicPartition(topic, partition)
-    found: PartitionStatus | None = shadow.call(lambda: shadow.broker.follower.status_of(key))
+    found: PartitionStatus | None = shadow.call(
+        lambda: shadow.broker.shadow.follower.status_of(key)
+    )
     return found
 
 

@@ -39,6 +39,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "background_tasks": "BackgroundTasks",
+        "catalogue": "Catalogue",
         "cleaner": "RETRY_MS Cleaner",
         "control": "history",
         "control.table": "ACTION_ROWS QUESTION_ROWS",

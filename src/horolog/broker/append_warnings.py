@@ -14,18 +14,19 @@ The minute is measured with the event loop's time, because the wall clock may be
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Final
 
-from horolog.broker.live_settings import LiveSettings
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.partition import Partition
-from horolog.clock import Clock, format_duration
+from horolog.clock import format_duration
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
 from horolog.storage.logs.appendable import Appended
 
 _LOG = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 60.0
+LOOK_INTERVAL_MS: Final = 1_000
+"""Pause between two checks for due warnings."""
 _NAMED: Final = 3
 _MOST_SHOWN: Final = 200  # characters of a name that a client has chosen
 _HOLDS: Final = (
@@ -37,15 +38,8 @@ _HOLDS: Final = (
 class AppendWarnings:
     """The warnings of one broker. For the event loop's thread only."""
 
-    def __init__(
-        self,
-        live: LiveSettings,
-        clock: Clock,
-        partitions: Mapping[tuple[str, int], Partition],
-    ) -> None:
-        self._live = live
-        self._clock = clock
-        self._partitions = partitions
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._live, self._clock, _, self._partitions, _ = catalogue
         self._loop = asyncio.get_running_loop()
         self._next_look_at = 0.0  # at the append times of all partitions
         self._next_warning_at = 0.0  # about them
@@ -129,10 +123,11 @@ class AppendWarnings:
             "appends are refused by %s%s: %s", ", ".join(new[:_NAMED]), more, refusals[new[0]]
         )
 
-    def look_at_append_times(self) -> None:
-        """Warn of append times ahead of the clock, if the last check was a minute ago."""
+    async def warn_of_appends(self) -> None:
+        """Warn of append times ahead of the clock, and of refused appends, if that is due."""
         if self._loop.time() >= self._next_look_at:
             self._look()
+        self.look_at_refusals()
 
     def _look(self) -> None:
         now = self._loop.time()

@@ -7,20 +7,17 @@ is measured with the monotonic clock.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from horolog.broker.append_warnings import AppendWarnings
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
-from horolog.broker.coordinators.group_lag import SAMPLE_INTERVAL_MS, GroupLags
 from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
-from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
-from horolog.broker.partitions import Partitions
-from horolog.clock import MINUTE_MS, Clock, SystemClock
+from horolog.clock import MINUTE_MS, SystemClock
 from horolog.config import LONG_MAX
 from horolog.errors import HorologError
 from horolog.metadata.store import MetadataStore
@@ -33,9 +30,17 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TIDY_INTERVAL_MS: Final = 1_000
-WARN_INTERVAL_MS: Final = 1_000  # between two checks for due warnings
 LONGEST_FLUSH_INTERVAL_MS: Final = 1_000  # Kafka's default is never
 SHORTEST_INTERVAL_MS: Final = 10  # some settings allow 0, which must not keep a thread busy
+
+
+class PeriodicTask(NamedTuple):
+    """A task that runs periodically."""
+
+    run: Callable[[], Awaitable[object]]
+    interval_ms: int
+    delay_ms: int
+    """Pause before the first run."""
 
 
 class Expired(NamedTuple):
@@ -51,24 +56,24 @@ class BackgroundTasks:
 
     def __init__(
         self,
-        live: LiveSettings,
-        clock: Clock,
-        partitions: Partitions,
+        catalogue: Catalogue,
         groups: GroupCoordinator,
-        group_lags: GroupLags,
-        append_warnings: AppendWarnings,
         transactions: TransactionCoordinator,
+        others: Iterable[PeriodicTask],
         cleaner: Cleaner,
         store: MetadataStore,
         readers: Executor,
     ) -> None:
-        self._live = live
-        self._clock = clock
-        self._partitions = partitions
+        """Run nothing yet.
+
+        Args:
+            others: tasks of other parts.
+            store: refuses changes once the log directory is lost.
+        """
+        self._live, self._clock, _, self._partitions, _ = catalogue
         self._groups = groups
-        self._group_lags = group_lags
-        self._append_warnings = append_warnings
         self._transactions = transactions
+        self._others = others
         self._cleaner = cleaner
         self._store = store
         self._readers = readers
@@ -85,8 +90,7 @@ class BackgroundTasks:
         for task, interval_ms, delay_ms in (
             (self.run_retention, config.log_retention_check_interval_ms, first_ms),
             (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
-            (self.warn_of_appends, WARN_INTERVAL_MS, WARN_INTERVAL_MS),
-            (self._group_lags.sample, SAMPLE_INTERVAL_MS, 0),
+            *self._others,
             (self.check_indexes, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.flush, flush_ms, flush_ms),
             (self.checkpoint, config.log_flush_offset_checkpoint_interval_ms, first_ms),
@@ -160,11 +164,6 @@ class BackgroundTasks:
             if refusal is not None and self._store.refusal is None:
                 self._store.refusal = refusal
                 _LOG.error("%s", refusal)
-
-    async def warn_of_appends(self) -> None:
-        """Warn of append times ahead of the clock, and of appends refused, if that is due."""
-        self._append_warnings.look_at_append_times()
-        self._append_warnings.look_at_refusals()
 
     async def check_indexes(self) -> None:
         """Check the indexes without a valid seal that lookups use, a segment at a time."""

@@ -13,15 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from horolog.broker.append_warnings import AppendWarnings
-from horolog.broker.background_tasks import BackgroundTasks
+from horolog.broker.append_warnings import LOOK_INTERVAL_MS, AppendWarnings
+from horolog.broker.background_tasks import BackgroundTasks, PeriodicTask
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
 from horolog.broker.coordinators.admission import ProducerTurns
 from horolog.broker.coordinators.carrying_state import carry_groups, carry_transactions
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
-from horolog.broker.coordinators.group_lag import GroupLags
+from horolog.broker.coordinators.group_lag import SAMPLE_INTERVAL_MS, GroupLags
 from horolog.broker.coordinators.offsets_log import OffsetsLog
 from horolog.broker.coordinators.open_transactions import OpenTransactions
 from horolog.broker.coordinators.state_topics import StateTopic
@@ -44,9 +45,7 @@ from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
-from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.shadow import Shadow
-from horolog.broker.shadow.topics import FollowedTopics
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
@@ -117,40 +116,15 @@ class BrokerParts:
         self.kept_commits = KeptMemory()
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
         self.placement = Placement(config.node_id, self.metadata, store, opened.stored)
-        self.controller = Controller(
-            live,
-            self.topics,
-            self.partitions,
-            self.groups,
-            self.placement,
-            self.metadata,
-            store,
+        catalogue = self.catalogue = Catalogue(
+            live, clock, self.topics, self.partitions, self.placement
         )
+        self.controller = Controller(catalogue, self.groups, self.metadata, store)
         self.offsets_topic, self.transactions_topic = (
-            StateTopic(
-                name,
-                live,
-                self.controller.ensure_internal,
-                self.placement,
-                self.topics,
-                self.partitions,
-                clock,
-                readers,
-            )
+            StateTopic(name, self.controller.ensure_internal, catalogue, readers)
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
         )
         self.offsets_log.write_to(self.offsets_topic)
-        self.followed_topics = FollowedTopics(
-            self.cluster_id, live, self.topics, self.placement, self.controller
-        )
-        self.follower = Follower(
-            live,
-            self.placement,
-            self.followed_topics,
-            self.topics,
-            self.partitions,
-            clock,
-        )
         logs = opened.log_dir.logs.values()
         highest = max((log.producers.highest_id for log in logs), default=-1)
         if highest >= FIRST_PRODUCER_ID:
@@ -160,9 +134,7 @@ class BrokerParts:
         self.producer_ids = ProducerIds(self.metadata, store, highest + 1)
         self.producer_clients = ProducerClients()
         self.producer_turns = ProducerTurns()
-        self.markers = LocalMarkers(
-            self.topics, self.partitions, self.placement, self.groups, clock
-        )
+        self.markers = LocalMarkers(catalogue, self.groups)
         self.transactions = TransactionCoordinator(
             live,
             self.transactions_topic,
@@ -171,37 +143,21 @@ class BrokerParts:
             clock,
         )
         self.shadow = Shadow(
-            live,
-            clock,
-            self.topics,
-            self.partitions,
-            self.placement,
-            self.controller,
-            self.groups,
-            self.producer_ids,
-            self.followed_topics,
-            self.follower,
-            self.transactions,
-            self.transactions_topic,
+            catalogue, self.controller, self.groups, self.transactions, self.producer_ids
         )
         self.open_transactions = OpenTransactions(self.topics, self.transactions)
         self.left_behind = opened.left_behind
         self.lost_metadata = store.lost
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)
-        self.append_warnings = AppendWarnings(live, clock, self.partitions)
-        self.cleaner = Cleaner(live, clock, self.partitions)
+        self.append_warnings = AppendWarnings(catalogue)
+        self.cleaner = Cleaner(catalogue)
+        others = (
+            PeriodicTask(self.append_warnings.warn_of_appends, LOOK_INTERVAL_MS, LOOK_INTERVAL_MS),
+            PeriodicTask(self.group_lags.sample, SAMPLE_INTERVAL_MS, 0),
+        )
         self.background_tasks = BackgroundTasks(
-            live,
-            clock,
-            self.partitions,
-            self.groups,
-            self.group_lags,
-            self.append_warnings,
-            self.transactions,
-            self.cleaner,
-            store,
-            readers,
+            catalogue, self.groups, self.transactions, others, self.cleaner, store, readers
         )
 
     # --- open and close ---------------------------------------------------------------

@@ -19,11 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from horolog.broker.live_settings import LiveSettings
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.partition import Partition
-from horolog.broker.partitions import Partitions
 from horolog.broker.scheduling.pace import ThreadPace
-from horolog.clock import MINUTE_MS, Clock, SystemClock
+from horolog.clock import MINUTE_MS, SystemClock
 from horolog.errors import HorologError, StorageFailed
 from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.storage.cleaning.choosing import Cleanable
@@ -60,10 +59,8 @@ class DuePartition(NamedTuple):
 class Cleaner:
     """For the event loop's thread."""
 
-    def __init__(self, live: LiveSettings, clock: Clock, partitions: Partitions) -> None:
-        self._live = live
-        self._clock = clock
-        self._partitions = partitions
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._live, self._clock, _, self._partitions, _ = catalogue
         self.pace = ThreadPace()
         """Of all its threads, by `log.cleaner.io.max.bytes.per.second`."""
         self._executor: ThreadPoolExecutor | None = None  # made when there is something to clean

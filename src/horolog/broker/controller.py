@@ -11,11 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
-from horolog.broker.live_settings import LiveSettings
 from horolog.broker.new_topics import INTERNAL, NewTopic, with_history
-from horolog.broker.partitions import Partitions
-from horolog.broker.placement import Placement
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import (
@@ -32,7 +30,6 @@ from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import (
     NewPartitions,
     Topic,
-    TopicRegistry,
     check_assignment,
     check_partition_increase,
     partitions_of_new_topic,
@@ -47,19 +44,13 @@ class Controller:
 
     def __init__(
         self,
-        live: LiveSettings,
-        topics: TopicRegistry,
-        partitions: Partitions,
+        catalogue: Catalogue,
         groups: GroupCoordinator,
-        placement: Placement,
         metadata: MetadataThread,
         store: MetadataStore,
     ) -> None:
-        self._live = live
-        self._topics = topics
-        self._partitions = partitions
+        self._live, _, self._topics, self._partitions, self._placement = catalogue
         self._groups = groups
-        self._placement = placement
         self._metadata = metadata
         self._store = store
         self._lock = asyncio.Lock()

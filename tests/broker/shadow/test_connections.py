@@ -96,7 +96,7 @@ def test_a_source_that_is_away_is_named_and_does_not_hold_up_a_start(
     make_broker: MakeBroker,
 ) -> None:
     shadow = make_broker(horolog_follow="127.0.0.1:1")
-    assert eventually(lambda: "127.0.0.1:1" in str(shadow.broker.follower.why))
+    assert eventually(lambda: "127.0.0.1:1" in str(shadow.broker.shadow.follower.why))
     assert shadow.client.metadata().topics == {}
     assert stops(shadow) < LONG_S
 
@@ -108,7 +108,7 @@ def test_a_source_that_comes_after_its_follower_is_followed_soon(
     source.create_topic("t")
     source.stop()
     shadow = make_broker(horolog_follow=source.address)
-    assert eventually(lambda: shadow.broker.follower.why is not None)
+    assert eventually(lambda: shadow.broker.shadow.follower.why is not None)
     source.restart()
     source.append("t", build_batch([LogRecord(source.clock.now_ms(), None, b"v")]))
     begun = time.monotonic()
@@ -125,13 +125,13 @@ def test_a_file_of_properties_that_is_gone_is_named_until_it_is_back(
     first.stop()
     file.rename(tmp_path / "moved")
     shadow = make_broker(log_dir=first.log_dir, clock=first.clock)
-    assert eventually(lambda: "client.properties" in str(shadow.broker.follower.why))
+    assert eventually(lambda: "client.properties" in str(shadow.broker.shadow.follower.why))
     (tmp_path / "moved").rename(file)
     topic = secured.topics["t"]
     batch = build_batch([LogRecord(NOW_MS, None, b"w")], base_offset=1, leader_epoch=topic.epoch)
     topic.batches.append(batch)
     assert eventually(lambda: shadow.broker.partitions["t", 0].log.high_watermark == 2)
-    assert shadow.broker.follower.why is None
+    assert shadow.broker.shadow.follower.why is None
 
 
 def test_a_leader_of_another_cluster_gives_nothing(

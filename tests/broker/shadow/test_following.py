@@ -304,7 +304,7 @@ def test_another_cluster_at_the_address_is_refused(
     other.append("t", batch(5))
 
     def why() -> str:
-        return str(shadow.broker.follower.why)
+        return str(shadow.broker.shadow.follower.why)
 
     assert eventually(lambda: "cluster" in why() and "which was followed" in why())
     assert batches_of(shadow.client, "t") == before

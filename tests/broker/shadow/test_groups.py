@@ -24,7 +24,7 @@ source = a_broker("t", "u", partitions=2)
 def start_following(leader: RunningBroker) -> None:
     """Follow `t`, and lead another topic."""
     leader.restart(horolog_follow="127.0.0.1:1", horolog_follow_topics="t")
-    topics = leader.broker.followed_topics
+    topics = leader.broker.shadow.followed_topics
     partitions = tuple(SourcePartition(n, 5, 0) for n in range(2))
     t = TopicAtSource("t", UUID(int=1), partitions, {})
     leader.run(topics.apply(SourceTopics("source-id", {}, {"t": t})))
@@ -34,8 +34,7 @@ broker = a_broker("led", prepare=start_following)
 
 
 def follow(broker: RunningBroker) -> FollowedGroups:
-    its = broker.broker
-    return FollowedGroups(its.topics, its.placement, its.groups, its.clock)
+    return FollowedGroups(broker.broker.catalogue, broker.broker.groups)
 
 
 def apply(
@@ -89,7 +88,7 @@ def test_offsets_of_a_topic_that_was_made_again_meanwhile_are_not_committed(
     asked = groups.topic_ids()
     partitions = tuple(SourcePartition(n, 5, 0) for n in range(2))
     again = TopicAtSource("t", UUID(int=2), partitions, {})
-    topics = broker.broker.followed_topics
+    topics = broker.broker.shadow.followed_topics
     broker.run(topics.apply(SourceTopics("source-id", {}, {"t": again})))
     broker.run(groups.apply({"g": {("t", 0): CommittedOffset(900)}}, asked))
     assert committed(broker, "g") == {}

@@ -94,7 +94,7 @@ def is_here(shadow: RunningBroker, source: RunningBroker) -> bool:
     states = [(TRANSACTION_STATE, index) for index in range(2)]
     of_groups = [(FOLLOWED_OFFSETS, index) for index in range(THEIRS)]
     assert is_caught_up(shadow, source, [("in", 0), ("out", 0), *states])
-    following = shadow.broker.follower
+    following = shadow.broker.shadow.follower
     asked_ms = shadow.call(lambda: int(asyncio.get_running_loop().time() * 1000))
 
     def is_confirmed() -> bool:
@@ -201,7 +201,7 @@ def test_commit_of_which_the_offset_did_not_come_is_named(
     shadow = start("b", source)
     assert comes(shadow, 5)
     with shadow.broker.placement.promoting(FOLLOWED_OFFSETS):  # it is not followed meanwhile
-        shadow.call(lambda: shadow.broker.follower.release(FOLLOWED_OFFSETS))
+        shadow.call(lambda: shadow.broker.shadow.follower.release(FOLLOWED_OFFSETS))
         with held(source, *held_topics):
             assert transform(source).end() == 0
             if "out" not in held_topics:

@@ -362,7 +362,7 @@ def test_states_that_are_late_by_some_transactions_cut_none_and_fence_no_next_pr
         assert producer.send("t") == 0
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     with shadow.broker.placement.promoting(TRANSACTION_STATE):  # it is not followed meanwhile
-        shadow.call(lambda: shadow.broker.follower.release(TRANSACTION_STATE))
+        shadow.call(lambda: shadow.broker.shadow.follower.release(TRANSACTION_STATE))
         for _ in range(3):
             assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
             assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
@@ -647,7 +647,7 @@ def test_start_ends_what_a_killed_promotion_has_decided_of_former_transactions(
     assert [producer.send("t"), producer.send("u")] == [0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     with shadow.broker.placement.promoting("u"):  # it is not followed meanwhile
-        shadow.call(lambda: shadow.broker.follower.release("u"))
+        shadow.call(lambda: shadow.broker.shadow.follower.release("u"))
         assert producer.end(commit=commits) == 0
         assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
         hold_markers(source, "u")
@@ -686,7 +686,7 @@ def test_restarted_shadow_does_not_take_what_is_open_for_the_next_transaction(
     assert [producer.send("t"), producer.send("u")] == [0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     with shadow.broker.placement.promoting("u"):  # it is not followed meanwhile
-        shadow.call(lambda: shadow.broker.follower.release("u"))
+        shadow.call(lambda: shadow.broker.shadow.follower.release("u"))
         assert producer.end() == 0
         assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
         assert [producer.send("t"), producer.send("u")] == [0, 0]
@@ -703,7 +703,7 @@ def test_states_of_a_topic_that_the_source_has_made_again_are_those_of_the_new_o
     start: Start,
 ) -> None:
     shadow = start("b", None, horolog_follow="127.0.0.1:1")
-    topics = shadow.broker.followed_topics
+    topics = shadow.broker.shadow.followed_topics
 
     def seen(id_: int, count: int) -> SourceTopics:
         partitions = tuple(SourcePartition(n, 5, 0) for n in range(count))

@@ -386,7 +386,7 @@ def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
         if log.topic == "t":
             told.append(log.partition)
             shadow.call(promoting.__enter__)
-            shadow.call(lambda: shadow.broker.follower.release("t"))
+            shadow.call(lambda: shadow.broker.shadow.follower.release("t"))
 
     monkeypatch.setattr(Log, "led_in", led_in)
     source.restart(crash=True)
@@ -684,7 +684,7 @@ def test_a_promotion_of_many_topics_looks_at_each_group_and_partition_for_its_ow
         before = sys.gettrace()
         sys.settrace(traced)
         try:
-            shadow.broker.follower.release("none of them")
+            shadow.broker.shadow.follower.release("none of them")
         finally:
             sys.settrace(before)
 

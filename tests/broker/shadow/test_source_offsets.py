@@ -10,7 +10,7 @@ from typing import Any
 
 from storelogs import NOW, new_follower, pull
 
-from horolog.broker import SourceOffsets
+from horolog.broker import Catalogue, SourceOffsets
 from horolog.record import LogRecord, build_batch
 from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
 from horolog.storage import Log
@@ -34,15 +34,16 @@ class Shadow:
         self.after_reading: Callable[[], object] = lambda: None
         whole: Any = self
         self.offsets = SourceOffsets(
-            SimpleNamespace(find=lambda _: SimpleNamespace(partitions=(0,), followed=True)),  # type: ignore[arg-type]
-            SimpleNamespace(find=lambda *_: whole),  # type: ignore[arg-type]
+            Catalogue(
+                whole,
+                whole,
+                SimpleNamespace(find=lambda _: SimpleNamespace(partitions=(0,), followed=True)),  # type: ignore[arg-type]
+                SimpleNamespace(find=lambda *_: whole),  # type: ignore[arg-type]
+                whole,
+            ),
             SimpleNamespace(has_caught_up=lambda _: self.has_caught_up),  # type: ignore[arg-type]
             whole,
         )
-
-    @property
-    def truncations(self) -> int:
-        return int(self.log.truncations)
 
     expired = 0
 

@@ -36,7 +36,7 @@ def seen(*topics: TopicAtSource, deleted: frozenset[str] = frozenset()) -> Sourc
 
 
 def followed(broker: RunningBroker) -> FollowedTopics:
-    topics: FollowedTopics = broker.broker.followed_topics
+    topics: FollowedTopics = broker.broker.shadow.followed_topics
     return topics
 
 

@@ -12,16 +12,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from typing import Final
 
-from horolog.broker.live_settings import LiveSettings
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.new_topics import INTERNAL
 from horolog.broker.partition import Partition
-from horolog.broker.partitions import Partitions
-from horolog.broker.placement import Placement
 from horolog.buffers import Buffer
-from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import StorageFailed
-from horolog.metadata.topics import TopicRegistry
 from horolog.record.builder import LogRecord
 from horolog.record.kernels.loading import REPLAY_WORTH_KERNELS
 from horolog.record.stamped import stamped_records
@@ -46,28 +42,19 @@ class StateTopic:
     def __init__(
         self,
         name: str,
-        live: LiveSettings,
         create: Callable[[str], Awaitable[object]],
-        placement: Placement,
-        topics: TopicRegistry,
-        partitions: Partitions,
-        clock: Clock,
+        catalogue: Catalogue,
         readers: Executor,
     ) -> None:
         """Describe the topic of a name, which may not exist yet.
 
         Args:
             create: creates the internal topic of a name, unless it exists.
-            clock: the time of the appends.
             readers: threads that loads run in.
         """
         self.name = name
-        self._live = live
         self._create = create
-        self._placement = placement
-        self._topics = topics
-        self._partitions = partitions
-        self._clock = clock
+        self._live, self._clock, self._topics, self._partitions, self._placement = catalogue
         self._readers = readers
         self._loop = asyncio.get_running_loop()
 

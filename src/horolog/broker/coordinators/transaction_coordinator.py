@@ -58,16 +58,18 @@ class TransactionCoordinator:
     def __init__(
         self,
         live: LiveSettings,
-        log: StateTopic,
+        topic: StateTopic,
         markers: LocalMarkers,
         new_producer_id: Callable[[], Awaitable[int]],
         clock: Clock,
     ) -> None:
+        self.topic = topic
+        """Has the states, and the source's while that is followed."""
         self._live = live
         self._markers = markers
         self._new_producer_id = new_producer_id
         self._clock = clock
-        self._states = TransactionStates(log, markers.known_id, clock)
+        self._states = TransactionStates(topic, markers.known_id, clock)
         self._completion = Completion(self._states, markers, clock)
         self._loading: asyncio.Task[None] | None = None
 
@@ -84,7 +86,7 @@ class TransactionCoordinator:
     @property
     def is_followed(self) -> bool:
         """Whether the coordinator is at the source, of which this broker is a shadow."""
-        return self._states.log.is_followed
+        return self.topic.is_followed
 
     @property
     def is_started(self) -> bool:

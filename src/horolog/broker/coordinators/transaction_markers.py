@@ -4,12 +4,9 @@ from collections.abc import Awaitable
 from typing import Final
 from uuid import UUID
 
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
-from horolog.broker.partitions import Partitions
-from horolog.broker.placement import Placement
-from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.metadata.topics import TopicRegistry
 from horolog.record.markers import TransactionEnd
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import (
@@ -26,19 +23,9 @@ _OF_OFFSETS: Final = UUID(int=3)
 class LocalMarkers:
     """Ends transactions in the logs of partitions. For the event loop's thread only."""
 
-    def __init__(
-        self,
-        topics: TopicRegistry,
-        partitions: Partitions,
-        placement: Placement,
-        groups: GroupCoordinator,
-        clock: Clock,
-    ) -> None:
-        self._topics = topics
-        self._partitions = partitions
-        self._placement = placement
+    def __init__(self, catalogue: Catalogue, groups: GroupCoordinator) -> None:
+        _, self._clock, self._topics, self._partitions, self._placement = catalogue
         self._groups = groups
-        self._clock = clock
 
     def topic_id(self, topic: str) -> UUID | None:
         """The id of a topic; None if there is none here that this broker leads, or is to."""

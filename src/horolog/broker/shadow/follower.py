@@ -12,11 +12,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.following.appending import local
 from horolog.broker.following.fetching import Followed, LeaderFetcher, SourceLeader
-from horolog.broker.live_settings import LiveSettings
-from horolog.broker.partitions import Partitions
-from horolog.broker.placement import Placement, connection_to
+from horolog.broker.placement import connection_to
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shadow.source import Source
@@ -24,10 +23,8 @@ from horolog.broker.shadow.topics import FollowedTopics
 from horolog.broker.source_topics import SourcePartition, SourceTopics, TopicAtSource
 from horolog.client.config import Address, ClientConfig
 from horolog.client.fetch_session import FetchLimits
-from horolog.clock import Clock
 from horolog.config.releases import replica_fetch_version
 from horolog.errors import HorologError
-from horolog.metadata.topics import TopicRegistry
 from horolog.offsets import TopicPartition
 from horolog.replication.followed import Asks, FollowedPartition, Gap
 
@@ -83,31 +80,18 @@ class PartitionStatus(NamedTuple):
 
 
 class Follower:
-    """See the module.
+    """Looks at the source, and gives each followed partition to the fetcher of its leader."""
 
-    Args:
-        live: the settings of this broker.
-        placement: says which cluster is followed, and which topics of it.
-        followed: makes the topics here what the source has.
-    """
+    def __init__(self, catalogue: Catalogue, followed_topics: FollowedTopics) -> None:
+        """Follow nothing yet.
 
-    def __init__(
-        self,
-        live: LiveSettings,
-        placement: Placement,
-        followed: FollowedTopics,
-        topics: TopicRegistry,
-        partitions: Partitions,
-        clock: Clock,
-    ) -> None:
+        Args:
+            followed_topics: makes the topics here what the source has.
+        """
         self.why: str | None = None
         """Why the source cannot be looked at; None if it can."""
-        self._live = live
-        self._placement = placement
-        self._followed_topics = followed
-        self._topics = topics
-        self._partitions = partitions
-        self._clock = clock
+        self._live, self._clock, self._topics, self._partitions, self._placement = catalogue
+        self._followed_topics = followed_topics
         self._loop = asyncio.get_running_loop()
         self._following: _Following | None = None
         self._followed: dict[TopicPartition, Followed] = {}

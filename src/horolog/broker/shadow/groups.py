@@ -14,16 +14,15 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
-from horolog.broker.placement import Placement
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.client.client import Client
 from horolog.client.groups import CommittedOffset
-from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
-from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.metadata.topics import Topic
 from horolog.offsets import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -61,17 +60,9 @@ def committed_at(client: Client) -> tuple[dict[str, dict[TopicPartition, Committ
 class FollowedGroups:
     """For the event loop's thread only."""
 
-    def __init__(
-        self,
-        topics: TopicRegistry,
-        placement: Placement,
-        groups: GroupCoordinator,
-        clock: Clock,
-    ) -> None:
-        self._topics = topics
-        self._placement = placement
+    def __init__(self, catalogue: Catalogue, groups: GroupCoordinator) -> None:
+        _, self._clock, self._topics, _, self._placement = catalogue
         self._groups = groups
-        self._clock = clock
         self._seen: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._refused: dict[str, str] = {}
 

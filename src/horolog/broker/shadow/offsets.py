@@ -15,15 +15,14 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.partition import Partition
-from horolog.broker.partitions import Partitions
 from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.groups import FollowedGroups, GroupChanges
 from horolog.client.groups import CommittedOffset
 from horolog.errors import CorruptBatch, ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.replay import RECORD_BYTES, GroupReplay, held_bytes
 from horolog.groups.rows import PendingRow
-from horolog.metadata.topics import TopicRegistry
 from horolog.offsets import TopicPartition
 from horolog.record.batch import MAGIC, iter_headers
 from horolog.record.builder import LogRecord
@@ -138,16 +137,9 @@ class _Reading:
 class SourceOffsets:
     """See the module. For the event loop's thread only, under `lock`."""
 
-    def __init__(
-        self,
-        topics: TopicRegistry,
-        partitions: Partitions,
-        follower: Follower,
-        groups: FollowedGroups,
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, follower: Follower, groups: FollowedGroups) -> None:
         self.lock = asyncio.Lock()
-        self._topics = topics
-        self._partitions = partitions
+        _, _, self._topics, self._partitions, _ = catalogue
         self._follower = follower
         self._groups = groups
         self._readings: dict[int, _Reading] = {}

@@ -19,25 +19,21 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.controller import Controller
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
-from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from horolog.broker.partition import Partition
-from horolog.broker.partitions import Partitions
-from horolog.broker.placement import Placement
 from horolog.broker.producer_ids import FIRST_PRODUCER_ID, ProducerIds
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.groups import NOBODY
 from horolog.broker.shadow.offsets import SourceOffsets
-from horolog.broker.shadow.topics import FollowedTopics
-from horolog.clock import Clock
 from horolog.errors import HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.rows import FollowedRow
-from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.metadata.topics import Topic
 from horolog.offsets import commits_positions
 from horolog.replication.followed import MAX_EPOCH
 from horolog.storage.logs.log import Log
@@ -86,44 +82,28 @@ def epoch_after(latest: int) -> int:
 
 
 class Promotions:
-    """See the module. For the event loop's thread only.
-
-    Args:
-        placement: says which topics are followed.
-        follower: whose following of a topic ends.
-        transactions: continue with what the source has of them.
-        transactions_topic: has them, in the source's records.
-    """
+    """Promotes topics. For the event loop's thread only."""
 
     def __init__(
         self,
-        topics: TopicRegistry,
-        partitions: Partitions,
-        placement: Placement,
+        catalogue: Catalogue,
         controller: Controller,
         groups: GroupCoordinator,
-        producer_ids: ProducerIds,
-        clock: Clock,
-        follower: Follower,
-        followed_topics: FollowedTopics,
-        offsets: SourceOffsets,
         transactions: TransactionCoordinator,
-        transactions_topic: StateTopic,
+        producer_ids: ProducerIds,
+        follower: Follower,
+        offsets: SourceOffsets,
     ) -> None:
         self.done: dict[str, list[PromotedEntry]] = {}
         """What was done for each topic that was promoted since the start, and has to be known."""
-        self._topics = topics
-        self._partitions = partitions
-        self._placement = placement
+        _, self._clock, self._topics, self._partitions, self._placement = catalogue
         self._controller = controller
         self._groups = groups
         self._producer_ids = producer_ids
-        self._clock = clock
         self._follower = follower
-        self._followed_topics = followed_topics
         self._offsets = offsets
         self._transactions = transactions
-        self._transactions_topic = transactions_topic
+        self._transactions_topic = transactions.topic
 
     async def promote_all(self, notes: Callable[[str], Iterable[str]]) -> None:
         """Lead everything, and follow nothing any more.
@@ -150,12 +130,8 @@ class Promotions:
     ) -> None:
         if self._transactions_topic.exists and self._followed(given):
             await self._follower.confirm({*given, *FOLLOWED_INTERNAL})
-        try:
-            async with self._offsets.lock:
-                await self._promote_confirmed(given, notes, of_all=of_all)
-        finally:
-            await self._followed_topics.drop_offsets()
-            self._transactions.start()
+        async with self._offsets.lock:
+            await self._promote_confirmed(given, notes, of_all=of_all)
 
     async def _promote_confirmed(
         self,

@@ -10,15 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Final
 
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.controller import Controller
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
-from horolog.broker.coordinators.state_topics import StateTopic
 from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from horolog.broker.following.appending import local
-from horolog.broker.live_settings import LiveSettings
-from horolog.broker.partitions import Partitions
 from horolog.broker.placement import (
-    Placement,
     allowed_servers,
     connection_to,
     is_selected,
@@ -37,10 +34,9 @@ from horolog.broker.shadow.source import Source
 from horolog.broker.shadow.topics import FollowedTopics
 from horolog.broker.source_topics import SourceTopics
 from horolog.client.client import Client
-from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import SourceRow
-from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.metadata.topics import Topic
 from horolog.patterns import given_pattern
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
 from horolog.wire.questions import (
@@ -61,47 +57,32 @@ _MOST_GAPS: Final = 3  # that are named of a partition
 
 
 class Shadow:
-    """See the module. For the event loop's thread only."""
+    """Follows another cluster, and promotes its topics. For the event loop's thread only."""
 
     def __init__(
         self,
-        live: LiveSettings,
-        clock: Clock,
-        topics: TopicRegistry,
-        partitions: Partitions,
-        placement: Placement,
+        catalogue: Catalogue,
         controller: Controller,
         groups: GroupCoordinator,
-        producer_ids: ProducerIds,
-        followed_topics: FollowedTopics,
-        follower: Follower,
         transactions: TransactionCoordinator,
-        transactions_topic: StateTopic,
+        producer_ids: ProducerIds,
     ) -> None:
-        self._live = live
-        self._topics = topics
-        self._partitions = partitions
-        self._groups = groups
-        self._placement = placement
+        self._live, _, self._topics, self._partitions, self._placement = catalogue
         self._controller = controller
-        self._followed_topics = followed_topics
-        self._follower = follower
+        self._groups = groups
         self._transactions = transactions
-        self._followed_groups = FollowedGroups(topics, placement, groups, clock)
-        self._offsets = SourceOffsets(topics, partitions, follower, self._followed_groups)
+        self.followed_topics = FollowedTopics(catalogue, controller)
+        self.follower = Follower(catalogue, self.followed_topics)
+        self._followed_groups = FollowedGroups(catalogue, groups)
+        self._offsets = SourceOffsets(catalogue, self.follower, self._followed_groups)
         self._promotions = Promotions(
-            topics,
-            partitions,
-            placement,
+            catalogue,
             controller,
             groups,
-            producer_ids,
-            clock,
-            follower,
-            followed_topics,
-            self._offsets,
             transactions,
-            transactions_topic,
+            producer_ids,
+            self.follower,
+            self._offsets,
         )
         self._lock = asyncio.Lock()  # of starts, stops, promotions and demotions
         self._is_demoting = False
@@ -127,13 +108,13 @@ class Shadow:
     async def start(self) -> None:
         """Follow the source, if there is one."""
         async with self._lock:
-            await self._followed_topics.drop_offsets()  # a kill may have come before that
+            await self.followed_topics.drop_offsets()  # a kill may have come before that
             self._start()
 
     def _start(self) -> None:
         source = self._placement.source
         if source is not None and not source.ended and self._groups_task is None:
-            self._follower.start()
+            self.follower.start()
             self._groups_task = asyncio.create_task(
                 self._follow_groups(source), name="follow groups"
             )
@@ -150,7 +131,7 @@ class Shadow:
             if self._client is not None:
                 self._client.brokers.interrupt()
             await asyncio.gather(task, return_exceptions=True)
-        await self._follower.stop()
+        await self.follower.stop()
 
     async def _follow_groups(self, source: SourceRow) -> None:
         """Ask the groups of the source again and again, in a thread."""
@@ -210,6 +191,8 @@ class Shadow:
                 else:
                     await self._promotions.promote(names, self._missing)
             finally:
+                await self.followed_topics.drop_offsets()
+                self._transactions.start()
                 if not self._placement.is_following:
                     await self._stop()
 
@@ -306,13 +289,13 @@ class Shadow:
 
     def _missing(self, topic: str) -> Iterator[str]:
         """What is not here of a topic, as far as is known."""
-        why = self._followed_topics.refused.get(topic)
+        why = self.followed_topics.refused.get(topic)
         if why is not None:
             yield why
         found = self._topics.find(topic)
         for index in () if found is None else found.partitions:
             key = (topic, index)
-            its = None if self._follower.is_complete(key) else self._follower.status_of(key)
+            its = None if self.follower.is_complete(key) else self.follower.status_of(key)
             if its is not None:
                 text = _text(its)
                 if its.offsets_behind:
@@ -334,7 +317,7 @@ class Shadow:
             row.servers,
             row.topics,
             row.ended,
-            self._follower.why,
+            self.follower.why,
             (seen and seen.upstream) or upstream,
             (),
             None,
@@ -345,7 +328,7 @@ class Shadow:
         turns = TimeSlice()
         rows = self._placement.rows
         names = {topic.name for topic in self._topics if topic.followed}
-        for name in sorted({*names, *rows, *self._followed_topics.refused}):
+        for name in sorted({*names, *rows, *self.followed_topics.refused}):
             await turns.pause()
             topic = self._topics.find(name)
             entry = self._of_topic(name, topic)
@@ -353,7 +336,7 @@ class Shadow:
                 yield entry
             for index in () if topic is None or not topic.followed else topic.partitions:
                 await turns.pause()
-                yield self._of_partition(name, index, self._follower.status_of((name, index)))
+                yield self._of_partition(name, index, self.follower.status_of((name, index)))
 
     def _of_topic(self, name: str, topic: Topic | None) -> FollowedEntry | None:
         row = self._placement.rows.get(name)
@@ -365,8 +348,8 @@ class Shadow:
             if topic is None:
                 text = "it was deleted here after it was promoted"
             return FollowedEntry(name, None, FollowedState.PROMOTED, text=text)
-        why = self._followed_topics.refused.get(name)
-        settings = self._followed_topics.refused_settings(name)
+        why = self.followed_topics.refused.get(name)
+        settings = self.followed_topics.refused_settings(name)
         if why is None and row is None:
             why = "it was found here, and the source was not asked yet whether it is its topic"
         if why is None and not settings:
@@ -390,7 +373,7 @@ class Shadow:
                 why = self._partitions.why_offline(name, index)
             state = FollowedState.REFUSED if partition is None else FollowedState.WAITING
             return FollowedEntry(name, index, state, end_offset=end, text=why)
-        if name == FOLLOWED_OFFSETS and self._follower.is_denied((name, index)):
+        if name == FOLLOWED_OFFSETS and self.follower.is_denied((name, index)):
             text = "the source does not let it be read: groups are asked for their offsets"
             return FollowedEntry(name, index, FollowedState.FOLLOWING, text=text)
         return FollowedEntry(

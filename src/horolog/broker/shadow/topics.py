@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID, uuid4
 
+from horolog.broker.catalogue import Catalogue
 from horolog.broker.controller import Controller
-from horolog.broker.live_settings import LiveSettings
-from horolog.broker.placement import Placement, is_selected, leads_some
+from horolog.broker.placement import is_selected, leads_some
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.source_topics import SourceTopics, TopicAtSource
 from horolog.config import Settings, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_of_source, settings_text
-from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.metadata.topics import Topic
 from horolog.storage.names import (
     FOLLOWED_INTERNAL,
     FOLLOWED_OFFSETS,
@@ -38,23 +38,13 @@ _POLICY: Final = "cleanup.policy"
 class FollowedTopics:
     """For the event loop's thread."""
 
-    def __init__(
-        self,
-        own_cluster_id: str,
-        live: LiveSettings,
-        topics: TopicRegistry,
-        placement: Placement,
-        controller: Controller,
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, controller: Controller) -> None:
         self.refused: dict[str, str] = {}
         """Why topics are not followed, or not in everything, by name."""
         # What a topic was at the source and here when there was nothing left to do.
         self._done: dict[str, tuple[UUID | None, int, Mapping[str, str] | None, Topic | None]] = {}
         self._left_out: set[str] = set()
-        self._own_cluster_id = own_cluster_id
-        self._live = live
-        self._topics = topics
-        self._placement = placement
+        self._live, _, self._topics, self._partitions, self._placement = catalogue
         self._controller = controller
 
     def known(self) -> dict[str, UUID | None]:
@@ -82,7 +72,7 @@ class FollowedTopics:
         source = self._placement.source
         if source is None or source.ended:
             return
-        if seen.cluster_id == self._own_cluster_id:
+        if seen.cluster_id == self._partitions.cluster_id:
             raise RequestRefused(
                 ErrorCode.inconsistent_cluster_id,
                 f"{source.servers} has the cluster id of this broker, {seen.cluster_id}: it is "

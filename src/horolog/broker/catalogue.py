@@ -1,0 +1,19 @@
+"""What a broker serves, for its parts: each topic, its partitions, and who leads it."""
+
+from typing import NamedTuple
+
+from horolog.broker.live_settings import LiveSettings
+from horolog.broker.partitions import Partitions
+from horolog.broker.placement import Placement
+from horolog.clock import Clock
+from horolog.metadata.topics import TopicRegistry
+
+
+class Catalogue(NamedTuple):
+    """Topics and partitions of this broker, with the settings and the clock that they go by."""
+
+    live: LiveSettings
+    clock: Clock
+    topics: TopicRegistry
+    partitions: Partitions
+    placement: Placement
