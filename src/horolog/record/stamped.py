@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from horolog.buffers import Buffer
 from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
     new_batch_header,
-    new_head,
 )
 from horolog.record.builder import LogRecord
 from horolog.record.record_bytes import write_varlong
@@ -79,19 +77,6 @@ def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
     counts = stamped_counts(count, now_ms)
     facts = new_facts((count, now_ms, now_ms, False, True, True, count - 1, counts))
     return StampedBatch(header, head + body, facts)
-
-
-def stamped_head(
-    body: Buffer, count: int, now_ms: int, *, base_offset: int, leader_epoch: int
-) -> bytes:
-    """The header of the batch that `stamped_body` makes, as a leader stores it; `now_ms` is not -1.
-
-    Args:
-        now_ms: their timestamp in milliseconds.
-    """
-    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
-    covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)
-    return new_head(base_offset, length, leader_epoch, covered, body)
 
 
 def stamped_counts(count: int, now_ms: int) -> Counts:

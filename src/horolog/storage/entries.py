@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from struct import Struct
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptIndex
 from horolog.record.batch import SMALLEST_BATCH
 from horolog.storage.batches.log_file import LogFile, SegmentFile
@@ -109,10 +110,11 @@ class Entries(SegmentFile):
         """Append entries in one write."""
         self.append_packed(b"".join(self._layout.pack(*values) for values in entries))
 
-    def append_packed(self, entries: bytes) -> None:
+    def append_packed(self, entries: Buffer) -> None:
         """Append entries in their stored form in one write."""
-        count = len(self) if self._count is None else self._count
-        width = self._layout.size
+        count, width = self._count, self._layout.size
+        if count is None:
+            count = len(self)
         self.files.write_at(self.open(), (entries,), self._start + count * width)
         self._count = count + len(entries) // width
 

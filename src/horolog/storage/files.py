@@ -163,11 +163,6 @@ class Files(SystemCalls):
         """Whether `get` would find the file open already."""
         return path in self._open
 
-    def are_open(self, first: str, second: str) -> bool:
-        """Return whether two files are open."""
-        opened = self._open
-        return first in opened and second in opened
-
     def get(self, path: str) -> OpenFile:
         """The file that `path` names at some moment of this call, opened if it is not.
 

@@ -34,7 +34,7 @@ def put(active: ActiveSegment, *timestamps: int, size: int = 20) -> None:
     facts = scan_batch(sent, header, max_bytes=1 << 20)
     active.make_ready(NOW)
     numbered = as_it_is(parse_header(stamped), [stamped, memoryview(sent)[HEADER_SIZE:]], NOW)
-    active.append(numbered._replace(counts=facts.counts))
+    active.append(numbered._replace(counts=facts.counts.tobytes()))
 
 
 def test_a_new_segment_has_kafkas_three_files_preallocated(

@@ -52,26 +52,24 @@ class SegmentFile:
         Raises:
             FileMissing: it is gone, or another has its name.
         """
-        if self.held is not None:
-            return self.held
-        while True:
-            path = self.path
+        held, path = self.held, self.path
+        if held is not None:
+            return held
+        try:
+            file = self.files.get(path)
+        except FileMissing:
+            if self.deleted_path is None:
+                raise
             try:
-                file = self.files.get(path)
+                file = self.files.get(self.deleted_path)
             except FileMissing:
-                if self.deleted_path is None:
-                    raise
-                try:
-                    file = self.files.get(self.deleted_path)
-                except FileMissing:
-                    raise FileMissing(f"{path} is gone") from None
-            # Asked last: until then no other file can have had this path.
-            if self.is_abandoned:
-                raise FileMissing(f"{path} is gone")
-            if self.inode and self.files.inode_of(file) != self.inode:
-                raise FileMissing(f"{path} is gone, and another has its name")
-            if path is self.path:
-                return file
+                raise FileMissing(f"{path} is gone") from None
+        # Asked last: until then no other file can have had this path.
+        if self.is_abandoned:
+            raise FileMissing(f"{path} is gone")
+        if self.inode and self.files.inode_of(file) != self.inode:
+            raise FileMissing(f"{path} is gone, and another has its name")
+        return file if path is self.path else self.open()
 
 
 class LogFile(SegmentFile):

@@ -15,10 +15,11 @@ unknown.
 
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptIndex
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
@@ -105,6 +106,7 @@ class AppendTimeFile:
     """
 
     __slots__ = (
+        "_base_offset",
         "_companion",
         "_entries",
         "_files",
@@ -128,6 +130,7 @@ class AppendTimeFile:
         self._companion = companion
         self._marker = companion.marker
         self._segment: ProvingSegment = weakref.proxy(segment)  # it holds this
+        self._base_offset = segment.base_offset
         end = companion.times_end
         self._entries = _Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)
         self._middle_ms = 0  # of the times that fit; known once there is a proof
@@ -188,7 +191,7 @@ class AppendTimeFile:
             if number == last:
                 break
             before = entry
-            offset = max(from_offset, self._segment.base_offset + (place >> 1))
+            offset = max(from_offset, self._base_offset + (place >> 1))
             stretch = AppendTimeStretch(offset, self._ms_if_known(time, place))
             if seen and is_seen(time) and not place & 1:
                 stretch = AppendTimeStretch(offset, self._ms_of(time), is_seen=True)
@@ -212,7 +215,7 @@ class AppendTimeFile:
             if 0 <= first < last:
                 # One more: where that is damaged, it may be of a record in front of the end.
                 data = self._entries.read_between(first, min(last + 1, count))
-                found = unpacked(data, self._segment.base_offset, self._middle_ms)
+                found = unpacked(data, self._base_offset, self._middle_ms)
                 if found is not None and len(found.ms) >= last - first:  # else it was cut
                     return found.first(last - first)
         return columns_of(self.stretches(from_offset, to_offset, seen=True))
@@ -242,7 +245,7 @@ class AppendTimeFile:
                 return FirstAppended(from_offset, None)
             if index < count:
                 time, place = entries[index]
-                offset = self._segment.base_offset + (place >> 1)
+                offset = self._base_offset + (place >> 1)
                 found = FirstAppended(max(offset, from_offset), self._ms_if_known(time, place))
         if (found is None or found.offset >= end) and end < to_offset:
             found = FirstAppended(max(end, from_offset), None)
@@ -258,7 +261,7 @@ class AppendTimeFile:
             return None
         if self._proves_all and to_offset <= end:
             return None
-        last = self._segment.base_offset
+        last = self._base_offset
         if count:
             last += self._entries[count - 1][1] >> 1
         return max(last, self.checked_to), to_offset if self._proves_all else names.MAX_OFFSET
@@ -337,9 +340,9 @@ class AppendTimeFile:
         head = self._companion.head()
         if head is None:
             return None
-        covered = head.covered or Covered(0, self._segment.base_offset, 0, 0)
+        covered = head.covered or Covered(0, self._base_offset, 0, 0)
         entries, left = without_damaged(self._entries.read(), covered.entries)
-        base_offset = self._segment.base_offset
+        base_offset = self._base_offset
         return packed_head(base_offset, head.middle_ms, covered._replace(entries=left)) + entries
 
     def kept_from(self, from_offset: int) -> bytes | None:
@@ -367,7 +370,7 @@ class AppendTimeFile:
         if first >= sure or end <= from_offset:
             return None
         covers = Covered(sure - first, end, 0, 0)
-        start = packed_head(self._segment.base_offset, middle_ms, covers)
+        start = packed_head(self._base_offset, middle_ms, covers)
         return start + self._entries.read_between(first, sure)
 
     def proof(self) -> Proof:
@@ -403,7 +406,7 @@ class AppendTimeFile:
 
     def _last_at(self, offset: int) -> int:
         """The largest second column of an entry for this offset."""
-        return (offset - self._segment.base_offset) << 1 | 1
+        return (offset - self._base_offset) << 1 | 1
 
     def _ms_of(self, time: int) -> int:
         return (time >> CHECK_BITS) + self._middle_ms
@@ -447,6 +450,10 @@ class AppendTimeFile:
         """Whether the file can say this time, if it is growing; else the segment must end."""
         return not self.is_growing or -MOST_MS <= ms - self._middle_ms < MOST_MS
 
+    def is_ready(self) -> bool:
+        """Return True if `add` finds its file open."""
+        return self.is_growing and self._files.is_open(self._entries.path)
+
     def make_ready(self, next_ms: int) -> None:
         """Make ready for appends; a file is made if there is none.
 
@@ -468,7 +475,7 @@ class AppendTimeFile:
         entries.recount()
         proof = self.proof()
         if not proof.entries:
-            proof = Proof(0, self._segment.base_offset)
+            proof = Proof(0, self._base_offset)
             self._middle_ms = middle_for(first_ms)
             self._companion.begin(self._middle_ms)
             entries.recount()
@@ -480,7 +487,7 @@ class AppendTimeFile:
             _, batch, identity = found
             ms = self._ms_at(proof.entries - 1)
             ms = first_ms if ms is None else ms
-            delta = batch.base_offset - self._segment.base_offset
+            delta = batch.base_offset - self._base_offset
             delta_ms = ms - self._middle_ms
             entries.append_packed(packed_entry(delta_ms, delta, identity, True))
         # Last: from here on a kill leaves a file that covers all of the log.
@@ -499,13 +506,14 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        first_ms = entries[0].ms
-        if first_ms is None and len(entries) > 1:
-            first_ms = next((entry.ms for entry in entries if entry.ms is not None), None)
+        _, first_ms, _, _ = entries[0]
+        if first_ms is None:
+            first_ms = next((ms for _, ms, _, _ in entries if ms is not None), None)
         if first_ms is not None and not -MOST_MS <= first_ms - self._middle_ms < MOST_MS:
             self._open(first_ms)  # there is no entry yet: otherwise the segment had ended
-        self._add(first_ms, lambda: self._packed(entries))
-        self.last_ms, self.last_is_seen = entries[-1].ms, entries[-1].is_seen
+        if not self._add(self._packed(entries), first_ms):
+            self._entries.append_packed(self._packed(entries))
+        _, self.last_ms, _, self.last_is_seen = entries[-1]
 
     def add_columns(self, changes: "ChangedTimes") -> None:
         """Add entries in one write, at least one; the first and the last fit, and so all do.
@@ -513,19 +521,21 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        base_offset = self._segment.base_offset
-        self._add(int(changes.ms[0]), lambda: changes.packed(base_offset, self._middle_ms))
+        base_offset = self._base_offset
+        if not self._add(changes.packed(base_offset, self._middle_ms), int(changes.ms[0])):
+            self._entries.append_packed(changes.packed(base_offset, self._middle_ms))
         self.last_ms, self.last_is_seen = int(changes.ms[-1]), changes.is_seen
 
-    def _add(self, first_ms: int | None, pack: Callable[[], bytes]) -> None:
-        """Add entries; `pack` returns their bytes by the middle of the file as it is then."""
+    def _add(self, packed: Buffer, first_ms: int | None) -> bool:
+        """Add entries; return False if the file was made again, so that its middle is another."""
         self.last_ms = _NONE_SAID
         try:
-            self._entries.append_packed(pack())
+            self._entries.append_packed(packed)
         except FileMissing:  # the file was removed
             if first_ms is not None:  # otherwise all are unknown, as without a file
                 self._open(first_ms)
-                self._entries.append_packed(pack())
+                return False
+        return True
 
     def take_back(self, count: int) -> None:
         """The batches of the last entries were refused by the disk: these are overwritten."""
@@ -557,19 +567,19 @@ class AppendTimeFile:
         self._cover(Proof(count, min(proof.end, next_offset)))
         self._marker.remove()
 
-    def _packed(self, entries: Sequence[AppendTimeEntry]) -> bytes:
-        middle_ms, base_offset = self._middle_ms, self._segment.base_offset
-        packed, last_ms = [], None
+    def _packed(self, entries: Sequence[AppendTimeEntry]) -> Buffer:
+        middle_ms, base_offset = self._middle_ms, self._base_offset
+        packed, last_ms = bytearray(), None
         for offset, ms, identity, was_seen in entries:
             is_unknown = ms is None
-            if ms is None:  # the entry has the time of the one before
-                ms = self._ms_at(len(self._entries) - 1) if last_ms is None else last_ms
-                ms = earliest_for(middle_ms) if ms is None else ms
-            last_ms = ms
-            packed.append(
-                packed_entry(ms - middle_ms, offset - base_offset, identity, is_unknown, was_seen)
-            )
-        return b"".join(packed)
+            if ms is not None:
+                last_ms = ms
+            elif last_ms is None:  # the entry has the time of the one before
+                last_ms = self._ms_at(len(self._entries) - 1)
+                last_ms = earliest_for(middle_ms) if last_ms is None else last_ms
+            delta_ms = last_ms - middle_ms
+            packed += packed_entry(delta_ms, offset - base_offset, identity, is_unknown, was_seen)
+        return packed
 
     def _keep(self, count: int) -> None:
         """Keep this number of entries; a block map that follows them goes, too."""
@@ -580,7 +590,7 @@ class AppendTimeFile:
     def _cover(self, proof: Proof) -> None:
         """Write what is proved into the header."""
         end = min(proof.end, self._segment.end.next_offset)
-        base_offset = self._segment.base_offset
+        base_offset = self._base_offset
         found = batch_at(self._segment, end - 1) if end > base_offset else None
         covered = Covered(0, base_offset, 0, 0)
         if found is not None:

@@ -19,11 +19,12 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-import crc32c
+from crc32c import crc32c
 
 from horolog.storage.companion.file import MOST_MS
 
 ENTRY: Final = Struct(">qI")
+_pack: Final = ENTRY.pack
 
 CHECK_BITS: Final = 21  # of the follower, the batch and the entry, below the time
 SEEN_BIT = 1 << 20
@@ -58,7 +59,7 @@ def packed_entry(
     """
     time = delta_ms << CHECK_BITS | is_seen * SEEN_BIT | identity & BATCH_BITS
     place = delta << 1 | is_unknown
-    return ENTRY.pack(time | _check_of(time, place), place)
+    return _pack(time | _check_of(time, place), place)
 
 
 def is_seen(time: int) -> bool:
@@ -125,7 +126,7 @@ def first_damaged(entries: Iterable[tuple[int, ...]], before: tuple[int, ...]) -
 
 def _check_of(time: int, place: int) -> int:
     """The 8 bits that check an entry."""
-    crc: int = crc32c.crc32c(ENTRY.pack(time & ~0xFF, place))
+    crc: int = crc32c(_pack(time & ~0xFF, place))
     return (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24) & 0xFF
 
 

@@ -53,9 +53,8 @@ class IndexWriter:
         self.are_full = indexes.offsets.is_full or indexes.times.is_full
         """Whether one of them has no room for another entry, so that the segment must end."""
 
-    @property
     def is_ready(self) -> bool:
-        """Whether the next `add` finds the files open that it writes to."""
+        """Return True if the next `add` finds the files open that it writes to."""
         indexes = self._indexes
         return self._bytes_since_entry <= self._interval_bytes or (
             self._files.is_open(indexes.offsets.entries.path)

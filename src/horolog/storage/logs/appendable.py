@@ -36,6 +36,7 @@ from horolog.storage.logs.flusher import Flusher
 from horolog.storage.logs.incoming import (
     Batch,
     Origin,
+    SourceBatches,
     StampedRecords,
     numbered_marker,
 )
@@ -104,6 +105,7 @@ class AppendableLog(ReadableLog):
             epochs=parts.epochs,
             producers=parts.producers,
         )
+        self.writer.begun.clear()  # readers know it
         self.producers = parts.producers
         """The state of idempotent producers, up to the log end offset."""
         self.flusher = Flusher(
@@ -174,18 +176,19 @@ class AppendableLog(ReadableLog):
                 self._refuse_in_doubt()
             if self.is_following and origin in _OF_LEADERS:
                 self._refuse_following()
-            last_ms, before = self.floor.last, writer.active
-            floor_ms = now_ms if last_ms is None or last_ms < now_ms else last_ms
+            last_ms, before, append_ms = self.floor.last, writer.active, now_ms
             base_offset, epoch = before.segment.end.next_offset, self.leader_epoch
-            append_ms, damage, new_producer = floor_ms, None, None
-            numbered: Numbered | list[Numbered]
-            last: Numbered | None
-            if floor_ms > now_ms and self.log_start_offset >= base_offset:
-                if not may_block:
-                    raise WouldBlock
-                append_ms = now_ms  # a reset: no record that can be read carries the floor
-            if isinstance(batch, Prepared):
-                header = batch.header
+            if last_ms is not None and last_ms > now_ms:
+                if self.log_start_offset < base_offset:
+                    append_ms = last_ms
+                elif not may_block:
+                    raise WouldBlock  # a reset: no record that can be read carries the floor
+            prepared = new_producer = None
+            if isinstance(batch, StampedRecords):
+                is_plain = True
+                numbered = batch.numbered(base_offset, epoch, append_ms, config)
+            elif isinstance(batch, Prepared):
+                prepared, header = batch, batch.header
                 if header.producer_id >= 0 and header.base_sequence >= 0:
                     # Before any roll, which in Kafka even a duplicate may cause.
                     repeated = self._repeated(batch)
@@ -194,62 +197,55 @@ class AppendableLog(ReadableLog):
                 if batch.messages is not None and not may_block:
                     raise WouldBlock
                 is_plain = not header.is_transactional
-                numbered = last = batch.numbered(base_offset, epoch, append_ms)  # may be refused
-            elif isinstance(batch, StampedRecords):
-                is_plain = True
-                numbered = last = batch.numbered(base_offset, epoch, append_ms, config)
+                numbered = batch.numbered(base_offset, epoch, append_ms)  # may be refused
+            elif not may_block and not (isinstance(batch, TransactionEnd) and batch.is_commit):
+                raise WouldBlock  # an abort has an entry in the index of those, too
             elif isinstance(batch, TransactionEnd):
-                if not (may_block or batch.is_commit):
-                    raise WouldBlock  # an abort has an entry in the index of those, too
                 self.producers.check_end(batch)
                 is_plain = False
-                numbered = last = numbered_marker(
-                    batch, now_ms, base_offset, epoch, append_ms, config
-                )
+                numbered = numbered_marker(batch, now_ms, base_offset, epoch, append_ms, config)
             else:
-                if not may_block:
-                    raise WouldBlock
-                is_plain = False
-                numbered, damage = batch.checked(self, base_offset, floor_ms)
-                last = numbered[-1] if numbered else None
-            if last is not None:
-                flushes = last.last_offset + 1 - flusher.recovery_point >= config.flush_messages
-                if flushes and not may_block:
-                    raise WouldBlock
-                self.is_settled = False
-                if is_plain:
-                    by_time = not self.retention_exempt
-                    writer.append(numbered, config, now_ms, by_time, may_block, self.roll_at)
-                else:
-                    self._append_unstable(batch, numbered, now_ms, may_block=may_block)
-                if isinstance(batch, Prepared) and header.producer_id >= 0:
-                    new_producer = self._note_producer(batch, last, now_ms)
-                if flushes:
-                    flusher.flush(self)
-            if damage is not None:
-                raise damage
-            if last is None:
-                return Appended(base_offset, base_offset - 1, NO_TIMESTAMP, self.log_start_offset)
-            size = last.size
-            if isinstance(numbered, list):
-                size = sum(sent.size for sent in numbered)
-            stamps, is_converted, records_ahead_ms, late_ms = last.is_stamped, False, 0, 0
-            if origin is _CLIENT and isinstance(batch, Prepared):
-                _, _, _, timestamp_type, _, records_ahead_ms, _, _, is_converted, _ = batch
-                timestamp, stamps = last.max_timestamp, timestamp_type is LOG_APPEND_TIME
-                if not (stamps or now_ms - timestamp <= config.retention_ms):
-                    late_ms = 0 if self.retention_exempt else expired_ms(config, timestamp, now_ms)
+                return self._append_source(batch, now_ms)
+            last_offset = numbered.last_offset
+            flushes = last_offset + 1 - flusher.recovery_point >= config.flush_messages
+            if flushes and not may_block:
+                raise WouldBlock
+            self.is_settled = is_written = False
+            if prepared is not None and not is_plain:
+                self.has_transactions = True
+                if self.first_unstable is None:
+                    self.first_unstable = base_offset
+            try:
+                writer.append(numbered, config, now_ms, not self.retention_exempt, may_block)
+                is_written = True
+            finally:
+                if writer.begun:
+                    self._take_begun()
+                if not is_plain and not (is_written and prepared is not None):
+                    self._settle_transactions()
+            stamps, is_converted, records_ahead_ms, late_ms = numbered.is_stamped, False, 0, 0
+            if prepared is not None:
+                if header.producer_id >= 0:
+                    new_producer = self._note_producer(prepared, numbered, now_ms)
+                if origin is _CLIENT:
+                    _, _, _, timestamp_type, _, records_ahead_ms, _, _, is_converted, _ = prepared
+                    timestamp, stamps = numbered.max_timestamp, timestamp_type is LOG_APPEND_TIME
+                    if not (stamps or now_ms - timestamp <= config.retention_ms):
+                        is_exempt = self.retention_exempt
+                        late_ms = 0 if is_exempt else expired_ms(config, timestamp, now_ms)
+            if flushes:
+                flusher.flush(self)
             appended: Appended = _new_appended(
                 (
                     base_offset,
-                    last.last_offset,
+                    last_offset,
                     append_ms if stamps else NO_TIMESTAMP,
                     self.log_start_offset,
                     writer.active is not before,
                     False,
                     append_ms - now_ms,
                     records_ahead_ms,
-                    size,
+                    numbered.size,
                     late_ms,
                     is_converted,
                     new_producer,
@@ -263,35 +259,39 @@ class AppendableLog(ReadableLog):
         finally:
             self._writing.release()
 
-    def _append_unstable(
-        self,
-        batch: Batch,
-        numbered: Numbered | list[Numbered],
-        now_ms: int,
-        *,
-        may_block: bool,
-    ) -> None:
-        """Append batches that may begin transactions or end them.
+    def _append_source(self, batch: SourceBatches, now_ms: int) -> Appended:
+        """Append the batches of a source up to the first that is damaged; then raise that."""
+        start, before, config = self.log_end_offset, self.writer.active, self.config
+        batches, damage = batch.checked(self, start, self.floor.next(now_ms))
+        end = start
+        if batches:
+            self.is_settled = False
+            try:
+                self.writer.append(batches, config, now_ms, not self.retention_exempt)
+            finally:
+                self._take_begun()
+                self._settle_transactions()
+            end = self.log_end_offset
+            if end - self.recovery_point >= config.flush_messages:
+                self.flush()
+        if damage is not None:
+            raise damage
+        return Appended(
+            start,
+            end - 1,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            rolled=self.writer.active is not before,
+            size=sum(each.size for each in batches),
+        )
 
-        Readers of committed records do not see what is open.
-        """
-        is_data, is_done = isinstance(batch, Prepared), False
-        if is_data:
-            self.has_transactions = True
-            if self.first_unstable is None:
-                self.first_unstable = self.log_end_offset
-        try:
-            self.writer.append(
-                numbered, self.config, now_ms, not self.retention_exempt, may_block, self.roll_at
-            )
-            is_done = True
-        finally:
-            if not (is_data and is_done):
-                if self.unended:
-                    is_open = self.producers.is_open
-                    self.unended = tuple(each for each in self.unended if is_open(*each[:2]))
-                self.has_transactions = True
-                self.find_unstable()
+    def _settle_transactions(self) -> None:
+        """Find what is open, behind a batch that may end transactions, or that was not written."""
+        if self.unended:
+            is_open = self.producers.is_open
+            self.unended = tuple(each for each in self.unended if is_open(*each[:2]))
+        self.has_transactions = True
+        self.find_unstable()
 
     def find_unstable(self) -> None:
         """Find the first transaction whose end consumers cannot read.
@@ -375,10 +375,15 @@ class AppendableLog(ReadableLog):
     def roll_at(self, base_offset: int, now_ms: int) -> None:
         """End the active segment and begin one, at the log end offset or behind a gap."""
         self.is_settled = False
-        self.writer.finish(base_offset)
-        segment = self.writer.begin(base_offset, self.config, now_ms)
-        self.flusher.has_new_names = True
-        self.segments = (*self.segments, segment)
+        self.writer.roll(base_offset, self.config, now_ms)
+        self._take_begun()
+
+    def _take_begun(self) -> None:
+        """Let readers see the segments that the writer has begun."""
+        if self.writer.begun:
+            self.flusher.has_new_names = True
+            self.segments = (*self.segments, *self.writer.begun)
+            self.writer.begun.clear()
 
     def reset_append_time(self, now_ms: int) -> AppendTimeReset | None:
         """Lower the append time of the records to come to the clock; None if it is not ahead.

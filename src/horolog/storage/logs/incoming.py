@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeAlias
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, parse_header, verify_crc
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, new_head, parse_header, verify_crc
 from horolog.record.markers import Marker, TransactionEnd, stamped_marker
-from horolog.record.stamped import stamped_body, stamped_counts, stamped_head
+from horolog.record.stamped import stamped_body, stamped_sums
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.segments.numbered import Numbered, as_it_is, as_they_are, new_numbered
@@ -60,20 +60,18 @@ class StampedRecords(NamedTuple):
             built = stamped_body(bytes(records), count, now_ms)
             prepared = trusted_plain(built, config, now_ms)
             return prepared.numbered(base_offset, leader_epoch, append_ms)
-        head = stamped_head(
-            records, count, now_ms, base_offset=base_offset, leader_epoch=leader_epoch
-        )
-        last_offset, counts = base_offset + count - 1, stamped_counts(count, now_ms)
+        covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)  # as `stamped_body` has them
+        head = new_head(base_offset, size - LOG_OVERHEAD, leader_epoch, covered, records)
         batch: Numbered = new_numbered(
             (
                 (head, records),
                 size,
                 base_offset,
-                last_offset,
+                base_offset + count - 1,
                 now_ms,
                 leader_epoch,
                 append_ms,
-                counts,
+                stamped_sums(count, now_ms),
                 False,
                 None,
                 False,
@@ -142,7 +140,7 @@ def numbered_marker(
         timestamp_type=timestamp_type,
     )
     return as_it_is(header, parts, append_ms)._replace(
-        counts=counts,
+        counts=counts.tobytes(),
         is_stamped=timestamp_type is LOG_APPEND_TIME,
         marker=Marker(not ended.is_commit, ended.coordinator_epoch),
     )

@@ -9,7 +9,7 @@ of append times. Logs that are exempt from retention do not roll by time.
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from horolog.config import TopicConfig
@@ -48,8 +48,8 @@ class LogWriter:
         "_epochs",
         "_files",
         "_producers",
-        "_unsynced",
         "active",
+        "begun",
     )
 
     def __init__(
@@ -72,7 +72,8 @@ class LogWriter:
                 aborted.
         """
         self.active = active
-        self._unsynced: list[Segment] = []  # that `extend` has written to
+        self.begun: list[Segment] = [active.segment]
+        """The first segment and those that followed, until the owner takes them from here."""
         self._files = files
         self._directory = directory
         self._append_times = append_times
@@ -92,18 +93,19 @@ class LogWriter:
         Args:
             by_time: whether `segment.ms` counts, and of a compacted topic `max.compaction.lag.ms`.
         """
-        active, append_ms, timestamp = self.active, batch.append_ms, batch.max_timestamp
-        size, last_offset, segment_bytes = batch.size, batch.last_offset, config.segment_bytes
-        calm, calm_config, by_append_time, until_ms = self._calm
+        active, segment_bytes = self.active, config.segment_bytes
+        _, size, _, last_offset, timestamp, _, append_ms, _, _, _, is_seen, _, _ = batch
+        calm, calm_config, by_append_time, until_ms, most_ms = self._calm
         if (
             calm is active
             and calm_config is config
             and by_time
             and append_ms is not None
+            and append_ms <= most_ms
             and (append_ms if by_append_time else timestamp) <= until_ms
-            and not batch.is_seen
+            and not is_seen
         ):
-            return not active.has_room(size, last_offset, segment_bytes, append_ms)
+            return not active.has_room(size, last_offset, segment_bytes)
         floor, end = self._append_times, active.segment.end
         if end.size == 0:  # only compaction of the other log leaves such a gap (KAFKA-6264)
             return last_offset - active.segment.base_offset > MAX_RELATIVE_OFFSET
@@ -115,14 +117,15 @@ class LogWriter:
             return True
         if not by_time:
             return False
-        if batch.is_seen and not config.horolog_seen_as_append_time:
+        if is_seen and not config.horolog_seen_as_append_time:
             append_ms = None
         longest_ms = config.longest_segment_ms - active.jitter_ms
-        if append_ms is not None and not batch.is_seen:
+        if append_ms is not None and not is_seen:
             since_ms = active.since_ms(config, is_known=True)
             if since_ms is not None:
                 by_append_time = config.horolog_roll_by == "append-time"
-                self._calm = _Calm(active, config, by_append_time, since_ms + longest_ms)
+                until_ms = since_ms + longest_ms
+                self._calm = _Calm(active, config, by_append_time, until_ms, active.most_ms)
         return active.age_ms(config, timestamp, append_ms, now_ms) > longest_ms
 
     def must_roll_idle(self, config: TopicConfig, now_ms: int) -> bool:
@@ -140,7 +143,6 @@ class LogWriter:
         now_ms: int = 0,
         by_time: bool = False,
         may_block: bool = True,
-        roll: Callable[[int, int], object] | None = None,
     ) -> None:
         """Append a batch, or several in order, behind those in the log.
 
@@ -154,39 +156,36 @@ class LogWriter:
             config: how large segments become, and how dense their indexes are.
             now_ms: the clock, for a segment that begins.
             may_block: whether files may be opened and segments begin; otherwise there is no effect.
-            roll: ends the active segment and begins one at an offset, where a log has to know of
-                it; otherwise that is done here, and `sync` has what was written.
 
         Raises:
             WouldBlock: the append would block, and may not; there is no effect.
             StorageFailed: the disk refused; some of them may be in the log, but none in part.
         """
-        floor, epochs = self._append_times, self._epochs
-        runs: Iterable[Numbered | list[Numbered]]
-        if isinstance(batches, Numbered):
-            runs = (batches,)
-            if may_block:
-                self._make_room(batches, config, now_ms, by_time, roll)
-            elif (
-                not self.active.is_ready
-                or (epochs is not None and batches.leader_epoch > epochs.latest)
-                or self.must_roll(batches, config, now_ms, by_time)
-            ):
-                raise WouldBlock
-        else:
+        if not isinstance(batches, Numbered):
             several = cast("Iterable[Numbered | NumberedRun]", batches)
-            runs = self._runs(several, config, now_ms, by_time, roll)
-        for run in runs:
-            last = run if isinstance(run, Numbered) else run[-1]
-            if roll is None:
-                self._will_sync()
-            if last.header is None:  # a leader's own, who notes what is to be noted of it
-                self.active.append(run)
-            else:
-                self._append_noted([run] if isinstance(run, Numbered) else run, now_ms)
-            append_ms = last.append_ms
-            if floor is not None and append_ms != floor.last and append_ms is not None:
-                floor.gave(append_ms)
+            for run in self._runs(several, config, now_ms, by_time):
+                self._write(run, run[-1], now_ms)
+            return
+        epochs = self._epochs
+        if may_block:
+            self._make_room(batches, config, now_ms, by_time)
+        elif (
+            not self.active.is_ready()
+            or (epochs is not None and batches.leader_epoch > epochs.latest)
+            or self.must_roll(batches, config, now_ms, by_time)
+        ):
+            raise WouldBlock
+        self._write(batches, batches, now_ms)
+
+    def _write(self, run: Numbered | list[Numbered], last: Numbered, now_ms: int) -> None:
+        """Write a batch, or several of which one is the last, and note what they change."""
+        floor, append_ms = self._append_times, last.append_ms
+        if last.header is None:  # a leader's own, who notes what is to be noted of it
+            self.active.append(run)
+        else:
+            self._append_noted([run] if isinstance(run, Numbered) else run, now_ms)
+        if floor is not None and append_ms != floor.last and append_ms is not None:
+            floor.gave(append_ms)
 
     def _runs(
         self,
@@ -194,7 +193,6 @@ class LogWriter:
         config: TopicConfig,
         now_ms: int,
         by_time: bool,
-        roll: Callable[[int, int], object] | None,
     ) -> Iterator[list[Numbered]]:
         """The batches as runs that are written at once, each when the next one is asked for.
 
@@ -212,15 +210,14 @@ class LogWriter:
                 yield run
                 run, size = [], 0
             if not run:
-                self._make_room(first, config, now_ms, by_time, roll)
+                self._make_room(first, config, now_ms, by_time)
             if isinstance(batch, Numbered):
                 run.append(batch)
                 size += batch.size
             elif self.active.takes(batch, config.segment_bytes):
-                self._will_sync()
                 self.active.append(batch)
             else:
-                yield from self._runs(batch.each(), config, now_ms, by_time, roll)
+                yield from self._runs(batch.each(), config, now_ms, by_time)
         if run:
             yield run
 
@@ -253,14 +250,7 @@ class LogWriter:
         size += batch.size
         return self.active.has_room(size, batch.last_offset, config.segment_bytes, append_ms)
 
-    def _make_room(
-        self,
-        batch: Numbered,
-        config: TopicConfig,
-        now_ms: int,
-        by_time: bool,
-        roll: Callable[[int, int], object] | None,
-    ) -> None:
+    def _make_room(self, batch: Numbered, config: TopicConfig, now_ms: int, by_time: bool) -> None:
         """Have the active segment ready for a batch, and with room for it; begin its epoch."""
         floor, append_ms, is_counted = self._append_times, batch.append_ms, batch.counts is not None
         if is_counted:  # first, for the files of its own log say whether there is room
@@ -271,12 +261,7 @@ class LogWriter:
         if self.must_roll(batch, config, now_ms, by_time):
             # From the log end on: offsets that are in no segment would be those of a missing one.
             reaches = batch.last_offset - self.next_offset <= MAX_RELATIVE_OFFSET
-            base_offset = self.next_offset if reaches else batch.base_offset
-            if roll is None:
-                self.finish(base_offset)
-                self.begin(base_offset, config, now_ms)
-            else:
-                roll(base_offset, now_ms)
+            self.roll(self.next_offset if reaches else batch.base_offset, config, now_ms)
         self.active.make_ready(append_ms, is_counted=is_counted)
         self._begin_epoch(batch)
 
@@ -307,11 +292,6 @@ class LogWriter:
             if not header.is_control:
                 producers.replay(header, _no_marker, now_ms)
 
-    def _will_sync(self) -> None:
-        segment = self.active.segment
-        if not self._unsynced or self._unsynced[-1] is not segment:
-            self._unsynced.append(segment)
-
     def _read_marker(self, batch: Numbered) -> Marker | None:
         """The marker in a control batch; None if there is none, or it cannot be read."""
         try:
@@ -334,7 +314,7 @@ class LogWriter:
         self._cut = active if is_cut else None
 
     def finish(self, next_base: int | None = None) -> None:
-        """Finish the active segment: `begin` follows, or nothing more.
+        """Finish the active segment, to which nothing more is appended.
 
         Args:
             next_base: where the next segment begins, which may be behind a gap.
@@ -348,22 +328,23 @@ class LogWriter:
             self._producers.write(self._files, self._directory, self.next_offset)
 
     def sync(self) -> None:
-        """Wait until the disk has the segments that were appended to, which are finished."""
-        while self._unsynced:
-            self._unsynced[0].sync(indexes=True)
-            del self._unsynced[0]
+        """Wait until the disk has the segments that were begun, which are finished."""
+        while self.begun:
+            self.begun[0].sync(indexes=True)
+            del self.begun[0]
         self._files.sync_path(self._directory)
 
-    def begin(self, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
-        """Begin an empty segment.
+    def roll(self, base_offset: int, config: TopicConfig, now_ms: int) -> None:
+        """Finish the active segment and begin one, at its end or behind a gap.
 
         Raises:
-            StorageFailed: the disk refused; the active segment is as it was.
+            StorageFailed: the disk refused; the active segment is the one before.
         """
+        self.finish(base_offset)
         active = new_segment(self._files, self._directory, base_offset, config, now_ms)
         active.count_from(self.active.counts)
         self.active = active
-        return active.segment
+        self.begun.append(active.segment)
 
 
 class _Calm(NamedTuple):
@@ -374,6 +355,8 @@ class _Calm(NamedTuple):
     by_append_time: bool = False
     """Whether the append time of the next batch counts; otherwise its largest timestamp."""
     until_ms: int = 0
+    most_ms: int = 0
+    """The latest append time that the segment's files can say."""
 
 
 def _no_marker() -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
-from horolog.config import TopicConfig
+from horolog.config import LONG_MAX, TopicConfig
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage.batches.log_file import SegmentEnd, TimeEntry
 from horolog.storage.logs.writer import LogWriter
@@ -110,6 +110,7 @@ class _Times:
     def __init__(self) -> None:
         self.first_ms: int | None = None
         self.last_ms: int | None = None
+        self.most_ms = LONG_MAX
 
     @property
     def first_seen_ms(self) -> int | None:
@@ -363,6 +364,7 @@ def _numbered(arrival: Arrival, timestamp: int) -> Numbered:
             False,
             None,
             False,
+            None,
             None,
         )
     )

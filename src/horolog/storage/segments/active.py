@@ -119,17 +119,16 @@ class ActiveSegment:
         active._blocks = segment.blocks.create()
         return active
 
-    @property
     def is_ready(self) -> bool:
-        """Whether the next append finds the files open that it writes to."""
+        """Return True if the next append finds the files open that it writes to."""
         entries, blocks = self._entries, self._blocks
         return (
             entries is not None
             and blocks is not None
             and blocks.is_ready
-            and self._append_times.is_growing
-            and self._files.are_open(self.segment.log.path, self._append_times.path)
-            and entries.is_ready
+            and self._append_times.is_ready()
+            and self._files.is_open(self.segment.log.path)
+            and entries.is_ready()
         )
 
     @property
@@ -227,18 +226,10 @@ class ActiveSegment:
             last_position, position = start, start + size
             rows, row = ((start, size, last, first_time),), None
             if counts is not None:
-                markers = counts[0] if header is not None and header.is_control else 0
-                row = row_of(
-                    start,
-                    size,
-                    base,
-                    last,
-                    identity,
-                    markers,
-                    None if is_seen else ms,
-                    OF_APPEND_TIME if stamps else OF_CREATE_TIME,
-                    counts.tobytes(),
-                )
+                markers = header is not None and header.is_control  # of one record each
+                times_of = OF_APPEND_TIME if stamps else OF_CREATE_TIME
+                row_ms = None if is_seen else ms
+                row = row_of(start, size, base, last, identity, markers, row_ms, times_of, counts)
             block_rows = ((row, size),)
         elif isinstance(batches, (Numbered, list)):
             changes: list[AppendTimeEntry] = []
@@ -433,10 +424,10 @@ def _noted(
         base,
         last,
         last_identity,
-        counts[0] if header is not None and header.is_control else 0,
+        header is not None and header.is_control,  # a marker is one record
         None if is_seen else ms,
         OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
-        counts.tobytes(),
+        counts,
         len(rows),
         last_position,
     )

@@ -15,7 +15,6 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import MAGIC, UNKNOWN_COUNT, BatchHeader, parse_header
 from horolog.record.markers import Marker
 from horolog.record.old_format.plain import PlainMessages, largest_of, list_messages
-from horolog.record.time_stats import Counts
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.names import MAX_RELATIVE_OFFSET
 
@@ -35,8 +34,8 @@ class Numbered(NamedTuple):
     """-1 in formats v0 and v1, and where it is unknown."""
     append_ms: int | None
     """When it was appended, in milliseconds; None if that is unknown."""
-    counts: "Counts | None" = None
-    """What the leader counted of its records' times, for the block map."""
+    counts: bytes | None = None
+    """Bytes of `Counts`: what the leader counted of its records' times, for the block map."""
     is_stamped: bool = False
     """The records have the append time as timestamps."""
     messages: Sequence[PlainMessages] | None = None

@@ -31,7 +31,7 @@ from horolog.record.old_format.reading import MessageTooLong, OpenedBatch
 from horolog.record.old_format.sent import Sent
 from horolog.record.old_format.writing import write_messages
 from horolog.record.scan import RecordFacts, find_faults, scan_records
-from horolog.record.time_stats import LATENCY_BOUNDS, LATENCY_COUNT, NO_RECORDS, Counts, TimeStats
+from horolog.record.time_stats import LATENCY_BOUNDS, LATENCY_COUNT, NO_RECORDS, TimeStats
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.segments.numbered import Numbered
 from horolog.storage.validation.rules import (
@@ -103,12 +103,12 @@ class MessageSet(NamedTuple):
         return self.magic > 0
 
     def numbered(
-        self, base_offset: int, leader_epoch: int, append_ms: int, counts: Counts, *, stamps: bool
+        self, base_offset: int, leader_epoch: int, append_ms: int, counts: bytes, *, stamps: bool
     ) -> Numbered:
         """The messages as a leader stores them.
 
         Args:
-            counts: of the records' times, as they were sent.
+            counts: bytes of the counts of the records' times, as they were sent.
 
         Raises:
             RequestRefused: as `placed`.
@@ -127,7 +127,7 @@ class MessageSet(NamedTuple):
             at_once = bisect_right(LATENCY_BOUNDS, 0)
             latencies = [self.records * (each == at_once) for each in range(LATENCY_COUNT)]
             both = (append_ms,) * 6
-            counts = TimeStats(self.records, 0, 0, *both, tuple(latencies)).counts()
+            counts = TimeStats(self.records, 0, 0, *both, tuple(latencies)).counts().tobytes()
         return Numbered(
             parts,
             len(data),

@@ -97,7 +97,7 @@ class Prepared(NamedTuple):
         """
         # Read at once: each field by its name costs as much as all of them.
         header, sent, records, timestamp_type, timestamp, _, facts, messages, _, _ = self
-        stamps, counts = timestamp_type is LOG_APPEND_TIME, facts.counts
+        stamps, counts = timestamp_type is LOG_APPEND_TIME, facts.counts.tobytes()
         if messages is not None:
             return messages.numbered(base_offset, leader_epoch, append_ms, counts, stamps=stamps)
         if stamps:
