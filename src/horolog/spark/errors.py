@@ -2,10 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any
 
 from pyspark.errors import PySparkException, PythonException
 
@@ -59,35 +57,12 @@ def without_spark() -> Iterator[None]:
         raise TaskFailed(ours["sentence"]) from None
 
 
-def remember_options(kind: type[Any]) -> None:
-    """Let a reader or writer of Spark's keep the names of its options as they are written.
-
-    A data source in Python gets them in lower case.
-    """
-    plain_option, plain_options = kind.option, kind.options
-
-    def remember(self: Any, names: Iterable[str]) -> None:
-        self._as_written = getattr(self, "_as_written", {}) | {name.lower(): name for name in names}
-
-    @wraps(plain_option)
-    def option(self: Any, key: str, value: Any) -> Any:
-        remember(self, [key])
-        return plain_option(self, key, value)
-
-    @wraps(plain_options)
-    def options(self: Any, **given: Any) -> Any:
-        remember(self, given)
-        return plain_options(self, **given)
-
-    kind.option, kind.options = option, options
-
-
 @contextmanager
 def beginning_with_ours(asked: object = None, *, keep: bool = False) -> Iterator[None]:
-    """In the user's process: let an error of ours begin with its sentence, not with Spark's.
+    """Let a horolog error that Spark raises in the user's process begin with horolog's sentence.
 
-    What Spark says is left out, or follows where it is to be kept. An option that is not known is
-    named as it was written to the reader or writer that is `asked` (`remember_options`).
+    Spark's text follows if `keep` is set. The name of an unknown option is spelt as the user gave
+    it to the reader or writer `asked` (`adapting.adapt_choices`).
     """
     try:
         yield

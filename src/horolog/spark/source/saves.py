@@ -5,17 +5,17 @@ mode of a batch appends, as with Spark's Kafka sink, other modes are refused wit
 that says what to do, and errors of ours come first in what the user reads.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from horolog.spark.errors import beginning_with_ours, remember_options
-from horolog.spark.source.log_source import NO_TABLE
+from horolog.spark.errors import beginning_with_ours
+from horolog.spark.source.adapting import adapt, adapt_choices, has_format, is_adapted
+from horolog.spark.source.log_source import FORMAT, NO_TABLE
 
 _UNSUPPORTED_MODE = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 _UPDATE = (
@@ -25,72 +25,56 @@ _UPDATE = (
 )
 
 
-def adapt_writes(spark: SparkSession, name: str) -> None:
-    """Adapt the writers of this kind of session, classic or of Spark Connect, to a format."""
+def adapt_writes(spark: SparkSession) -> None:
+    """Adapt the writers of this kind of session, classic or of Spark Connect."""
     package = "pyspark.sql"
     if type(spark.read).__module__.startswith("pyspark.sql.connect."):
         package = "pyspark.sql.connect"
     writer = import_module(f"{package}.readwriter").DataFrameWriter
-    if hasattr(writer.save, "__wrapped__"):
+    if is_adapted(writer.save):
         return
     streaming = import_module(f"{package}.streaming.readwriter").DataStreamWriter
     query = import_module(f"{package}.streaming.query").StreamingQuery
-    for each in (writer, streaming):
-        each.format = _choosing(each.format, name)
-        remember_options(each)
-    writer.save = _saving(writer.save)
-    writer.saveAsTable = _refusing_tables(writer.saveAsTable, name)
-    streaming.toTable = _refusing_tables(streaming.toTable, name)
-    streaming.outputMode = _in_mode(streaming.outputMode)
-    streaming.start = _starting(streaming.start)
-    for method in ("awaitTermination", "processAllAvailable"):
-        plain = getattr(query, method)
-        setattr(query, method, _inside(plain, lambda: beginning_with_ours(keep=True)))
+    adapt_choices(writer)
+    adapt_choices(streaming)
+    adapt(writer, "save", _save)
+    adapt(writer, "saveAsTable", _refuse_table)
+    adapt(streaming, "toTable", _refuse_table)
+    adapt(streaming, "outputMode", _choose_mode)
+    adapt(streaming, "start", _start)
+    adapt(query, "awaitTermination", _await_query)
+    adapt(query, "processAllAvailable", _await_query)
 
 
-def _choosing(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
-    @wraps(plain)
-    def choose(self: Any, source: str) -> Any:
-        self._is_ours = source.lower() == name
-        return plain(self, source)
-
-    return choose
-
-
-def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(plain)
-    def save(
-        self: Any,
-        path: Any = None,
-        format: Any = None,  # noqa: A002 - Spark's name
-        mode: Any = None,
-        partitionBy: Any = None,
-        **options: Any,
-    ) -> None:
-        if format is not None:
-            self.format(format)
-        if not getattr(self, "_is_ours", False):
-            plain(self, path, None, mode, partitionBy, **options)
-            return
-        if path is not None:
-            raise AnalysisException(
-                "A write goes to a broker: give it option 'kafka.bootstrap.servers' and no path"
-            )
-        with beginning_with_ours(self), _active(self):
-            try:
-                plain(self, None, None, mode, partitionBy, **options)
-            except AnalysisException as error:
-                if error.getCondition() != _UNSUPPORTED_MODE:
-                    raise
-                if "errorifexists" not in str(error).lower():
-                    raise AnalysisException(
-                        "Mode 'ignore' is not supported: a log is appended to; write with "
-                        '.mode("append")'
-                    ) from None
-                # The default. Spark's Kafka sink appends then, topic or no topic.
-                plain(self, None, None, "append", partitionBy)
-
-    return save
+def _save(
+    plain: Any,
+    self: Any,
+    path: Any = None,
+    format: Any = None,  # noqa: A002 - Spark's name
+    mode: Any = None,
+    partitionBy: Any = None,
+    **options: Any,
+) -> None:
+    if not has_format(self, format):
+        plain(self, path, None, mode, partitionBy, **options)
+        return
+    if path is not None:
+        raise AnalysisException(
+            "A write goes to a broker: give it option 'kafka.bootstrap.servers' and no path"
+        )
+    with beginning_with_ours(self), _active(self):
+        try:
+            plain(self, None, None, mode, partitionBy, **options)
+        except AnalysisException as error:
+            if error.getCondition() != _UNSUPPORTED_MODE:
+                raise
+            if "errorifexists" not in str(error).lower():
+                raise AnalysisException(
+                    "Mode 'ignore' is not supported: a log is appended to; write with "
+                    '.mode("append")'
+                ) from None
+            # The default. Spark's Kafka sink appends then, topic or no topic.
+            plain(self, None, None, "append", partitionBy)
 
 
 @contextmanager
@@ -116,56 +100,36 @@ def _active(writer: Any) -> Iterator[None]:
             sessions.clearActiveSession()
 
 
-def _refusing_tables(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
-    @wraps(plain)
-    def write(self: Any, *arguments: Any, **named: Any) -> Any:
-        given = named.get("format", arguments[1] if len(arguments) > 1 else None)
-        is_ours = getattr(self, "_is_ours", False) if given is None else given.lower() == name
-        if is_ours:
-            raise AnalysisException(f"{NO_TABLE}, and write with save(), or start() of a stream")
+def _refuse_table(plain: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    given = named.get("format", arguments[1] if len(arguments) > 1 else None)
+    if has_format(self) if given is None else given.lower() == FORMAT:
+        raise AnalysisException(f"{NO_TABLE}, and write with save(), or start() of a stream")
+    return plain(self, *arguments, **named)
+
+
+def _choose_mode(plain: Any, self: Any, outputMode: str) -> Any:
+    self._output_mode = outputMode
+    return plain(self, outputMode)
+
+
+def _start(
+    plain: Any,
+    self: Any,
+    path: Any = None,
+    format: Any = None,  # noqa: A002 - Spark's name
+    outputMode: Any = None,
+    *others: Any,
+    **options: Any,
+) -> Any:
+    if not has_format(self, format):
+        return plain(self, path, None, outputMode, *others, **options)
+    mode = outputMode if outputMode is not None else getattr(self, "_output_mode", None)
+    if isinstance(mode, str) and mode.lower() == "update":
+        raise AnalysisException(_UPDATE)
+    with beginning_with_ours(self), _active(self):
+        return plain(self, path, None, outputMode, *others, **options)
+
+
+def _await_query(plain: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    with beginning_with_ours(keep=True):
         return plain(self, *arguments, **named)
-
-    return write
-
-
-def _in_mode(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(plain)
-    def choose(self: Any, outputMode: str) -> Any:
-        self._output_mode = outputMode
-        return plain(self, outputMode)
-
-    return choose
-
-
-def _starting(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(plain)
-    def start(
-        self: Any,
-        path: Any = None,
-        format: Any = None,  # noqa: A002 - Spark's name
-        outputMode: Any = None,
-        *others: Any,
-        **options: Any,
-    ) -> Any:
-        if format is not None:
-            self.format(format)
-        if not getattr(self, "_is_ours", False):
-            return plain(self, path, None, outputMode, *others, **options)
-        mode = outputMode if outputMode is not None else getattr(self, "_output_mode", None)
-        if isinstance(mode, str) and mode.lower() == "update":
-            raise AnalysisException(_UPDATE)
-        with beginning_with_ours(self), _active(self):
-            return plain(self, path, None, outputMode, *others, **options)
-
-    return start
-
-
-def _inside(
-    plain: Callable[..., Any], context: Callable[[], AbstractContextManager[None]]
-) -> Callable[..., Any]:
-    @wraps(plain)
-    def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        with context():
-            return plain(self, *arguments, **named)
-
-    return method

@@ -11,44 +11,35 @@ Over Spark Connect, and where this fails, `pushes` keeps the rows right.
 """
 
 import warnings
-from functools import wraps
 from typing import Any
 
-from horolog.spark.errors import beginning_with_ours, remember_options
+from horolog.spark.errors import beginning_with_ours
 from horolog.spark.read.pushes import marked
+from horolog.spark.source.adapting import adapt, adapt_choices, has_format, is_adapted
 from horolog.spark.source.apart_table import ApartTables
 
 _TABLES = "_horolog_apart_tables"  # kept with the gateway, as what it asks the JVM is the same
 
 
-def adapt_loads(reader: type[Any], name: str) -> None:
-    """Let `load()` of this class of DataFrameReader keep the scans of a format apart."""
-    if hasattr(reader.load, "__wrapped__"):
-        return
-    plain_format, plain_load = reader.format, reader.load
+def adapt_loads(reader: type[Any]) -> None:
+    """Let `load()` of this class of DataFrameReader give each scan a plan of its own."""
+    if not is_adapted(reader.load):
+        adapt_choices(reader)
+        adapt(reader, "load", _load)
 
-    @wraps(plain_format)
-    def choose(self: Any, source: str) -> Any:
-        self._is_ours = source.lower() == name
-        return plain_format(self, source)
 
-    @wraps(plain_load)
-    def load(
-        self: Any,
-        path: Any = None,
-        format: Any = None,  # noqa: A002 - Spark's name
-        schema: Any = None,
-        **options: Any,
-    ) -> Any:
-        if format is not None:
-            self.format(format)
-        if not getattr(self, "_is_ours", False):
-            return plain_load(self, path, None, schema, **options)
-        with beginning_with_ours(self):
-            return apart(plain_load(self, path, None, schema, **options))
-
-    reader.format, reader.load = choose, load
-    remember_options(reader)
+def _load(
+    plain: Any,
+    self: Any,
+    path: Any = None,
+    format: Any = None,  # noqa: A002 - Spark's name
+    schema: Any = None,
+    **options: Any,
+) -> Any:
+    if not has_format(self, format):
+        return plain(self, path, None, schema, **options)
+    with beginning_with_ours(self):
+        return apart(plain(self, path, None, schema, **options))
 
 
 def apart(frame: Any) -> Any:
@@ -62,7 +53,7 @@ def apart(frame: Any) -> Any:
             "horolog cannot give each scan of this Spark a plan of its own, so that queries of "
             f"one load() may read more than their filters need (SPARK-58551): {error}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return marked(frame)
 

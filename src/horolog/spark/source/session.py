@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from horolog.spark.masters import is_local, parallelism
 from horolog.spark.source.java import require_java
-from horolog.spark.source.log_source import FORMAT, LogSource
+from horolog.spark.source.log_source import LogSource
 from horolog.spark.source.saves import adapt_writes
 from horolog.spark.source.scans_apart import adapt_loads
 from horolog.spark.workers import DAEMON
@@ -45,8 +45,8 @@ def register(spark: SparkSession) -> None:
     if is_connect:
         with suppress(PySparkException):  # a server that has no such cache
             spark.conf.set(PLAN_CACHE, "false")
-    adapt_loads(type(spark.read), FORMAT)
-    adapt_writes(spark, FORMAT)
+    adapt_loads(type(spark.read))
+    adapt_writes(spark)
 
 
 def session(
