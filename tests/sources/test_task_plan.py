@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from log_reading import Read
 from partition_files import PartitionFiles
 
-from horolog.sources import BrokerStretch, SegmentStretch, left_open, share_out
+from horolog.sources import BrokerStretch, ListedSegment, SegmentStretch, left_open, share_out
 from horolog.storage import TopicPartition
 
 MB = 1 << 20
@@ -16,10 +16,8 @@ def segment(number: int, offsets: int, weight: int) -> SegmentStretch:
     start = 1000 + 10_000_000 * number
     return SegmentStretch(
         "/r",
-        f"/r/{number}.log",
+        ListedSegment(f"/r/{number}.log", start, weight),
         TopicPartition("t", 0),
-        start,
-        weight,
         start,
         start + offsets,
         weight,
@@ -54,7 +52,7 @@ def test_every_offset_is_in_exactly_one_task(segments, weight, cores, least, mos
         assert share
         for stretch in share:
             assert stretch.start < stretch.end
-            assert covered.get(stretch.path, stretch.base_offset) == stretch.start
+            assert covered.get(stretch.path, stretch.segment.base_offset) == stretch.start
             covered[stretch.path] = stretch.end
         if most is not None:
             assert sum(stretch.end - stretch.start for stretch in share) <= most

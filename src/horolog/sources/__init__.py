@@ -63,6 +63,7 @@ __getattr__, __dir__ = lazy_names(
         "records": "ReadPlan ReadRecord RecordLog",
         "row_filter": "EVERYTHING Interval NameTest Names Numbers RowFilter",
         "rows": "NO_TIME RowShaper decoded_columns late_by shown_times",
+        "segments": "ListedSegment",
         "stream_offsets": "StreamOffset limited",
         "tables": "scan",
         "uris": "LogPath shown",

@@ -1,7 +1,6 @@
 """When the batches of a log arrived, as far as that is known."""
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.errors import Misconfigured
-from horolog.record.batch import BatchHeader, iter_headers
+from horolog.record.batch import BatchHeader
 from horolog.record.scan import scan_batch, timestamps
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.sources.batches import Batches
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch
@@ -110,7 +109,8 @@ class ArrivalLog:
                 with reader.losses(stretch):
                     for batches in _read(reader, stretch):
                         with naming_batch(batches):
-                            yield from _with_append_times(batches)
+                            for batch, appended in batches.walk_appended():
+                                yield batch.data, batch.header, appended.known_ms
 
 
 def append_times(
@@ -124,9 +124,9 @@ def append_times(
     ends, times = array("q"), array("q")
     with reader.losses(stretch):
         for batches in _read(reader, stretch):
-            for _, header, append_ms in _with_append_times(batches):
-                ends.append(header.next_offset)
-                times.append(NO_TIMESTAMP if append_ms is None else append_ms)
+            for batch, appended in batches.walk_appended():
+                ends.append(batch.header.next_offset)
+                times.append(NO_TIMESTAMP if appended.known_ms is None else appended.known_ms)
     return np.frombuffer(ends, np.int64), np.frombuffer(times, np.int64)
 
 
@@ -134,19 +134,3 @@ def _read(reader: StretchReader, stretch: Stretch) -> Iterator[Batches]:
     """All batches, with append times where the log keeps some beside the timestamps."""
     is_kept = not isinstance(stretch, BrokerStretch) or reader.client.offsets.has_append_times()
     return reader.batches(stretch, RowFilter(), with_append_times=is_kept, with_markers=True)
-
-
-def _with_append_times(batches: Batches) -> Iterator[tuple[memoryview, BatchHeader, int | None]]:
-    view = memoryview(batches.data)
-    known: Sequence[AppendTimeStretch] = ()
-    if batches.append_times is not None:
-        known = batches.append_times(batches.start, batches.end)
-    starts = [each.offset for each in known]
-    for place, header in iter_headers(view):
-        if header.base_offset >= batches.end:
-            return
-        at = bisect_right(starts, max(batches.start, header.base_offset)) - 1
-        append_ms = known[at].known_ms if at >= 0 else None
-        if append_ms is None and header.timestamp_type is LOG_APPEND_TIME:
-            append_ms = header.max_timestamp
-        yield view[place : place + header.size], header, append_ms

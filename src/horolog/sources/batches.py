@@ -1,11 +1,12 @@
 """Whole batches, the form in which a stretch of any log is read."""
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.record.transactions import AbortedTransaction, BatchWalk
+from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
+from horolog.record.transactions import AbortedTransaction, BatchWalk, WalkedBatch
 
 
 class Batches(NamedTuple):
@@ -26,3 +27,17 @@ class Batches(NamedTuple):
     def walk(self) -> BatchWalk:
         """The batches that have an offset from `start` to before `end`, one by one."""
         return BatchWalk(self.data, self.aborted, start=self.start, end=self.end)
+
+    def walk_appended(self) -> Iterator[tuple[WalkedBatch, AppendTimeStretch]]:
+        """Yield the batches of `walk`, each with the append time of its first record."""
+        known: Sequence[AppendTimeStretch] = ()
+        if self.append_times is not None:
+            known = self.append_times(self.start, self.end)
+        starts = [stretch.offset for stretch in known]
+        for batch in self.walk():
+            header = batch.header
+            place = bisect_right(starts, max(self.start, header.base_offset)) - 1
+            appended = known[place] if place >= 0 else AppendTimeStretch(header.base_offset, None)
+            if appended.known_ms is None and header.timestamp_type is LOG_APPEND_TIME:
+                appended = AppendTimeStretch(header.base_offset, header.max_timestamp)
+            yield batch, appended

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from horolog.record.batch import BatchHeader
 from horolog.record.identity import is_left_out
-from horolog.record.timestamps import EVER_APPENDED, AppendTimeStretch, TimeRange, TimestampType
+from horolog.record.timestamps import EVER_APPENDED, TimeRange, TimestampType
 from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
 from horolog.sources.file_systems import Root
@@ -69,13 +70,23 @@ def _batches_in_segment(
         if within is None:
             return
         size = reader.size_up_to(within.end)  # so that nothing behind is read ahead
-        stretch = replace(stretch, start=within.start, end=within.end, size=size)
+        segment = stretch.segment._replace(size=size)
+        stretch = replace(stretch, segment=segment, start=within.start, end=within.end)
         if within.is_exact:
             windows = tuple(window for window in windows if not window.of_append)
             appended = EVER_APPENDED
-    batch_filter = _BatchFilter(stretch, row_filter, reader, appended, with_markers=with_markers)
     # Without a limit in time, all that is within the offsets is worth reading.
-    takes = batch_filter.takes if windows else None
+    takes = None
+    if windows:
+        takes = partial(
+            _may_hold,
+            start=stretch.start,
+            from_ms=row_filter.from_ms,
+            to_ms=row_filter.to_ms,
+            appended=appended,
+            has_append_times=reader.has_append_times,
+            with_markers=with_markers,
+        )
     if with_markers:
         windows = ()  # they may be anywhere
     buffers = chain.from_iterable(
@@ -84,12 +95,9 @@ def _batches_in_segment(
         ).selected(span.position, stretch.end, takes)
         for span in _stretches(reader, stretch, windows, row_filter.from_ms, makes_map=makes_map)
     )
-
-    def append_times(first: int, end: int) -> Sequence[AppendTimeStretch]:
-        return reader.append_times.stretches(first, end, seen=True)
-
-    times = append_times if with_append_times and reader.has_append_times else None
-    if times is not None:
+    times = None
+    if with_append_times and reader.has_append_times:
+        times = partial(reader.append_times.stretches, seen=True)
         check_unproved(reader, stretch.end)
     goes_ahead = runs_ahead and not root.is_local
     with ahead(buffers) if goes_ahead else nullcontext(buffers) as coming:
@@ -111,7 +119,7 @@ def _stretches(
     """
     if not windows:
         start = reader.position_for(None, stretch.start)
-        yield Span(start, stretch.size, reader.base_offset, None)
+        yield Span(start, stretch.segment.size, reader.base_offset, None)
         return
     size = reader.size
     look = reader.blocks.look(size)
@@ -127,55 +135,31 @@ def _stretches(
     if spans and (not look.covered or spans[0].base_offset < stretch.start):
         start = reader.position_for(None if look.covered else from_ms, stretch.start)
     for span in spans:
-        end = min(span.end, stretch.size)
+        end = min(span.end, stretch.segment.size)
         if end > max(span.position, start):
             yield span._replace(position=max(span.position, start), end=end)
 
 
-class _BatchFilter:
-    """Which batches are worth reading, by their headers alone."""
-
-    def __init__(
-        self,
-        stretch: SegmentStretch,
-        row_filter: RowFilter,
-        reader: SegmentReader,
-        appended: TimeRange,
-        *,
-        with_markers: bool,
-    ) -> None:
-        """Of a stretch of a segment.
-
-        Args:
-            row_filter: whose records are looked for.
-            appended: the append times of the filter, where the batches themselves must say theirs.
-            with_markers: whether batches without records for consumers are read, too.
-        """
-        self._with_markers = with_markers
-        self._appended = appended
-        self._has_append_times = reader.has_append_times
-        self._start = stretch.start
-        self._from_ms = row_filter.from_ms
-        self._to_ms = row_filter.to_ms
-
-    def takes(self, header: BatchHeader) -> bool:
-        """Whether a batch can hold a record that the filter takes."""
-        if header.next_offset <= self._start:
-            return False
-        if self._with_markers and is_left_out(header):
-            return True
-        if self._from_ms is not None and header.max_timestamp < self._from_ms:
-            return False
-        if (
-            self._to_ms is not None
-            and header.max_timestamp >= self._to_ms
-            and header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        ):
-            return False
-        if not self._appended.is_everything:
-            if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-                if not self._appended.holds(header.max_timestamp):
-                    return False
-            elif not self._has_append_times:
-                return False  # when it was appended is not known
+def _may_hold(
+    header: BatchHeader,
+    *,
+    start: int,
+    from_ms: int | None,
+    to_ms: int | None,
+    appended: TimeRange,
+    has_append_times: bool,
+    with_markers: bool,
+) -> bool:
+    """Return True if a batch can hold a record in these times, or is a marker to be read."""
+    if header.next_offset <= start:
+        return False
+    if with_markers and is_left_out(header):
         return True
+    if from_ms is not None and header.max_timestamp < from_ms:
+        return False
+    is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if to_ms is not None and is_stamped and header.max_timestamp >= to_ms:
+        return False
+    if appended.is_everything:
+        return True
+    return appended.holds(header.max_timestamp) if is_stamped else has_append_times

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from horolog.record.timestamps import ALL_TIMES, TimeRange
 from horolog.record.transactions import AbortedTransaction
+from horolog.sources.segments import ListedSegment
 from horolog.sources.uris import LogPath
 from horolog.storage.names import TopicPartition
 
@@ -58,33 +59,28 @@ class BrokerStretch:
 class SegmentStretch:
     """A stretch of one segment file, of `weight` bytes more or less.
 
-    `root` is the path given to `load()`, `path` the file within its file system,
-    `size` the bytes of whole batches that the segment had when the read was planned.
-    `times` is as in `BrokerStretch`.
+    `root` is the path given to `load()`. `times` is as in `BrokerStretch`.
     """
 
     root: LogPath
-    path: str
+    segment: ListedSegment
     partition: TopicPartition
-    base_offset: int
-    size: int
     start: int
     end: int
     weight: int
     aborted: tuple[AbortedTransaction, ...] = ()
     maps_from: int | None = None
-    """The task whose stretch starts here makes a map of the segment by time, if there is none."""
+    """Offset whose task makes a block map of the segment, if the segment has none."""
     times: TimeRange = ALL_TIMES
     topic_id: str | None = None
-    """Of the topic that the file was of, as Kafka prints it."""
+    """Id of the topic when the read was planned, as Kafka prints it."""
     limit: int | None = None
-    """The offset before which the segment's offsets are."""
-    inode: int = 0
-    """Of the file, where its file system says it."""
-    listed_size: int = 0
-    """Bytes of the file when it was listed."""
-    is_being_replaced: bool = False
-    """Whether files of the segment had the names of a replacement that had not ended."""
+    """Offset that all offsets of the segment are below."""
+
+    @property
+    def path(self) -> str:
+        """Path of the segment file within its file system."""
+        return self.segment.path
 
 
 Stretch = BrokerStretch | SegmentStretch

@@ -1,7 +1,6 @@
 """Records of any log as Python objects, for commands that print them or send them on; no Arrow."""
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -142,29 +141,20 @@ class RecordLog:
 
     def _records(self, batches: Batches, number: int) -> Iterator[tuple[int, list[ReadRecord]]]:
         is_append, checks = self._times.of_append, self._options.check_crcs
-        stretches: Sequence[AppendTimeStretch] = ()
-        if batches.append_times:
-            stretches = batches.append_times(batches.start, batches.end)
-        starts = [stretch.offset for stretch in stretches]
-        for batch in batches.walk():
+        for batch, appended in batches.walk_appended():
             header, records = batch.header, list[ReadRecord]()
             if header.is_control and checks:
                 batch.verify()
-            if batch.is_visible:
-                at = bisect_right(starts, max(batches.start, header.base_offset)) - 1
-                appended = stretches[at] if at >= 0 else _UNKNOWN
-                if appended.known_ms is None and header.timestamp_type is LOG_APPEND_TIME:
-                    appended = AppendTimeStretch(header.base_offset, header.max_timestamp)
-                if self._may_hold(header, batch.data, appended.known_ms):
-                    if checks:
-                        batch.verify()
-                    shown = appended if is_append else _UNKNOWN
-                    records = [
-                        read
-                        for read in read_batch(batch.data, header, number, shown)
-                        if batches.start <= read.offset < batches.end
-                        and (is_append or self._times.holds(read.record.timestamp))
-                    ]
+            if batch.is_visible and self._may_hold(header, batch.data, appended.known_ms):
+                if checks:
+                    batch.verify()
+                shown = appended if is_append else _UNKNOWN
+                records = [
+                    read
+                    for read in read_batch(batch.data, header, number, shown)
+                    if batches.start <= read.offset < batches.end
+                    and (is_append or self._times.holds(read.record.timestamp))
+                ]
             yield header.next_offset, records
 
     def _may_hold(self, header: BatchHeader, batch: memoryview, appended_ms: int | None) -> bool:

@@ -12,8 +12,9 @@ from horolog.sources.file_systems import Root
 from horolog.sources.plan import SegmentStretch
 from horolog.sources.replicas import find_replicas
 from horolog.sources.segment_parts import has_holes, in_full, merged_parts
-from horolog.sources.segments import opened
+from horolog.storage.directory.checkpoints import kafka_uuid, topic_id_in
 from horolog.storage.file_errors import FileMissing
+from horolog.storage.removal.leftovers import segments_in
 from horolog.storage.segments.reader import SegmentReader
 
 _LOOKS = 20
@@ -29,7 +30,7 @@ def present_segments(
         FileMissing: offsets of it are gone; the others are given before that.
     """
     try:
-        planned = opened(root, stretch)
+        planned = _opened(root, stretch)
     except FileMissing:
         yield from _found_by_offset(root, stretch)
     else:
@@ -46,7 +47,7 @@ def _found_by_offset(
             pieces, ends_early = _pieces(root, replace(stretch, start=start))
             lost |= ends_early
             for piece in pieces:
-                reader = opened(root, piece)
+                reader = _opened(root, piece)
                 looks, start = 0, piece.end
                 yield piece, reader
         except FileMissing:
@@ -80,16 +81,33 @@ def _pieces(root: Root, stretch: SegmentStretch) -> tuple[list[SegmentStretch], 
         pieces.append(
             replace(
                 stretch,
-                path=segment.path,
-                base_offset=segment.base_offset,
-                size=segment.size,
+                segment=segment,
                 start=first,
                 end=last,
                 maps_from=None,
                 limit=part.segment_end,
-                inode=segment.inode,
-                listed_size=segment.listed_size,
-                is_being_replaced=segment.is_being_replaced,
             )
         )
     return pieces, is_gone or position < stretch.end
+
+
+def _opened(root: Root, stretch: SegmentStretch) -> SegmentReader:
+    """Return the open segment of a stretch, in a task.
+
+    Raises:
+        FileMissing: the file is gone, or another one has its name.
+    """
+    directory = stretch.path.rpartition("/")[0]
+    segment = stretch.segment
+    if segment.is_being_replaced:
+        segments_in(root.files, directory, root.files.names_in(directory))
+    reader = segment.open(root.files, root.block_cache)
+    reader.log.limit = stretch.limit
+    # First: a file that is open stays that of its topic.
+    reader.log.held = file = reader.log.open()
+    if not segment.inode and root.files.length(file) != segment.listed_size:
+        raise FileMissing(f"{stretch.path} is another file than when it was listed")
+    present = topic_id_in(root.files, directory, [])
+    if present and stretch.topic_id and kafka_uuid(present) != stretch.topic_id:
+        raise FileMissing(f"{stretch.path} is gone: the topic was deleted and created again")
+    return reader

@@ -17,27 +17,15 @@ from horolog.sources import clocks, columns
 from horolog.storage.names import TopicPartition
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-_TYPES = {
-    columns.KEY: pa.binary(),
-    columns.VALUE: pa.binary(),
-    columns.TOPIC: pa.string(),
-    columns.PARTITION: pa.int32(),
-    columns.OFFSET: pa.int64(),
-    columns.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    columns.TIMESTAMP_TYPE: pa.int32(),
-    columns.HEADERS: pa.list_(pa.field("element", _HEADER)),
-    columns.TIMESTAMP_MS: pa.int64(),
-    columns.PRODUCER_ID: pa.int64(),
-    columns.PRODUCER_EPOCH: pa.int32(),
-    columns.SEQUENCE: pa.int32(),
-    columns.APPEND_TIME: pa.timestamp("us", tz="UTC"),
-    columns.APPEND_TIME_MS: pa.int64(),
-    columns.CREATE_TIME: pa.timestamp("us", tz="UTC"),
-    columns.CREATE_TIME_MS: pa.int64(),
-    columns.SEEN_TIME: pa.timestamp("us", tz="UTC"),
-    columns.SEEN_TIME_MS: pa.int64(),
-    columns.LATE_BY_MS: pa.int64(),
+_ARROW_TYPES = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    columns.TYPES[columns.HEADERS]: pa.list_(pa.field("element", _HEADER)),
 }
+_TYPES = {name: _ARROW_TYPES[kind] for name, kind in columns.TYPES.items()}
 # What has to be decoded for a column, and what is in a decoded table as Spark wants it.
 _DECODED = {
     columns.KEY: "key",

@@ -179,10 +179,8 @@ def stretch_of(
     """Return the stretch by which a task reads a part; `aborted` are those of the partition."""
     return SegmentStretch(
         root=part.root.given,
-        path=part.segment.path,
+        segment=part.segment,
         partition=partition,
-        base_offset=part.segment.base_offset,
-        size=part.segment.size,
         start=part.start,
         end=part.end,
         weight=part.weight,
@@ -190,7 +188,4 @@ def stretch_of(
         maps_from=part.start,
         topic_id=topic_id,
         limit=part.segment_end,
-        inode=part.segment.inode,
-        listed_size=part.segment.listed_size,
-        is_being_replaced=part.segment.is_being_replaced,
     )

@@ -82,13 +82,13 @@ class FilteringLogReader(LogReader):
             return super().partitions()
         except HorologError:
             if self.push is not None:
-                self.push.withdrawn()
+                self.push.forget()
             raise
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if self.push is not None:
-            self.push.begun()
+        if self.push is not None and self.push.is_alone:
+            self.push.forget()  # its scan has the plan
         return super().read(partition)
 
 

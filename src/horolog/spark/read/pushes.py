@@ -98,18 +98,10 @@ class Push(NamedTuple):
     load_id: str
     number: str
     is_alone: bool
-    """Nothing else was pending when the plan was made."""
+    """True if no other push was pending when the plan was made."""
 
-    def begun(self) -> None:
-        """A task reads by the plan of this push."""
-        if self.is_alone:
-            self._forget()
-
-    def withdrawn(self) -> None:
-        """Planning failed: Spark has no plan of this query that a scan could take."""
-        self._forget()
-
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Remove the note: no scan can take the plan of this push any more."""
         root = _root()
         if root is not None:
             with suppress(OSError):  # perhaps this is another machine than the one that plans

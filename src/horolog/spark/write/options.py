@@ -32,7 +32,6 @@ OPTIONS = {
 }
 
 _MOST_NAME_CHARACTERS = 200  # brokers take 256, with a query's id before it
-_MOST_BATCH = (1 << 63) - 1
 
 
 class OnInvalidTimestamp(Enum):
@@ -90,15 +89,18 @@ class WriteOptions:
             raise Misconfigured(
                 "Option 'exactlyOnce' needs kafka.acks=all and kafka.enable.idempotence=true"
             )
+        for option in ("exactlyOnceFrom", "writeName", "writeBatch"):
+            if option.lower() in given and not exactly_once:
+                raise Misconfigured(f"Option '{option}' has no effect without option 'exactlyOnce'")
         return cls(
             producing=producing,
             topic=topic,
             on_invalid_timestamp=policy,
             dead_letter_topic=dead_letters,
             exactly_once=exactly_once,
-            exactly_once_from=_first_batch(given, is_used=exactly_once),
-            write_name=_write_name(given, is_used=exactly_once),
-            write_batch=_write_batch(given, is_used=exactly_once),
+            exactly_once_from=integer(given, "exactlyOnceFrom", 0, least=0),
+            write_name=_write_name(given),
+            write_batch=integer(given, "writeBatch", 0, least=0) if "writebatch" in given else None,
         )
 
     def refuse_nameless_batch(self) -> None:
@@ -132,28 +134,12 @@ def _topic(given: Mapping[str, str], option: str) -> str | None:
     return None if topic is None else topic_name(topic, option)
 
 
-def _first_batch(given: Mapping[str, str], *, is_used: bool) -> int:
-    if "exactlyoncefrom" in given and not is_used:
-        raise Misconfigured("Option 'exactlyOnceFrom' has no effect without option 'exactlyOnce'")
-    return integer(given, "exactlyOnceFrom", 0, least=0, most=_MOST_BATCH)
-
-
-def _write_name(given: Mapping[str, str], *, is_used: bool) -> str | None:
+def _write_name(given: Mapping[str, str]) -> str | None:
     name = given.get("writename")
-    if name is None:
-        return None
-    if not is_used:
-        raise Misconfigured("Option 'writeName' has no effect without option 'exactlyOnce'")
-    if not name.strip() or not name.isprintable() or len(name) > _MOST_NAME_CHARACTERS:
+    if name is not None and (
+        not name.strip() or not name.isprintable() or len(name) > _MOST_NAME_CHARACTERS
+    ):
         raise Misconfigured(
             f"Option 'writeName' has 1 to {_MOST_NAME_CHARACTERS} printable characters"
         )
     return name
-
-
-def _write_batch(given: Mapping[str, str], *, is_used: bool) -> int | None:
-    if "writebatch" not in given:
-        return None
-    if not is_used:
-        raise Misconfigured("Option 'writeBatch' has no effect without option 'exactlyOnce'")
-    return integer(given, "writeBatch", 0, least=0, most=_MOST_BATCH)

@@ -116,8 +116,11 @@ class Producing:
             raise Misconfigured("kafka.enable.idempotence=true needs kafka.acks=all")
         kinds = [codec.name.lower() for codec in Codec]
         codec = Codec[one_of(options, "kafka.compression.type", "none", *kinds).upper()]
-        most = integer(options, "kafka.max.request.size", _REQUEST_BYTES, least=1, most=_INT32_MAX)
-        batch = integer(options, "kafka.batch.size", _BATCH_BYTES, least=0, most=_INT32_MAX)
+
+        def number(name: str, default: int, least: int = 1) -> int:
+            return integer(options, PREFIX + name, default, least=least, most=_INT32_MAX)
+
+        most = number("max.request.size", _REQUEST_BYTES)
         return cls(
             bootstrap_servers=bootstrap,
             client_id=options.get("kafka.client.id", "horolog-spark"),
@@ -125,25 +128,11 @@ class Producing:
             idempotent=idempotent,
             codec=codec,
             compression_level=_level(options, codec),
-            batch_bytes=max(1, min(batch, most)),
+            batch_bytes=max(1, min(number("batch.size", _BATCH_BYTES, least=0), most)),
             request_bytes=min(most, _REQUEST_BYTES),
-            timeout_ms=integer(
-                options, "kafka.delivery.timeout.ms", 120_000, least=1, most=_INT32_MAX
-            ),
-            connect_timeout_ms=integer(
-                options,
-                "kafka.socket.connection.setup.timeout.ms",
-                10_000,
-                least=1,
-                most=_INT32_MAX,
-            ),
-            transaction_timeout_ms=integer(
-                options,
-                "kafka.transaction.timeout.ms",
-                _TRANSACTION_TIMEOUT_MS,
-                least=1,
-                most=_INT32_MAX,
-            ),
+            timeout_ms=number("delivery.timeout.ms", 120_000),
+            connect_timeout_ms=number("socket.connection.setup.timeout.ms", 10_000),
+            transaction_timeout_ms=number("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS),
             security=security,
         )
 
