@@ -163,8 +163,8 @@ def test_leader_epochs_rise_and_never_fall(image: Image) -> None:
 
 def test_settings_of_brokers_do_not_show_what_is_kept_beside_them(image: Image) -> None:
     put(image, TopicRow("t", A, 1, followed=True), SETTINGS)
-    applied(image, mapping.settings_changed(image, "", {"log.retention.ms": "5"}))
-    applied(image, mapping.settings_changed(image, "1", {"log.roll.ms": "6", "none": None}))
+    applied(image, mapping.settings_changed(image, {"log.retention.ms": "5"}))
+    applied(image, mapping.settings_changed(image, {"log.roll.ms": "6", "none": None}, "1"))
     brokers = [each for each in mapping.stored(image).settings if each.scope == BROKER_SCOPE]
     assert brokers == [
         SettingRow(BROKER_SCOPE, "", "log.retention.ms", "5"),

@@ -132,7 +132,7 @@ def test_the_source_and_its_topics_come_back() -> None:
         FollowedRow("a-1", UUID(int=3), False, -1, '{"retention.ms": "5"}'),
         FollowedRow("a.2", None, True, 7, "{}"),
     )
-    shared = {state.SOURCE: state.source_text(source), **dict(map(state.followed_entry, rows))}
+    shared = {state.SOURCE: state.json_of(source), **dict(map(state.followed_entry, rows))}
     assert state.source_in(shared) == source
     assert tuple(state.followed_in(shared)) == rows
 
@@ -156,7 +156,7 @@ def test_a_stored_pattern_that_is_none_is_dropped_with_a_line(
     pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     row = SourceRow("c", "s:1", pattern, "")
-    found = state.source_in({state.SOURCE: state.source_text(row)})
+    found = state.source_in({state.SOURCE: state.json_of(row)})
     assert found == row._replace(topics=""), "the cluster is still known"
     (line,) = caplog.messages
     assert "is dropped" in line
@@ -165,7 +165,7 @@ def test_a_stored_pattern_that_is_none_is_dropped_with_a_line(
 
 def test_the_pattern_of_a_source_that_is_promoted_does_not_matter() -> None:
     row = SourceRow("c", "s:1", "(?!_).*", "", ended=True)
-    assert state.source_in({state.SOURCE: state.source_text(row)}) == row
+    assert state.source_in({state.SOURCE: state.json_of(row)}) == row
 
 
 @pytest.mark.parametrize(

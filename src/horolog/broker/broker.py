@@ -32,7 +32,6 @@ from horolog.broker.coordinators.transaction_coordinator import (
 from horolog.broker.coordinators.transaction_markers import LocalMarkers
 from horolog.broker.fetch_sessions import FetchSessions
 from horolog.broker.kept_memory import KeptMemory
-from horolog.broker.live_settings import LiveSettings
 from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition, log_failure
@@ -45,6 +44,7 @@ from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
+from horolog.broker.settings import LiveSettings
 from horolog.broker.shadow.shadow import Shadow
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings

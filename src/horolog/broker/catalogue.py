@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
+from horolog.broker.settings import LiveSettings
 from horolog.clock import Clock
 from horolog.metadata.topics import TopicRegistry
 

@@ -14,11 +14,15 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-from horolog.broker.adopted_settings import compacting, obeyed_settings
 from horolog.broker.left_behind import LeftByKafka
 from horolog.broker.placement import source_of, undecided
 from horolog.broker.producer_ids import FIRST_PRODUCER_ID
-from horolog.broker.stored_settings import StoredSettings, read_stored_settings
+from horolog.broker.settings import (
+    StoredSettings,
+    compacting,
+    obeyed_settings,
+    read_stored_settings,
+)
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import Misconfigured, StorageFailed

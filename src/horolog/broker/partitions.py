@@ -17,11 +17,11 @@ from collections.abc import (
 from concurrent.futures import Executor, Future, wait
 from typing import Any, TypeVar
 
-from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.inline_tries import InlineTries
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.settings import LiveSettings
 from horolog.broker.traffic import Traffic
 from horolog.clock import Clock
 from horolog.errors import StorageFailed

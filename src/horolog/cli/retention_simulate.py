@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.broker.offline_settings import OfflineSettings
+from horolog.broker.settings import OfflineSettings
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (

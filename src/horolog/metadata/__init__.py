@@ -1,4 +1,4 @@
-"""Topics, their settings, and the records that keep them over a restart.
+"""Topics, their settings, and the metadata records that keep them over a restart.
 
 Open first:
     topics        the topics of a broker, and the rules for creating one

@@ -1,4 +1,4 @@
-"""What a Kafka that had this log directory knew of its topics and settings; read, never written.
+"""Reads the topics and settings that the metadata of an Apache Kafka has for this log directory.
 
 A broker that is its own controller (KRaft) keeps them in `__cluster_metadata-0`. Others keep no
 settings here; `cleaner-offset-checkpoint` still says what was compacted.
@@ -49,7 +49,7 @@ class AdoptedMetadata(NamedTuple):
 
 
 def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> AdoptedMetadata:
-    """Read the metadata of the Kafka that has had a log directory; empty if it holds none.
+    """Read the metadata of the Kafka that had a log directory; empty if there is none.
 
     Unreadable records are skipped with a warning. In a directory that `is_own` the metadata is
     horolog's, and nothing of it is read here.
@@ -102,7 +102,7 @@ def _replay(files: Files, log_dir: Path) -> MetadataReplay:
 
 
 def _cleaned(files: Files, log_dir: Path) -> set[str]:
-    """The topics that Kafka's cleaner has compacted."""
+    """Return the topics that Kafka's cleaner has compacted."""
     try:
         return {key.topic for key in read_offsets(files, str(log_dir / names.CLEANER_OFFSETS))}
     except HorologError as error:

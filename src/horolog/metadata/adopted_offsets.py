@@ -1,4 +1,4 @@
-"""Which offsets groups had committed with a Kafka that had this log directory; read, never written.
+"""Reads the offsets that groups had committed with the Kafka that had this log directory.
 
 Its coordinator keeps them in `__consumer_offsets`, one record for each group and partition, which
 are read as those of our own groups are (groups/replay.py).
@@ -29,7 +29,7 @@ Committed = dict[str, dict[tuple[str, int], int]]
 
 
 class KafkaOffsets(NamedTuple):
-    """The committed offsets, and what was not read."""
+    """Committed offsets, and the partitions that were not read."""
 
     of_topics: Committed
     """Of each topic by group and partition, in their order."""
@@ -40,7 +40,7 @@ class KafkaOffsets(NamedTuple):
 def read_consumer_offsets(
     files: Files, log_dir: Path, most_bytes: int = MOST_BYTES, most_offsets: int = MOST_OFFSETS
 ) -> KafkaOffsets:
-    """Read the offsets that groups have committed; of large directories the small ones only."""
+    """Read the offsets that groups have committed, the smallest partitions first."""
     sizes, unread = {}, []
     for directory in log_dir.glob(f"{names.CONSUMER_OFFSETS}-*"):
         partition = names.partition_of(directory.name)
@@ -68,7 +68,7 @@ def read_consumer_offsets(
 
 
 def _logs_in(files: Files, directory: Path) -> list[str]:
-    """The `.log` files of a partition, in order, also of segments that are being replaced."""
+    """List the `.log` files of a partition in order, also while segments are being replaced."""
 
     def look() -> list[int]:
         found = {each.name for each in directory.iterdir() if _is_regular(each)}
@@ -83,7 +83,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _replay(files: Files, logs: Iterable[str], most: int) -> tuple[GroupReplay, bool]:
-    """Replay some logs; return also whether every one could be read to its end."""
+    """Replay some logs; return also whether each was read to its end."""
     replay = GroupReplay()
     try:
         for path in logs:
@@ -99,7 +99,7 @@ def _replay(files: Files, logs: Iterable[str], most: int) -> tuple[GroupReplay, 
 
 
 def _take(found: Committed, record: LogRecord) -> bool:
-    """Add an offset; False if the record holds none."""
+    """Add an offset; return False if the record has none."""
     try:
         about = read_key(record.key or b"")
         if not isinstance(about, OffsetKey):

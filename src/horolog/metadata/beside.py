@@ -1,4 +1,4 @@
-"""State that was kept beside another product's logs, and is to be taken over once.
+"""Reads state that was kept beside another product's logs, so that it can be taken over once.
 
 Two places can have it: the files of an earlier development version, in the log directory, and the
 state directory of a log directory that horolog has taken over since.
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class StateBeside:
-    """Earlier state files beside the state of a log directory.
+    """State that an earlier start kept elsewhere.
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -48,7 +48,7 @@ class StateBeside:
         return ", ".join([*self._paths, *([str(self._former)] if self._former else ())])
 
     def _is_of(self, state_dir: Path) -> bool:
-        """Whether a state directory was this log directory's, and not one's of the same name."""
+        """True if a state directory is this log directory's, not one of the same name."""
         mine, its = (
             read_meta_properties(self._files, str(path / names.META_PROPERTIES), [])
             for path in (self._log_dir, state_dir)
@@ -58,13 +58,13 @@ class StateBeside:
         return mine.cluster_id == its.cluster_id
 
     def groups(self, topic_id: groups.TopicId) -> StoredGroups:
-        """The groups, committed offsets, and those of open transactions."""
+        """Return groups, committed offsets, and the offsets of open transactions."""
         replay = groups.GroupReplay()
         self._replay(replay.take, names.GROUPS_FILE, names.CONSUMER_OFFSETS)
         return StoredGroups(*replay.rows(topic_id), replay.pending(topic_id))
 
     def transactions(self) -> dict[str, CoordinatedTransaction]:
-        """The states of transactional ids; none of a log directory that was taken over."""
+        """Return the state of each transactional id; empty if the log directory was taken over."""
         replay = transactions.TransactionReplay()
         if self._state_dir != self._log_dir:
             self._replay(replay.take, names.TRANSACTIONS_FILE, names.TRANSACTION_STATE)
@@ -81,7 +81,7 @@ class StateBeside:
                     _LOG.error("%s: some of its state may be lost: %s", replayed.directory, damage)
 
     def remove(self) -> None:
-        """Remove it, once it has been taken over."""
+        """Remove the files and the directory, once their state has been taken over."""
         for path in self._paths:
             self._files.remove(path)
         if self._former is not None:

@@ -1,4 +1,4 @@
-"""Commits that differ from an earlier one in nothing but numbers, read without decoding them.
+"""Reads commits that differ from an earlier one only in numbers, without decoding them.
 
 A consumer commits the same partition again and again: of two such batches, each with one plain
 record, only base offset, leader epoch, checksum, timestamp, and in the value the offset, its leader
@@ -29,7 +29,7 @@ _Layout = tuple[int, int]
 
 
 class CommitTemplates:
-    """The commits that others are compared with."""
+    """Earlier commits that later ones are compared with."""
 
     def __init__(self) -> None:
         self._layouts: dict[int, list[_Layout]] = {}  # by the size of a batch
@@ -52,7 +52,7 @@ class CommitTemplates:
     def learn(
         self, batch: bytes, header: BatchHeader, record: LogRecord, event: GroupEvent
     ) -> None:
-        """Take a commit that was decoded as a template, if it may be one.
+        """Keep a decoded commit as a template, if later commits may differ from it only in numbers.
 
         Args:
             batch: not compressed, of one record.
@@ -72,7 +72,7 @@ class CommitTemplates:
 
 
 def _fixed(batch: bytes, layout: _Layout) -> bytes:
-    """All that has to be equal: of the header magic, attributes, and from the producer id on."""
+    """Return the bytes that have to be equal: magic, attributes, and those after the timestamps."""
     offset, time = layout
     return (
         batch[16:17]
@@ -84,7 +84,7 @@ def _fixed(batch: bytes, layout: _Layout) -> bytes:
 
 
 def _layout(batch: bytes, record: LogRecord) -> _Layout | None:
-    """Where the numbers of a value are; None if that is not certain."""
+    """Locate the numbers of a value; None if they cannot be located for certain."""
     value = record.value
     if value is None or record.headers or len(value) < _BEFORE_METADATA:
         return None

@@ -1,4 +1,4 @@
-"""The batches of a metadata log, in a log of Kafka's form.
+"""Reads and writes `__cluster_metadata-0`: its segments and its snapshots.
 
 Reading changes nothing. The log is opened to be appended to when the first batch comes.
 """
@@ -55,7 +55,7 @@ _logger = logging.getLogger(__name__)
 
 
 class KafkaForm:
-    """`__cluster_metadata-0` with segments and snapshots; one thread at a time."""
+    """Segments and snapshots of `__cluster_metadata-0`. For one thread at a time."""
 
     def __init__(self, files: Files, log_dir: str) -> None:
         self.directory = f"{log_dir}/{PARTITION}"
@@ -75,7 +75,7 @@ class KafkaForm:
         self._refused: int | None = None  # the offset of a batch that must be taken off the log
 
     def _exists(self) -> bool:
-        """Whether there is such a directory.
+        """Return True if the directory exists.
 
         Raises:
             NotRegular: something else has its name.
@@ -89,7 +89,7 @@ class KafkaForm:
     # Reading.
 
     def replay(self) -> MetadataReplay:
-        """Read all there is."""
+        """Read the newest whole snapshot and the log behind it."""
         replay = MetadataReplay(self.directory)
         if not self._exists():
             return replay
@@ -106,7 +106,7 @@ class KafkaForm:
         return replay
 
     def begin_from(self, path: str) -> MetadataReplay:
-        """Read a file that an earlier development version had in place of the log.
+        """Read a file in which an earlier development version kept the metadata.
 
         The log continues behind it: a snapshot of the file comes before the first append.
         """
@@ -118,7 +118,7 @@ class KafkaForm:
         return replay
 
     def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
-        """All batches that are kept, the oldest first: of a snapshot, where it has replaced some.
+        """Yield all batches that exist, oldest first; a snapshot stands for batches that are gone.
 
         Args:
             damage: what cannot be read is added to it.
@@ -183,7 +183,7 @@ class KafkaForm:
                 note(Damage(file.path, what, is_of_segment=True))
 
     def _segments_from(self, present: Sequence[str], offset: int) -> list[str]:
-        """The paths of the segments that can have records from an offset on."""
+        """List the segments that can have records from an offset on."""
         bases = base_offsets(present, names.LOG)
         first = max(bisect_right(bases, offset) - 1, 0)
         return [f"{self.directory}/{names.segment_file(base, names.LOG)}" for base in bases[first:]]
@@ -223,7 +223,7 @@ class KafkaForm:
         return replay, 0
 
     def _known_epoch(self) -> int:
-        """The largest leader epoch that a file beside the log names.
+        """Return the largest leader epoch in the files beside the log.
 
         A damaged file loses nothing: each epoch that wrote a record is in that record's batch.
         """
@@ -247,7 +247,7 @@ class KafkaForm:
     # Writing.
 
     def needs_snapshot(self, now_ms: int) -> bool:
-        """Whether a snapshot must come before the first append, or records that count are lost.
+        """Return True if records would be lost unless a snapshot comes before the first append.
 
         Raises:
             StorageFailed: the disk refused.
@@ -259,7 +259,7 @@ class KafkaForm:
         return self._end not in (ends, snapshot)
 
     def append(self, batches: Sequence[bytes], now_ms: int) -> None:
-        """Append batches that continue at the log end, and wait until the disk has them.
+        """Append batches at the log end, and flush them.
 
         Raises:
             StorageFailed: the disk refused; the log is as it was.
@@ -310,7 +310,7 @@ class KafkaForm:
         return log
 
     def _make(self) -> None:
-        """Make the directory, if there is none."""
+        """Make the directory, unless it exists."""
         if not self._exists():
             self._files.make_directory(self.directory)
             path = f"{self.directory}/{names.PARTITION_METADATA}"
@@ -318,7 +318,7 @@ class KafkaForm:
             self._files.sync_path(self._log_dir)
 
     def _aligned(self, now_ms: int) -> Log:
-        """The log, which continues behind all that counts."""
+        """Open the log, and move its end behind all records that count."""
         log = self._opened(now_ms)
         if not self._is_aligned and log.log_end_offset != self._end:
             # A snapshot is ahead of the log, or damage was cut off with what follows it, which
@@ -329,13 +329,13 @@ class KafkaForm:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next record."""
+        """Offset of the next record."""
         if self._log is None or not self._is_aligned:
             return self._end
         return self._log.log_end_offset if self._refused is None else self._refused
 
     def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> None:
-        """Keep what all records have come to. It may change the next offset.
+        """Write a snapshot, and remove snapshots and segments that are no longer needed.
 
         Raises:
             StorageFailed: the disk refused; what there was counts.
@@ -366,7 +366,7 @@ class KafkaForm:
         log.removed_files.remove_due(names.MAX_OFFSET)
 
     def _keep_damaged(self) -> None:
-        """Keep copies of the snapshots that are not whole: another takes their place."""
+        """Copy damaged snapshots aside, because a new one replaces them."""
         damaged = [each.name for each in self._damaged]
         clear_the_way(self._files, self.directory, damaged)
         for name in damaged:
@@ -374,7 +374,7 @@ class KafkaForm:
                 copy_aside(self._files, f"{self.directory}/{name}")
 
     def close(self) -> None:
-        """Finish the files."""
+        """Flush and close the log."""
         if self._log is not None:
             for path in self._log.finish():
                 self._files.sync_path(path)

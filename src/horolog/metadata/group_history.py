@@ -1,4 +1,4 @@
-"""Groups as they were: what one has committed and when, and what was in force at a time.
+"""Reads the history of a group: its commits with their times, and the offsets in force at a time.
 
 From the partition of `__consumer_offsets` that has the group, in the log directory and in a state
 directory beside it. Both are read from their first record on for each answer. For the last entries
@@ -60,7 +60,9 @@ _SEARCHED_BYTES: Final = 4 << 20
 def read_group_history(
     log_dir: Path, group: str, ask: AskGroupHistory, state_dir: Path | None = None
 ) -> GroupHistory:
-    """The history of a group in a log directory, of a broker that runs or not; nothing is written.
+    """Read the history of a group from a log directory.
+
+    A broker may be at work there.
 
     Args:
         ask: which of its entries; those from `ask.start` on are the last of the answer.
@@ -94,7 +96,7 @@ def read_group_history(
 
 
 def _is_off(log_dir: str) -> bool:
-    """Whether the metadata gives `__consumer_offsets` no lag before it is compacted."""
+    """Return True if the metadata gives `__consumer_offsets` no compaction lag."""
     image = MetadataLog.open(Files(read_only=True), log_dir, node_id=0).image
     given = image.settings_of(TOPIC, names.CONSUMER_OFFSETS)
     default = image.settings_of(BROKER, "").get("log.cleaner.min.compaction.lag.ms", "0")
@@ -113,7 +115,7 @@ def _logs(
 def _enough_since(
     directories: Iterable[tuple[str, str]], group: str, ask: AskGroupHistory
 ) -> int | None:
-    """The base offset of a segment from which on the last entries seem to be; None of the first."""
+    """Return the base offset of the segment where the last entries begin; None if all are read."""
     files = Files(read_only=True)
     try:
         found = list(_logs(files, directories, group, ask.topic))
@@ -125,7 +127,7 @@ def _enough_since(
 
 
 def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
-    """The directories that can have the group: one, where it is known how many there are in all."""
+    """List the directories that can have the group: one, if the number of partitions is known."""
     found = (names.partition_of(name) for name in files.names_in(log_dir))
     present = sorted(
         each.partition for each in found if each and each.topic == names.CONSUMER_OFFSETS
@@ -140,7 +142,7 @@ def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
 
 
 class _GroupLog(PastLog[GroupEvent]):
-    """Batches with changes of groups, read for one.
+    """One partition with changes of groups, read for one group.
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -159,7 +161,7 @@ class _GroupLog(PastLog[GroupEvent]):
         """Entries that are later are not asked for; None for all."""
 
     def enough_since(self, most: int) -> int | None:
-        """The last base offset behind which records seem to be that many entries are made of.
+        """Return the last base offset behind which there seem to be records for that many entries.
 
         None where those before are needed, too. What is compressed is not seen.
         """
@@ -171,7 +173,7 @@ class _GroupLog(PastLog[GroupEvent]):
         return None
 
     def _seen_in(self, path: str) -> int:
-        """How often the group's name, or with a topic that, seems to be in a segment's keys."""
+        """Count the occurrences of the group's name, and of the topic's, in a segment's keys."""
         sought, found = self._key, 0
         if self._topic is not None:
             sought += key_bytes(OffsetKey("", self._topic, 0))[2 * _TYPE_BYTES : -_PARTITION_BYTES]
@@ -181,7 +183,7 @@ class _GroupLog(PastLog[GroupEvent]):
         return found
 
     def _is_settled_at(self, base_offset: int) -> bool:
-        """Whether it is known that no transaction was open there: commits come with its end."""
+        """Return True if no transaction was open at an offset. Commits count from its end on."""
         producers = Producers()
         try:
             producers.read(self._files, self._path, base_offset, 0, alone=True)
@@ -228,7 +230,7 @@ class _GroupLog(PastLog[GroupEvent]):
             self.note(f"{file.path} was removed while it was read")
 
     def _batches(self, file: RecordFile) -> Iterator[tuple[BatchHeader, bytes]]:
-        """The batches of a file; of small ones of other groups not all."""
+        """Yield the batches of a file, without most small ones of other groups."""
         passed = 0
         if CLEANING_KERNELS.is_loaded:
             from horolog.metadata import segment_parts  # noqa: PLC0415 - numpy, once it is needed
@@ -272,7 +274,7 @@ class _GroupLog(PastLog[GroupEvent]):
             yield header, data[first:end]
 
     def _with_key(self, data: bytes, starts: Sequence[int]) -> Iterator[int]:
-        """The batches that have the group's key somewhere."""
+        """Yield the numbers of the batches that contain the group's key."""
         at = data.find(self._key)
         while at >= 0:
             number = bisect_right(starts, at + starts[0]) - 1
@@ -280,7 +282,7 @@ class _GroupLog(PastLog[GroupEvent]):
             at = data.find(self._key, starts[number + 1] - starts[0])
 
     def _pass(self, header: BatchHeader) -> None:
-        """Note where records are missing before a batch."""
+        """Note whether records are missing before a batch."""
         if self._is_incomplete(header):
             self.whole_from = header.max_timestamp
         self._next_offset = header.next_offset
@@ -293,14 +295,14 @@ class _GroupLog(PastLog[GroupEvent]):
         return [self._path_of(base) for base in bases]
 
     def _too_late(self, paths: Sequence[str]) -> int:
-        """How many of the last segments have only records that are later than is asked for."""
+        """Count the last segments that have only records after the asked time."""
         if self.at_ms is None:
             return 0
         window = TimeRange(last_ms=self.at_ms, with_untimed=True)
         return sum(1 for _ in takewhile(lambda path: self._lacks(path, window), reversed(paths)))
 
     def _lacks(self, path: str, window: TimeRange) -> bool:
-        """Whether it is known that a segment has no record of some times."""
+        """Return True if a segment is known to have no record of some times."""
         base_offset = names.base_offset_of(os.path.basename(path), names.LOG)
         assert base_offset is not None
         segment = SegmentReader.at(self._files, path, base_offset)
@@ -317,7 +319,7 @@ class _GroupLog(PastLog[GroupEvent]):
             return False
 
     def _note_gap_before(self, paths: Iterable[str]) -> None:
-        """Note where records are missing before the first batch of segments that are not read."""
+        """Note whether records are missing before segments that are not read."""
         for path in paths:
             for batch in RecordFile(self._files, path).read():
                 header = parse_header(batch)
@@ -332,7 +334,7 @@ class _GroupLog(PastLog[GroupEvent]):
         return f"{self._path}/{names.segment_file(base_offset, names.LOG)}"
 
     def _is_incomplete(self, header: BatchHeader) -> bool:
-        """Whether records that came before the end of a batch were removed."""
+        """Return True if records were removed before the end of a batch."""
         is_gap = self._next_offset not in (None, header.base_offset)
         return is_gap or header.records_count <= header.last_offset_delta
 
@@ -350,7 +352,7 @@ class _GroupLog(PastLog[GroupEvent]):
 
 
 def _earliest_ms(segment: SegmentReader, position: int, header: BatchHeader) -> int:
-    """The smallest timestamp of a batch's records; -1 if one has none."""
+    """Return the smallest timestamp of a batch's records; -1 if a record has none."""
     if header.is_control or not header.records_count:
         return header.max_timestamp
     batch = segment.read_batch(position, header)
@@ -387,7 +389,7 @@ def _group(time_ms: int, log: str, data: bytes | None) -> GroupEvent:
 
 
 def _in_force(entries: Iterable[GroupEvent]) -> list[GroupEvent]:
-    """The group and its committed offsets after these."""
+    """Return the group and its committed offsets as these entries leave them."""
     found: dict[tuple[str, int], GroupEvent] = {}
     for entry in entries:
         key = entry.topic or "", -1 if entry.partition is None else entry.partition

@@ -1,4 +1,4 @@
-"""Decide who owns a log directory, and so where horolog's own state lies.
+"""Decides who owns a log directory, and so where horolog keeps its own state.
 
     OWN      horolog owns it: its state is in the directory, in the topics that Kafka has for it
     BESIDE   another product owns it: the state is in a directory beside it, in the same topics,
@@ -51,12 +51,12 @@ class Signs(NamedTuple):
 
     @property
     def is_made_here(self) -> bool:
-        """Whether `meta.properties` says so."""
+        """True if `meta.properties` says that horolog made the directory."""
         return self.meta is not None and self.meta.others.get(names.METADATA_PROPERTY) == OWN
 
 
 def is_own(signs: Signs) -> bool:
-    """Whether horolog owns a log directory, by what it contains."""
+    """Return True if horolog owns a log directory, by the evidence in it."""
     if signs.is_marked or signs.has_file_beside:
         return bool(signs.is_marked)
     if signs.is_made_here:
@@ -67,13 +67,13 @@ def is_own(signs: Signs) -> bool:
 
 
 def state_dir_beside(log_dir: Path) -> Path:
-    """The directory of horolog's own state, beside a log directory that another product owns."""
+    """Return the directory of horolog's state beside a log directory that another product owns."""
     path = Path(os.path.realpath(log_dir))
     return path.with_name(f"{path.name}.horolog")
 
 
 def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
-    """Collect the evidence of a log directory's owner; nothing is written."""
+    """Collect the evidence of a log directory's owner, without writing."""
     try:
         meta = read_meta_properties(files, str(log_dir / names.META_PROPERTIES), [])
     except HorologError as error:  # told where it is opened

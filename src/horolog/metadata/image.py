@@ -1,4 +1,4 @@
-"""Image of a metadata log: topics, settings, features, brokers and all else, record after record.
+"""State of the cluster after some metadata records: topics, settings, features and brokers.
 
 No I/O. An image is made from the records of a snapshot and of the log behind it, and gives the
 records of the next snapshot, in the order of Kafka's own. What horolog has no use for (access
@@ -84,20 +84,20 @@ class Image:
 
     @property
     def metadata_version(self) -> int:
-        """The level of the feature `metadata.version`: which versions of records are written."""
+        """Level of the feature `metadata.version`, which decides the versions of records."""
         return self.features.get(METADATA_VERSION, metadata.OLDEST_LEVEL)
 
     @property
     def next_producer_id(self) -> int:
-        """All producer ids below are given out."""
+        """Lowest producer id that was not reserved yet."""
         return 0 if self.producer_ids is None else self.producer_ids.next_producer_id
 
     def settings_of(self, resource_type: int, name: str) -> dict[str, str]:
-        """The settings of a resource; not to be changed."""
+        """Return the settings of a resource; not to be changed."""
         return self.configs.get((resource_type, name), {})
 
     def apply(self, record: Record) -> None:
-        """Take a record.
+        """Apply a record.
 
         Raises:
             CorruptBatch: it is about a topic, a partition or a broker that is not there. Nothing
@@ -106,7 +106,7 @@ class Image:
         self._takes[type(record)](record)  # type: ignore[operator]
 
     def check(self, records: Iterable[Record]) -> None:
-        """Make sure that records can be applied, one after the other.
+        """Check that records can be applied one after the other.
 
         Raises:
             CorruptBatch: one is about something that is not there.
@@ -132,7 +132,7 @@ class Image:
             shadow.apply(record)
 
     def records(self) -> Iterator[bytes]:
-        """The records of a snapshot, at the level of `metadata.version`."""
+        """Yield the records of a snapshot, encoded at the level of `metadata.version`."""
         for record in self._records():
             yield encode(record, self.metadata_version)
 
@@ -268,7 +268,9 @@ class Image:
 def changed(
     old: metadata.PartitionRecord, change: metadata.PartitionChange
 ) -> metadata.PartitionRecord:
-    """A partition after a change, which does not say the new epochs: they follow from it.
+    """Return a partition after a change.
+
+    The new epochs follow from the change.
 
     A leader, also the same one again, begins a leader epoch; every change a partition epoch.
     """

@@ -1,4 +1,4 @@
-"""The metadata log: the one place from which topics, settings and the like are known.
+"""The metadata log, which is the only source of topics, settings and reserved producer ids.
 
     log = MetadataLog.open(files, log_dir, node_id=1)
     log.image                       # what all records have come to
@@ -45,7 +45,10 @@ _logger = logging.getLogger(__name__)
 
 
 class MetadataLog:
-    """The metadata log. One thread at a time; others may read the image between appends."""
+    """Metadata log of a directory.
+
+    For one thread at a time; others may read the image between appends.
+    """
 
     def __init__(
         self,
@@ -95,17 +98,17 @@ class MetadataLog:
 
     @property
     def image(self) -> Image:
-        """Image of all records."""
+        """State after all records."""
         return self._replay.image
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """Those of a dynamic quorum; none of a static one."""
+        """Voters of a dynamic quorum; empty for a static one."""
         return self._replay.voters
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of this process, or the one that it will begin."""
+        """Epoch that this process leads in, or will begin with its first append."""
         if self._leads_in is not None:
             return self._leads_in
         return min(max(self._replay.leader_epoch, 0) + 1, _MAX_EPOCH)
@@ -117,7 +120,7 @@ class MetadataLog:
         return self._replay.next_offset + len(before)
 
     def append(self, records: Sequence[Record], now_ms: int) -> int:
-        """Append records, at least one, as one batch: all of them count, or none does.
+        """Append records as one batch: all of them count, or none does.
 
         A new log begins with the FeatureLevel of `metadata.version`.
 
@@ -170,7 +173,7 @@ class MetadataLog:
         return values
 
     def _opening(self, now_ms: int) -> list[bytes]:
-        """The batches that begin an epoch, each of one record."""
+        """Build the batches that begin an epoch, each of one record."""
         epoch, offset = self.leader_epoch, self._replay.next_offset
         voters = self._replay.voters or (Voter(self._node_id),)
         value = control.leader_change(self._node_id, voters)
@@ -187,7 +190,7 @@ class MetadataLog:
         return batches
 
     def snapshot(self, now_ms: int) -> None:
-        """Write a snapshot, and remove those that are older than a year, with what led to them.
+        """Write a snapshot, and remove snapshots older than a year with the records before them.
 
         Raises:
             StorageFailed: the disk refused; the log and earlier snapshots count.
@@ -208,7 +211,7 @@ class MetadataLog:
             replay.next_offset = self._form.next_offset
 
     def close(self) -> None:
-        """Finish the files; nothing more is appended.
+        """Flush and close the files.
 
         Raises:
             StorageFailed: the disk refused; the next start recovers the log.

@@ -1,4 +1,4 @@
-"""Rows to metadata records and back: what a change of the store appends, what an image holds.
+"""Converts rows to metadata records and back.
 
 Pure: an image and a row in, records out. Each function returns what differs from the image, as one
 change that is appended as one batch; nothing if nothing differs.
@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.metadata import state
-from horolog.metadata.home import OWN
 from horolog.metadata.image import BROKER, TOPIC, Image
 from horolog.metadata.reconcile import stored_count
 from horolog.metadata.rows import (
@@ -31,7 +30,6 @@ from horolog.metadata.rows import (
 from horolog.schemas.metadata import Config, PartitionRecord, Record, RemoveTopic, TopicRecord
 from horolog.storage import names
 
-_ALL_BROKERS: Final = ""
 _MOST_RESERVED: Final = 100
 _TRUE: Final = "true"
 
@@ -39,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class DirectoryNode(NamedTuple):
-    """The broker whose directory it is."""
+    """Broker that owns a log directory, with the directory's id."""
 
     broker_id: int
     directory_id: UUID
@@ -55,7 +53,10 @@ def topic_records(
     overrides: Mapping[str, str] | None = None,
     followed: FollowedRow | None = None,
 ) -> list[Record]:
-    """Create or replace a topic, or begin its deletion; arguments as `MetadataStore.put_topic`."""
+    """Create or replace a topic, or begin its deletion.
+
+    Arguments are those of `MetadataStore.put_topic`.
+    """
     shared = shared_settings(image)
     changes = _without_deletion(row.name, shared)
     records: list[Record]
@@ -69,17 +70,22 @@ def topic_records(
             overrides = _overrides(image, row.name)
         parts = state.split(row, overrides, image.metadata_version)
         records, own = _partitions(image, node, row)
-        records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **parts.own})
+        its = {**dict.fromkeys(own), **parts.own}
+        records += [
+            Config(TOPIC, row.name, name, value)
+            for name, value in its.items()
+            if own.get(name) != value
+        ]
         changes |= {**dict.fromkeys(state.topic_names(row.name, shared)), **parts.shared}
     if followed is not None:
         changes.update([state.followed_entry(followed)])
-    return [*records, *_changed(BROKER, _ALL_BROKERS, shared, changes)]
+    return [*records, *settings_changed(image, changes)]
 
 
 def _partitions(
     image: Image, node: DirectoryNode, row: TopicRow
 ) -> tuple[list[Record], Mapping[str, str]]:
-    """The records of a topic and its partitions, and the settings that it has before them."""
+    """Return the records of a topic and its partitions, and its settings before them."""
     before = image.topics.get(row.name)
     own = image.settings_of(TOPIC, row.name)
     present: Mapping[int, PartitionRecord] = {}
@@ -119,7 +125,7 @@ def _partition(node: DirectoryNode, topic_id: UUID, index: int) -> PartitionReco
 
 
 def forgotten(image: Image, name: str) -> list[Record]:
-    """Forget a topic with its settings; but not that it was promoted."""
+    """Forget a topic and its settings, except that it was promoted."""
     shared = shared_settings(image)
     changes = _without_deletion(name, shared)
     changes |= dict.fromkeys(state.topic_names(name, shared))
@@ -129,29 +135,22 @@ def forgotten(image: Image, name: str) -> list[Record]:
         changes.update([state.followed_entry(promoted_once(name))])
     else:
         changes[key] = None
-    return [*_removed(image, name), *_changed(BROKER, _ALL_BROKERS, shared, changes)]
-
-
-def settings_changed(
-    image: Image, resource: str, changes: Mapping[str, str | None]
-) -> list[Record]:
-    """Change settings of one broker, or of all ("")."""
-    return _changed(BROKER, resource, image.settings_of(BROKER, resource), changes)
+    return [*_removed(image, name), *settings_changed(image, changes)]
 
 
 def source_records(
     image: Image, source: SourceRow, forgotten_topics: Iterable[str]
 ) -> list[Record]:
-    """Replace the cluster that is followed, and forget that these topics were promoted."""
+    """Replace the followed cluster, and forget that some topics were promoted."""
     shared = shared_settings(image)
     led = {row.topic for row in state.followed_in(shared) if row.led}
-    changes: dict[str, str | None] = {state.SOURCE: state.source_text(source)}
+    changes: dict[str, str | None] = {state.SOURCE: state.json_of(source)}
     changes |= {state.followed_name(name): None for name in forgotten_topics if name in led}
-    return _changed(BROKER, _ALL_BROKERS, shared, changes)
+    return settings_changed(image, changes)
 
 
 def epochs_raised(image: Image, epochs: Mapping[tuple[str, int], int]) -> list[Record]:
-    """Give partitions leader epochs that are not below those of their batches."""
+    """Raise the stored leader epochs of partitions to those of their batches."""
     records: list[Record] = []
     for (topic, index), epoch in epochs.items():
         known = image.topics.get(topic)
@@ -163,41 +162,28 @@ def epochs_raised(image: Image, epochs: Mapping[tuple[str, int], int]) -> list[R
 
 
 def tidied(image: Image) -> list[Record]:
-    """Remove what is kept of topics that Apache Kafka has deleted, or made again."""
+    """Remove settings of topics that Apache Kafka has deleted, or has made again."""
     shared = shared_settings(image)
     ids = {name: topic.topic_id for name, topic in image.topics.items()}
     stale = [*state.stale_names(ids, shared)]
     stale += [key for key, row in state.deletions(shared) if row.name in ids]
-    return _changed(BROKER, _ALL_BROKERS, shared, dict.fromkeys(stale))
+    return settings_changed(image, dict.fromkeys(stale))
 
 
 def guarded(image: Image) -> list[Record]:
-    """Exempt every topic from retention: some of their settings may be lost."""
+    """Exempt every topic from retention, because some of their settings may be lost."""
     shared = {**shared_settings(image), state.SALVAGED: _TRUE}
-    records: list[Record] = [Config(BROKER, _ALL_BROKERS, state.SALVAGED, _TRUE)]
+    records: list[Record] = [Config(BROKER, "", state.SALVAGED, _TRUE)]
     for row, overrides in _topics(image, shared):
         parts = state.split(row._replace(adopted=True, is_salvaged=True), overrides)
-        own = image.settings_of(TOPIC, row.name)
-        records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **parts.own})
-        records += _changed(BROKER, _ALL_BROKERS, shared, parts.shared)
+        own = dict.fromkeys(image.settings_of(TOPIC, row.name))
+        records += settings_changed(image, {**own, **parts.own}, row.name, TOPIC)
+        records += settings_changed(image, parts.shared)
     return records
 
 
-def marked(image: Image) -> list[Record]:
-    """Mark the metadata as horolog's own (`home.py`)."""
-    return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.HOME: OWN})
-
-
-def identified(image: Image, identity: state.Identity | None) -> list[Record]:
-    """Keep a copy of what `meta.properties` says."""
-    if identity is None:
-        return []
-    text = state.identity_text(identity)
-    return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.IDENTITY: text})
-
-
 def placed(image: Image, node: DirectoryNode) -> list[Record]:
-    """Name the directory in the records of partitions that name one which is not there any more.
+    """Give partitions the id of this directory, where theirs does not exist any more.
 
     Kafka elects no leader for these.
     """
@@ -215,19 +201,14 @@ def placed(image: Image, node: DirectoryNode) -> list[Record]:
 
 
 def _is_known(directories: Sequence[UUID]) -> bool:
-    """Whether these are no reserved ids, as of directories that are not assigned yet (KIP-858)."""
+    """Return True if these ids are assigned ones, not reserved ones (KIP-858)."""
     return bool(directories) and all(directory.int > _MOST_RESERVED for directory in directories)
-
-
-def salvage_ended(image: Image) -> list[Record]:
-    """Every topic on disk has a row again."""
-    return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.SALVAGED: None})
 
 
 def carried(
     image: Image, beside: Image, node: DirectoryNode, present: Container[str]
 ) -> list[Record]:
-    """Return the records that horolog kept beside another's log and continues with now.
+    """Return the records that horolog kept beside another's log and takes into it now.
 
     These are topics that were made here, settings that were given here, and what is followed. An
     adopted topic that the log has is as it is there, also where its directories had no id and it
@@ -265,8 +246,8 @@ def carried(
 
 
 def shared_settings(image: Image) -> Mapping[str, str]:
-    """The settings of all brokers, with what horolog keeps there."""
-    return image.settings_of(BROKER, _ALL_BROKERS)
+    """Return the settings of all brokers, including those in which horolog keeps its state."""
+    return image.settings_of(BROKER, "")
 
 
 def _removed(image: Image, name: str) -> list[Record]:
@@ -278,9 +259,11 @@ def _without_deletion(name: str, shared: Mapping[str, str]) -> dict[str, str | N
     return {key: None for key, row in state.deletions(shared) if row.name == name}
 
 
-def _changed(
-    kind: int, resource: str, before: Mapping[str, str], changes: Mapping[str, str | None]
+def settings_changed(
+    image: Image, changes: Mapping[str, str | None], resource: str = "", kind: int = BROKER
 ) -> list[Record]:
+    """Change settings of a resource, by default of all brokers; None deletes a setting."""
+    before = image.settings_of(kind, resource)
     return [
         Config(kind, resource, name, value)
         for name, value in changes.items()
@@ -292,7 +275,7 @@ def _changed(
 
 
 def stored(image: Image) -> Stored:
-    """The rows of an image."""
+    """Return the rows of an image."""
     shared = shared_settings(image)
     topics: list[TopicRow] = []
     settings: list[SettingRow] = []
@@ -328,7 +311,7 @@ def _topics(image: Image, shared: Mapping[str, str]) -> Iterator[tuple[TopicRow,
 
 
 def _overrides(image: Image, name: str) -> dict[str, str]:
-    """The settings that a topic has."""
+    """Return the settings of a topic."""
     topic = image.topics.get(name)
     if topic is None:
         return {}

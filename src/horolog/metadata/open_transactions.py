@@ -1,4 +1,4 @@
-"""Which transactions are open in a partition's directory, and decided, read without a broker.
+"""Finds the open transactions of a partition's directory, and their owners, without a broker.
 
 The producers' newest snapshot and the batches after it say what is open; transactional ids are in
 `__transaction_state` of the state directory. A broker may be at work meanwhile. It writes the state
@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 def find_held_up(
     files: Files, log_dir: Path, log: PartitionReader, *, is_adopted: bool = False
 ) -> HeldUp | None:
-    """The first open transaction of a partition in a log directory; None if none is open.
+    """Describe the first open transaction of a partition; None if no transaction is open.
 
     Of a log that was adopted only those are open that the broker here may still end.
 
@@ -68,7 +68,7 @@ def _producers(files: Files, log: PartitionReader) -> Producers | None:
 
 
 class _States(NamedTuple):
-    """The transactional ids of a log directory."""
+    """States of the transactional ids of a log directory."""
 
     states: Mapping[str, CoordinatedTransaction]
     are_all: bool
@@ -125,7 +125,7 @@ def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided
 def may_end_in(
     files: Files, state_dir: Path, others: Iterable[CoordinatedTransaction] = ()
 ) -> Mapping[TopicPartition, frozenset[int]]:
-    """By partition, the producers whose open transactions the coordinator here can still end.
+    """Group the producers by partition whose open transactions the coordinator here can still end.
 
     Args:
         files: the way to the disk.
@@ -139,7 +139,7 @@ def may_end_in(
 
 
 def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:
-    """By partition, the producers whose transactions a Kafka had decided to commit.
+    """Group the producers by partition whose transactions a Kafka had decided to commit.
 
     Its coordinator writes its decision to `__transaction_state` before the first marker goes to a
     partition (KIP-98): from then on the transaction is committed, and a Kafka that starts again
@@ -159,7 +159,7 @@ def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozens
 def _by_partition(
     states: Iterable[CoordinatedTransaction],
 ) -> Mapping[TopicPartition, frozenset[int]]:
-    """The producers of some transactions by the partitions that these have."""
+    """Group the producers of transactions by partition."""
     found: dict[TopicPartition, set[int]] = {}
     for state in states:
         for partition in state.partitions:
@@ -187,7 +187,7 @@ def _held_up(log: PartitionReader, left: Sequence[OpenNow], known: _States) -> H
 def _owner(
     producer_id: int, partition: TopicPartition, states: Mapping[str, CoordinatedTransaction]
 ) -> str | None:
-    """The transactional id whose open transaction has the partition."""
+    """Return the transactional id whose open transaction contains the partition."""
     for transactional_id, state in states.items():
         if state.is_open and state.producer.id == producer_id and partition in state.partitions:
             return transactional_id

@@ -1,4 +1,4 @@
-"""Opens the store of a log directory: its own metadata log, or the one of the state directory.
+"""Opens the store of a log directory, in the directory itself or in its state directory.
 
 With `horolog.take.over` the log of a Kafka node that was alone is continued. What horolog has
 kept beside it until then is carried into it, and a mark says from then on that the directory is
@@ -150,7 +150,7 @@ def _make_state_dir(state_dir: Path, log_dir: Path) -> None:
 
 
 def _check_secured(log_dir: Path, image: Image, *, open_to_all: bool) -> None:
-    """Refuse what would open a secured directory to everybody; warn where that is wanted.
+    """Refuse to open a secured directory to all clients, unless the operator allows it.
 
     Raises:
         Misconfigured: it is secured, and not to be open.
@@ -173,7 +173,7 @@ def _check_secured(log_dir: Path, image: Image, *, open_to_all: bool) -> None:
 
 
 def _remembered(images: Sequence[Image], signs: Signs, node_id: int) -> Remembered:
-    """What metadata say about the directory's identity; of the first that has a copy."""
+    """Return the directory's identity by the first metadata that has a copy of it."""
     was_served = signs.was_served or any(image.features for image in images)
     for image in images:
         copy = state.identity_in(mapping.shared_settings(image))
@@ -190,7 +190,7 @@ def _remembered(images: Sequence[Image], signs: Signs, node_id: int) -> Remember
 
 
 def read_stored(log_dir: Path) -> Stored | None:
-    """What a broker that starts in a directory finds in its store; None if there is none.
+    """Read the rows that a broker would find at a start; None if there is no store.
 
     Nothing is written, and a broker may be at work there.
 
@@ -211,7 +211,7 @@ def read_stored(log_dir: Path) -> Stored | None:
 
 
 def state_dir_of(log_dir: Path) -> Path:
-    """The directory of horolog's own state: the log directory, if horolog owns it (`home`).
+    """Return the directory of horolog's state: the log directory itself, if horolog owns it.
 
     Nothing is written.
     """
@@ -222,7 +222,7 @@ def state_dir_of(log_dir: Path) -> Path:
 
 
 def _settled(files: Files, log_dir: Path, earlier: str | None = None) -> MetadataLog:
-    """The log of a directory in which a broker may be writing the last batch."""
+    """Read the log of a directory, a few times if a broker may be writing its last batch."""
     for _ in range(_MOST_READS):
         log = MetadataLog.open(files, str(log_dir), node_id=0, earlier=earlier)
         if not log.damage:

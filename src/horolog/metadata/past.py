@@ -1,4 +1,4 @@
-"""What answers about the past have in common: logs that are read again, and their last entries."""
+"""Answers about the past: merges the entries of several logs and selects the last ones."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -29,7 +29,7 @@ EntryT = TypeVar("EntryT", bound=_Timed)
 
 
 class PastLog(ABC, Generic[EntryT]):
-    """A log whose records are changes."""
+    """Log whose records are changes of a topic or a group."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,17 +39,17 @@ class PastLog(ABC, Generic[EntryT]):
         """After `entries`: what could not be read."""
 
     def note(self, damage: str) -> None:
-        """Note what could not be read; of very much only the first."""
+        """Note damage; only the first few are kept."""
         if len(self.damage) < _MOST_DAMAGE:
             self.damage.append(damage)
 
     @abstractmethod
     def entries(self) -> Iterator[EntryT]:
-        """The changes, in the order of the log."""
+        """Yield the changes in the order of the log."""
 
 
 def past_directories(log_dir: Path, state_dir: Path | None) -> list[tuple[str, str]]:
-    """The directories that may have logs of the past, and what comes before the logs' names."""
+    """List the directories that may have logs of the past, with a prefix for names of logs."""
     beside = state_dir or state_dir_beside(log_dir)
     found = [("", str(log_dir))]
     if beside != log_dir and beside.is_dir():
@@ -65,7 +65,7 @@ def answered(
     start: int,
     end: int | None,
 ) -> tuple[tuple[EntryT, ...], tuple[KeptLog, ...], int]:
-    """The entries of an answer, the logs that they are from, and the number behind the last one.
+    """Return the entries of an answer, their logs, and the number after the last entry.
 
     A log that is damaged is read again: a broker may have been writing, or replacing a file.
 
@@ -107,7 +107,7 @@ def _at(
 def _last(
     entries: Iterable[EntryT], most: int, start: int, end: int | None
 ) -> tuple[tuple[EntryT, ...], int]:
-    """The last entries from a number on, and the number behind the last one."""
+    """Return the last entries from a number on, and the number after the last one."""
     count = 0
     kept: deque[EntryT] = deque(maxlen=most)
     for entry in entries:
@@ -119,7 +119,7 @@ def _last(
 
 
 def _kept(logs: Iterable[PastLog[EntryT]]) -> tuple[KeptLog, ...]:
-    """What an answer says of the logs: an answer that has to fit a string of the protocol."""
+    """Describe the logs of an answer, within the size of a protocol string."""
     kept, left = [], _MOST_DAMAGE
     for log in islice(logs, _MOST_LOGS):
         damage = [printable(each)[:LONGEST] for each in log.damage[:left]]
@@ -129,5 +129,5 @@ def _kept(logs: Iterable[PastLog[EntryT]]) -> tuple[KeptLog, ...]:
 
 
 def shortened(text: str | None) -> str | None:
-    """A text as an answer has it."""
+    """Shorten a text to the longest that an answer may contain."""
     return text if text is None or len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

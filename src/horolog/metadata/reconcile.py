@@ -22,7 +22,7 @@ MAX_CREATED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TopicOnDisk:
-    """The partitions of one topic on disk.
+    """Partitions of one topic on disk.
 
     `partitions` are directories; `blocked` maps a partition whose path is not a directory to what
     it is.
@@ -116,7 +116,7 @@ def reconcile(
 
 
 def _stays(row: TopicRow, found: TopicOnDisk | None, reserved: Collection[str]) -> bool:
-    """Whether the row remains after this start."""
+    """True if the row remains after this start."""
     if row.deleting:
         return False
     is_by_directories = row.adopted or row.partitions == AS_FOUND or row.name in reserved
@@ -185,7 +185,7 @@ class _Reconciliation:
             self._adopt(row, {*partitions, *self._blocked()})
 
     def _is_foreign(self, topic_id: UUID | None) -> bool:
-        """Whether a directory has a topic id that no stored topic has."""
+        """True if a directory has a topic id that no stored topic has."""
         return topic_id not in (None, self.row.topic_id) and topic_id not in self.owners
 
     def _own(self) -> None:
@@ -265,7 +265,7 @@ class _Reconciliation:
         self.plan.serve(row, partitions)
 
     def _unused_id(self, partitions: FoundPartitions) -> UUID:
-        """The first topic id of the partitions that no other topic has; otherwise a new one."""
+        """Return the first topic id of the partitions that no other topic has, or a new id."""
         for index in sorted(partitions):
             topic_id = partitions[index]
             if topic_id is not None and self.owners.setdefault(topic_id, self.row.name) == (
@@ -275,7 +275,7 @@ class _Reconciliation:
         return self.new_id()
 
     def _counts(self, index: int) -> bool:
-        """Whether the stored number of partitions includes this one."""
+        """True if the stored number of partitions includes this one."""
         return self.row.partitions == AS_FOUND or self.row.adopted or index < self.row.partitions
 
     def _leave_beyond(self) -> None:
@@ -291,11 +291,11 @@ class _Reconciliation:
             self.plan.left_alone[self.row.name, index] = why
 
     def _blocked(self) -> set[int]:
-        """The topic's partitions whose paths are not directories."""
+        """Return the partitions whose paths are not directories."""
         return {index for index in self.found.blocked if index < self.row.partitions}
 
 
 def stored_count(partitions: Collection[int]) -> int:
-    """The number to store for a topic with these partitions; `AS_FOUND` if they have gaps."""
+    """Return the number to store for these partitions; `AS_FOUND` if they have gaps."""
     is_dense = bool(partitions) and max(partitions) == len(partitions) - 1
     return len(partitions) if is_dense else AS_FOUND

@@ -1,4 +1,4 @@
-"""From the batches of a metadata log to its image.
+"""Builds the image of a metadata log from its batches.
 
 Records of a transaction (KIP-868) count once it has ended; those of one that never ends do not.
 What cannot be read, or is about something that is not there, is left out and noted; what follows
@@ -29,7 +29,7 @@ _MOST_DAMAGE: Final = 100
 
 
 class Damage(NamedTuple):
-    """Something that does not count, and may be lost."""
+    """Damaged record, or bytes without a whole batch."""
 
     path: str
     """The file, or the directory of the log."""
@@ -43,10 +43,10 @@ class Damage(NamedTuple):
 
 
 class MetadataReplay:
-    """See the module."""
+    """Image, epochs and damage after the batches so far."""
 
     def __init__(self, path: str) -> None:
-        """Of a log at a path, which is named where something in it is damaged."""
+        """Begin with an empty image. Damage is reported under the path."""
         self.path = path
         self.image = Image()
         self.damage: list[Damage] = []
@@ -70,11 +70,11 @@ class MetadataReplay:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended."""
+        """True if a transaction has begun and has not ended."""
         return self._pending is not None
 
     def take(self, batch: Buffer, start: int = 0) -> None:
-        """Take the records of a whole batch from the offset `start` on."""
+        """Apply the records of a whole batch from the offset `start` on."""
         apply = self.image.apply
         for offset, record in self.counted(batch, start):
             try:
@@ -83,7 +83,7 @@ class MetadataReplay:
                 self._note(offset, error)
 
     def counted(self, batch: Buffer, start: int = 0) -> Iterator[tuple[int, Record]]:
-        """Offset and record of all that count from a batch on, which is whole; nothing is applied.
+        """Yield offset and record of all records that count from a whole batch on.
 
         Records of a transaction come with the batch that ends it.
         """
@@ -121,11 +121,11 @@ class MetadataReplay:
                 self._pending.append((offset, record))
 
     def drop_transaction(self) -> None:
-        """The transaction that has begun never ends."""
+        """Forget the open transaction, which never ends."""
         self._pending = None
 
     def take_all(self, records: Iterable[Record]) -> None:
-        """Take records that have just been written."""
+        """Apply records that have just been written."""
         for record in records:
             self.image.apply(record)
 
@@ -147,6 +147,6 @@ class MetadataReplay:
         self.note(Damage(self.path, what, offset))
 
     def note(self, damage: Damage) -> None:
-        """Note something that does not count; of very many only the first."""
+        """Note damage; only the first hundred are kept."""
         if len(self.damage) < _MOST_DAMAGE:
             self.damage.append(damage)

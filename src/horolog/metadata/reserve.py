@@ -1,4 +1,4 @@
-"""Space that a log directory holds back, so that topics can be deleted on a full disk.
+"""Holds back disk space, so that topics can be deleted on a full disk.
 
 A deletion is a record of the metadata log, and needs some blocks before it frees any. The file has
 no content that is read.
@@ -15,14 +15,14 @@ BYTES: Final = 1 << 20
 
 
 class Reserve:
-    """The file of a log directory."""
+    """Reserved file of a log directory."""
 
     def __init__(self, files: Files, log_dir: Path) -> None:
         self._files = files
         self._path = str(log_dir / names.RESERVE)
 
     def hold(self) -> None:
-        """Hold the space, if it is not held and there is any."""
+        """Reserve the space, unless it is reserved or the disk is full."""
         try:
             if not self._files.exists(self._path):
                 self._files.write_at(self._files.create(self._path), [bytes(BYTES)], 0)
@@ -30,7 +30,7 @@ class Reserve:
             self.release()
 
     def release(self) -> bool:
-        """Give the space back; False if none was held."""
+        """Free the space; False if it was not reserved."""
         try:
             is_held = self._files.exists(self._path)
             if is_held:

@@ -1,4 +1,4 @@
-"""What the store holds, as values: topics, settings, what is followed."""
+"""Values of the store: topics, settings, and the followed cluster."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,9 @@ BROKER_SCOPE = "broker"
 
 
 class TopicRow(NamedTuple):
-    """A topic. Its partitions are 0 to `partitions` - 1, or those on disk if `AS_FOUND`.
+    """A topic.
+
+    Its partitions are 0 to `partitions` - 1, or those on disk if `AS_FOUND`.
 
     `indexes` are those that were last seen of one with gaps.
 
@@ -35,7 +37,7 @@ class TopicRow(NamedTuple):
 
 
 class SettingRow(NamedTuple):
-    """One override; `resource` is a topic, a broker id, or "" for all brokers."""
+    """One setting; `resource` is a topic, a broker id, or "" for all brokers."""
 
     scope: str
     resource: str
@@ -59,7 +61,7 @@ class SourceRow(NamedTuple):
 
 
 class FollowedRow(NamedTuple):
-    """A topic that is followed, or was until it was promoted.
+    """A topic that is followed, or was until its promotion.
 
     The row of a promoted topic stays when the topic is deleted, so that it is not followed again.
     """
@@ -78,18 +80,18 @@ class FollowedRow(NamedTuple):
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the source compacts the topic."""
+        """True if the source compacts the topic."""
         policy = settings_of_source(self.settings).get("cleanup.policy", "")
         return "compact" in policy.split(",")
 
 
 def promoted_once(topic: str) -> FollowedRow:
-    """What is kept of a promoted topic that was deleted: another of its name is led here, too."""
+    """Return the row that stays of a deleted promoted topic, so that a new one is not followed."""
     return FollowedRow(topic, None, True, 0, "{}")
 
 
 class Stored(NamedTuple):
-    """The whole content of the store, as of the last stop."""
+    """All rows of the store as of the last stop."""
 
     topics: list[TopicRow]
     settings: list[SettingRow]
@@ -100,7 +102,7 @@ class Stored(NamedTuple):
 
 
 def settings_of_source(text: str) -> dict[str, str]:
-    """The settings that a row holds as JSON.
+    """Read the settings of a row's JSON.
 
     Raises:
         ValueError: no version of horolog writes this.
@@ -112,5 +114,5 @@ def settings_of_source(text: str) -> dict[str, str]:
 
 
 def settings_text(settings: Mapping[str, str]) -> str:
-    """The inverse of `settings_of_source`."""
+    """Write settings as the JSON of a row."""
     return json.dumps(dict(settings), sort_keys=True)

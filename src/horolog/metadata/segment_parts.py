@@ -1,4 +1,4 @@
-"""The batches of a segment as the cleaner reads them: small ones some at a time, by its kernel."""
+"""Reads the batches of a segment as the cleaner does: small batches several at a time."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,7 +19,7 @@ _SECRET: Final = np.zeros(2, np.uint64)  # no keys are compared here
 
 
 def parts_in(files: Files, path: str) -> Iterator[Part | SmallParts]:
-    """The batches of a file, of format v2; none without a file.
+    """Yield the batches of a file, which have format v2; nothing without a file.
 
     Each is valid until the next is asked for; checksums are right.
 
@@ -39,7 +39,7 @@ def parts_in(files: Files, path: str) -> Iterator[Part | SmallParts]:
 
 
 def follow(small: SmallParts, next_offset: int | None) -> bool:
-    """Whether small batches begin at an offset, and every offset has its record."""
+    """Return True if small batches begin at an offset and no offset is missing."""
     if next_offset is None:
         return False
     ends = np.diff(small.small.next_offsets, prepend=next_offset)

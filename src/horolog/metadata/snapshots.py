@@ -1,4 +1,4 @@
-"""Snapshots of a metadata log, in Kafka's form (KIP-630).
+"""Snapshots of a metadata log, in Kafka's format (KIP-630).
 
     <end offset, 20 digits>-<epoch, 10 digits>.checkpoint
 
@@ -28,25 +28,25 @@ _MOST_CONTROL_BYTES: Final = 16 << 20
 
 
 class SnapshotId(NamedTuple):
-    """What a snapshot holds: all before an offset, the last of it written in an epoch."""
+    """Identifies a snapshot of all records before an offset by the epoch of the last one."""
 
     end_offset: int
     epoch: int
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Name of the file."""
         return f"{self.end_offset:020d}-{self.epoch:010d}{SUFFIX}"
 
 
 def snapshots_in(present: Iterable[str]) -> list[SnapshotId]:
-    """The snapshots among these names, in order."""
+    """Return the snapshots among file names, in order."""
     found = (_NAME.fullmatch(name) for name in present)
     return sorted(SnapshotId(int(each[1]), int(each[2])) for each in found if each)
 
 
 class SnapshotReader:
-    """The batches of a snapshot, as far as they can be read."""
+    """Batches of a snapshot, as far as they can be read."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class SnapshotReader:
         self._file = RecordFile(files, path)
 
     def read(self) -> Iterator[Buffer]:
-        """The batches in order, control batches included.
+        """Yield the batches in order, control batches included.
 
         Raises:
             StorageFailed: it cannot be read at all.
@@ -86,7 +86,9 @@ class SnapshotReader:
 
 
 def write_snapshot(files: Files, path: str, batches: Iterable[bytes]) -> None:
-    """Put a snapshot in place at once; its directory is still to be synced.
+    """Write a snapshot to a temporary file and rename it.
+
+    The caller syncs the directory.
 
     Raises:
         StorageFailed: the disk refused; there is none of this name.
@@ -109,7 +111,7 @@ def snapshot_batches(
     last_timestamp: int,
     kept_control: dict[int, bytes],
 ) -> Iterator[bytes]:
-    """The batches of a snapshot.
+    """Yield the batches of a snapshot.
 
     Args:
         values: the records of an image.
@@ -147,7 +149,7 @@ def snapshot_batches(
 def retire_snapshots(
     files: Files, directory: str, snapshots: Sequence[SnapshotId], before_ms: int
 ) -> tuple[list[SnapshotId], int]:
-    """Remove what only shows how things were before a time.
+    """Remove snapshots that only describe the state before a time.
 
     Args:
         files: the way to the disk.

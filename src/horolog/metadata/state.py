@@ -1,4 +1,4 @@
-"""What horolog keeps in metadata records beyond what Kafka has records for.
+"""State of horolog that Kafka has no metadata records for.
 
 It is held by settings of the resource of all brokers (type 4, name ""), which Kafka keeps, also in
 its snapshots, and does not obey:
@@ -75,7 +75,7 @@ _logger = logging.getLogger(__name__)
 
 
 class TopicState(NamedTuple):
-    """What is known of one topic besides Kafka's records."""
+    """Flags of one topic that Kafka's records do not have."""
 
     id: str
     """As Kafka prints it."""
@@ -87,7 +87,7 @@ class TopicState(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What `meta.properties` says, for a start that does not find the file."""
+    """Copy of `meta.properties`, for a start that does not find the file."""
 
     cluster_id: str
     node_id: Annotated[int, range(1 << 31)]
@@ -97,7 +97,7 @@ class Identity(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The settings that stand for a topic, by the resource that has them."""
+    """Settings of a topic, by the resource that has them."""
 
     own: dict[str, str]
     shared: dict[str, str]
@@ -119,7 +119,7 @@ class _Followed(NamedTuple):
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a setting of all brokers is none that a broker has."""
+    """True if a setting of all brokers contains horolog's state and is not shown."""
     return name.startswith(_HIDDEN)
 
 
@@ -127,7 +127,7 @@ def is_hidden(name: str) -> bool:
 
 
 def split(row: TopicRow, overrides: Settings, level: int = NEWEST_LEVEL) -> Split:
-    """Where the flags and the settings of a topic are kept, at a level of `metadata.version`."""
+    """Distribute a topic's flags and settings over two resources, for a `metadata.version`."""
     own = dict(overrides)
     held = {name: own.pop(name) for name in overrides if name in held_settings()}
     if row.adopted:
@@ -144,12 +144,12 @@ def split(row: TopicRow, overrides: Settings, level: int = NEWEST_LEVEL) -> Spli
         kafka_uuid(row.topic_id), row.adopted, row.is_salvaged, row.followed, is_small
     )
     if shared or any(state[1:]):
-        shared[f"{_TOPIC}{row.name}"] = _json(state)
+        shared[f"{_TOPIC}{row.name}"] = json_of(state)
     return Split(own, shared)
 
 
 def joined(row: TopicRow, own: Settings, shared: Settings) -> tuple[TopicRow, dict[str, str]]:
-    """A topic with its flags, and its settings: the inverse of `split`.
+    """Return a topic with its flags, and its settings: the inverse of `split`.
 
     Args:
         row: of the topic; its flags are replaced.
@@ -175,7 +175,7 @@ def joined(row: TopicRow, own: Settings, shared: Settings) -> tuple[TopicRow, di
 
 
 def _state_of(row: TopicRow, shared: Settings) -> TopicState | None:
-    """What is kept of a topic; None if that is another's, which had its name."""
+    """Return the flags of a topic; None if they belong to an earlier topic of its name."""
     text = shared.get(f"{_TOPIC}{row.name}")
     if text is None:
         return TopicState("")
@@ -188,28 +188,28 @@ def _state_of(row: TopicRow, shared: Settings) -> TopicState | None:
 
 
 def topic_names(name: str, shared: Settings) -> Iterator[str]:
-    """The settings of all brokers that are about a topic of this name, but its `FollowedRow`."""
+    """Yield the settings of all brokers about a topic of this name, except its `FollowedRow`."""
     for key in (f"{_TOPIC}{name}", *(key for _, key in _held(name))):
         if key in shared:
             yield key
 
 
 def _held(topic: str) -> Iterator[tuple[str, str]]:
-    """Every setting that may be held beside a topic, and under which name."""
+    """Yield every setting that may be kept beside a topic, with the name that it has there."""
     for name in (*held_settings(), *_RETENTION, _SEGMENT_BYTES):
         yield name, f"{_SETTING}{topic}.{name}"
 
 
 @cache
 def held_settings() -> tuple[str, ...]:
-    """The settings of topics that Kafka 4 does not know as such, with their older names."""
+    """Return the settings of topics that Kafka 4 refuses on a topic, with their older names."""
     known = topic_settings().values()
     refused = [each.name for each in known if each.gone or each.name.startswith("horolog.")]
     return (*refused, *(alias for each in known for alias in each.aliases))
 
 
 def stale_names(topics: Mapping[str, UUID], shared: Settings) -> Iterator[str]:
-    """The names of what is kept of topics that are not there any more, or are others by now."""
+    """Yield the settings about topics that are deleted, or were made again with another id."""
     for key in shared:
         if not key.startswith(_TOPIC):
             continue
@@ -229,13 +229,8 @@ def _is_small(segment_bytes: str | None) -> bool:
 # --- the identity of the directory --------------------------------------------------------
 
 
-def identity_text(identity: Identity) -> str:
-    """The value of `IDENTITY`."""
-    return _json(identity)
-
-
 def identity_in(shared: Settings) -> Identity | None:
-    """The copy of `meta.properties`; None if there is none, or it cannot be read."""
+    """Return the copy of `meta.properties`; None if it is missing or unreadable."""
     text = shared.get(IDENTITY)
     if text is None:
         return None
@@ -255,13 +250,13 @@ def identity_in(shared: Settings) -> Identity | None:
 
 
 def deletion(row: TopicRow) -> tuple[str, str]:
-    """The note of a topic whose deletion has begun: name and value."""
+    """Return the setting that notes a begun deletion: name and value."""
     note = _Deletion(row.name, row.partitions, row.adopted)
-    return f"{_DELETING}{kafka_uuid(row.topic_id)}", _json(note)
+    return f"{_DELETING}{kafka_uuid(row.topic_id)}", json_of(note)
 
 
 def deletions(shared: Settings) -> Iterator[tuple[str, TopicRow]]:
-    """The topics whose deletion has begun, by the name of the note."""
+    """Yield the topics whose deletion has begun, each with the setting that notes it."""
     for key, text in shared.items():
         if not key.startswith(_DELETING):
             continue
@@ -282,13 +277,8 @@ def deletions(shared: Settings) -> Iterator[tuple[str, TopicRow]]:
 # --- the cluster that is followed ---------------------------------------------------------
 
 
-def source_text(row: SourceRow) -> str:
-    """The value of `SOURCE`."""
-    return _json(row)
-
-
 def source_in(shared: Settings) -> SourceRow | None:
-    """The cluster that is followed, or was; None if there is none, or it cannot be read."""
+    """Return the cluster that is or was followed; None if there is none or it is unreadable."""
     text = shared.get(SOURCE)
     if text is None:
         return None
@@ -314,21 +304,21 @@ def source_in(shared: Settings) -> SourceRow | None:
 
 
 def followed_entry(row: FollowedRow) -> tuple[str, str]:
-    """The name and the value that stand for a followed topic."""
+    """Return the setting that describes a followed topic: name and value."""
     source_id = None if row.source_id is None else kafka_uuid(row.source_id)
     value = _Followed(
         source_id, row.led, row.epoch, settings_of_source(row.settings), row.committed
     )
-    return followed_name(row.topic), _json(value)
+    return followed_name(row.topic), json_of(value)
 
 
 def followed_name(topic: str) -> str:
-    """The name that stands for a followed topic."""
+    """Return the name of the setting that describes a followed topic."""
     return f"{_FOLLOWED}{topic}"
 
 
 def followed_in(shared: Settings) -> Iterator[FollowedRow]:
-    """What is known of each topic that is followed, or was."""
+    """Yield the rows of topics that are followed, or were."""
     for key, text in shared.items():
         if not key.startswith(_FOLLOWED):
             continue
@@ -345,8 +335,8 @@ def followed_in(shared: Settings) -> Iterator[FollowedRow]:
         yield FollowedRow(topic, source_id, its.led, its.epoch, settings, its.committed)
 
 
-def _json(value: NamedTuple) -> str:
-    """An object without the members that have their defaults."""
+def json_of(value: NamedTuple) -> str:
+    """Write an object without the members that have their defaults."""
     defaults = value._field_defaults
     members = value._asdict().items()
     given = {name: each for name, each in members if each != defaults.get(name, ...)}

@@ -1,4 +1,4 @@
-"""The broker's durable state besides records and groups: topics, settings, producer ids.
+"""Durable state of a broker besides records and groups: topics, settings, reserved producer ids.
 
 Rows in and out; beneath them the records of a `MetadataLog` (`mapping`, `state`). Every method is
 one batch: a kill leaves all of it or nothing. It is synced before a method returns.
@@ -18,7 +18,8 @@ from typing import Final
 from uuid import UUID
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.metadata import mapping
+from horolog.metadata import mapping, state
+from horolog.metadata.home import OWN
 from horolog.metadata.image import Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.mapping import DirectoryNode
@@ -44,7 +45,7 @@ _logger = logging.getLogger(__name__)
 
 
 class MetadataStore:
-    """The open store of a log directory."""
+    """Open store of a log directory."""
 
     def __init__(
         self,
@@ -61,7 +62,9 @@ class MetadataStore:
         is_lost: bool = False,
         succeeds_another: bool = False,
     ) -> None:
-        """Make a store of an opened log; nothing is written before the first change.
+        """Use an opened log.
+
+        Nothing is written before the first change.
 
         Args:
             state_dir: has the log, and the topics of the coordinators.
@@ -119,7 +122,7 @@ class MetadataStore:
 
     @property
     def image(self) -> Image:
-        """What the records say; to be read by the thread that calls the other methods."""
+        """State after all records; to be read by the thread that calls the other methods."""
         return self._log.image
 
     def close(self) -> None:
@@ -128,11 +131,11 @@ class MetadataStore:
 
     @property
     def takes_over(self) -> bool:
-        """Whether the directory is a Kafka's until the first change, and then horolog's."""
+        """True if the directory was a Kafka's and becomes horolog's with the first change."""
         return self._beside is not None
 
     def load(self) -> Stored:
-        """All rows, for the start of a broker; with what a log that is taken over will get."""
+        """Return all rows, including those that a log which is taken over will get."""
         image = self.image
         if self._beside is not None:
             image = deepcopy(image)
@@ -141,7 +144,7 @@ class MetadataStore:
         return mapping.stored(image)
 
     def register(self, broker: RegisterBroker, identity: Identity | None = None) -> None:
-        """Say whose partitions are stored from here on; once at the start of a process.
+        """Register the broker as the owner of the partitions, once at the start of a process.
 
         `identity`, if given, is what `meta.properties` says. It is kept here, too.
 
@@ -186,7 +189,7 @@ class MetadataStore:
             self._append(records)
 
     def forget_topic(self, name: str) -> None:
-        """Forget a topic with its settings, and that its deletion has begun.
+        """Forget a deleted topic and its settings, except that it was promoted.
 
         That it was promoted is kept, and nothing else of that.
 
@@ -197,14 +200,14 @@ class MetadataStore:
         self._reserve.hold()
 
     def leader_epoch(self, topic_id: UUID, partition: int) -> int:
-        """The leader epoch that is stored of a partition; -1 if none is."""
+        """Return the stored leader epoch of a partition; -1 if there is none."""
         images = (self.image,) if self._beside is None else (self.image, self._beside)
         topics = (image.by_id.get(topic_id) for image in images)
         found = (topic.partitions.get(partition) for topic in topics if topic is not None)
         return max((its.leader_epoch for its in found if its is not None), default=-1)
 
     def raise_epochs(self, epochs: Mapping[tuple[str, int], int]) -> None:
-        """Store the leader epochs of partitions that are led in later ones than is stored.
+        """Raise the stored leader epochs of partitions that are led in later ones.
 
         Raises:
             StorageFailed: as `put_topic`.
@@ -217,18 +220,18 @@ class MetadataStore:
         Raises:
             StorageFailed: as `put_topic`.
         """
-        self._append(mapping.salvage_ended(self.image))
+        self._append(mapping.settings_changed(self.image, {state.SALVAGED: None}))
 
     def change_settings(self, resource: str, changes: Mapping[str, str | None]) -> None:
-        """Set settings of one broker, or of all (""); None deletes one.
+        """Change settings of one broker, or of all (""); None deletes a setting.
 
         Raises:
             StorageFailed: as `put_topic`.
         """
-        self._append(mapping.settings_changed(self.image, resource, changes))
+        self._append(mapping.settings_changed(self.image, changes, resource))
 
     def put_source(self, source: SourceRow, forgotten: Collection[str] = ()) -> None:
-        """Replace the cluster that is followed, and forget that these topics were promoted.
+        """Replace the followed cluster, and forget that some topics were promoted.
 
         Raises:
             StorageFailed: as `put_topic`.
@@ -253,7 +256,7 @@ class MetadataStore:
         return first
 
     def raise_producer_ids(self, at_least: int) -> None:
-        """Reserve no producer id below this one from now on.
+        """Reserve only producer ids from this one on.
 
         Raises:
             StorageFailed: as `put_topic`.
@@ -279,23 +282,25 @@ class MetadataStore:
         self._registration = self._beside = None
 
     def _registered(self, offset: int) -> list[Record]:
-        """What a start notes, at an offset; nothing once it is noted."""
+        """Return the records of a start, for an offset; empty once they are written."""
         if self._registration is None:
             return []
-        mark: list[Record] = []
+        marks: dict[str, str | None] = {}
         moved: list[Record] = []
         if self.is_own:
-            mark = mapping.marked(self.image)
+            marks[state.HOME] = OWN
             moved = mapping.placed(self.image, self._node)
+        if self._identity is not None:
+            marks[state.IDENTITY] = state.json_of(self._identity)
         carried: list[Record] = []
         if self._beside is not None:
             carried = mapping.carried(self.image, self._beside, self._node, self._present)
         broker = self._registration._replace(broker_epoch=offset)
-        copy = mapping.identified(self.image, self._identity)
-        return [broker, *mark, *copy, *mapping.tidied(self.image), *carried, *moved]
+        marked = mapping.settings_changed(self.image, marks)
+        return [broker, *marked, *mapping.tidied(self.image), *carried, *moved]
 
     def _append_by_reserve(self, records: Sequence[Record]) -> None:
-        """Append what leads to free space, on a full disk too."""
+        """Append records that lead to free space, on a full disk too."""
         try:
             self._append(records)
         except StorageFailed:
@@ -304,7 +309,7 @@ class MetadataStore:
             self._append(records)
 
     def _first(self) -> list[Record]:
-        """What begins the records of a new log."""
+        """Return the first records of a new log."""
         if METADATA_VERSION in self.image.features:
             return []
         return [
@@ -314,7 +319,7 @@ class MetadataStore:
 
     @property
     def transaction_version(self) -> int:
-        """The finalised level of `transaction.version`, which says how clients run transactions."""
+        """Finalised level of `transaction.version`, which decides how clients run transactions."""
         features = self.image.features
         if METADATA_VERSION not in features:
             return SECOND_FLOW

@@ -1,4 +1,4 @@
-"""Whether horolog may continue as the Kafka node that wrote a log directory.
+"""Decides whether horolog may continue as the Kafka node that wrote a log directory.
 
 It may where that node was alone: the only voter of its quorum, the only replica of each partition,
 the only broker that is not fenced, with all its records in this directory. Then nobody else can
@@ -38,7 +38,7 @@ _MAX_QUORUM_BYTES: Final = 1 << 20
 
 
 class FormerNode(NamedTuple):
-    """Whose directory it is to be."""
+    """Identity of this broker, and of the node that wrote the directory."""
 
     node_id: int
     """Of this broker."""
@@ -51,7 +51,7 @@ class FormerNode(NamedTuple):
 def why_not(
     image: Image, node: FormerNode, voters: Collection[Voter], damage: Collection[str] = ()
 ) -> str | None:
-    """Why the node's metadata cannot be gone on with; None if it can.
+    """Return the reason why horolog cannot continue as the node; None if it can.
 
     Args:
         image: what its metadata log says.
@@ -62,7 +62,7 @@ def why_not(
 
 
 def was_led_by_another(image: Image, node_id: int) -> bool:
-    """Whether it was not a horolog that registered last as this node."""
+    """Return True if the last registration of this node was not by a horolog."""
     its = image.brokers.get(node_id)
     return its is not None and set(its.features) != set(SUPPORTED)
 
@@ -125,7 +125,7 @@ def _elsewhere(image: Image, node: FormerNode) -> Iterator[str]:
 
 
 def static_voters(files: Files, path: str) -> tuple[Voter, ...]:
-    """The voters that Kafka's `quorum-state` names; of a dynamic quorum, or if it is absent, none.
+    """Read the voters from Kafka's `quorum-state`; empty for a dynamic quorum, or without the file.
 
     Raises:
         CorruptFile: it does not say who they are.

@@ -1,4 +1,4 @@
-"""Topics as they were: how one has changed, and what was in force at a time.
+"""Reads the history of a topic: its changes, and its settings in force at a time.
 
 The metadata log is read from its first record that is kept; nothing is remembered between answers.
 Where horolog keeps its records beside another's log, both are read, and each entry says which it is
@@ -32,7 +32,7 @@ _Facts = dict[tuple[TopicAspect, str | None], str]
 
 
 class _View(NamedTuple):
-    """What a topic is at a time."""
+    """A topic at a time."""
 
     topic_id: UUID
     facts: _Facts
@@ -41,7 +41,9 @@ class _View(NamedTuple):
 def read_topic_history(
     log_dir: Path, ask: AskTopicHistory, state_dir: Path | None = None
 ) -> TopicHistory:
-    """The history of a topic in a log directory, of a broker that runs or not; nothing is written.
+    """Read the history of a topic from a log directory.
+
+    A broker may be at work there.
 
     Args:
         ask: which of its entries; those from `ask.start` on are the last of the answer.
@@ -71,7 +73,7 @@ class Change(NamedTuple):
 
 
 def changes(files: Files, log_dir: str, damage: list[Damage] | None = None) -> Iterator[Change]:
-    """The changes in order; those of a transaction at the time of its end.
+    """Yield the changes in order; those of a transaction at the time of its end.
 
     What cannot be read is left out. Applied to an `Image`, those before a time give what was known
     then. What was before the log begins (`forms.HISTORY_MS`) comes as the records of a snapshot,
@@ -98,7 +100,7 @@ def changes(files: Files, log_dir: str, damage: list[Damage] | None = None) -> I
 
 
 class _MetadataLog(PastLog[TopicChange]):
-    """One of a directory, read for one topic."""
+    """One metadata log, read for one topic."""
 
     def __init__(self, files: Files, log_dir: str, name: str, topic: str) -> None:
         super().__init__(name)
@@ -107,7 +109,7 @@ class _MetadataLog(PastLog[TopicChange]):
         self._topic = topic
 
     def entries(self) -> Iterator[TopicChange]:
-        """See `PastLog`."""
+        """Yield the changes of the topic."""
         damage: list[Damage] = []
         try:
             yield from self._entries(damage)
@@ -138,7 +140,7 @@ class _MetadataLog(PastLog[TopicChange]):
 
 
 def _touches(image: Image, topic: str, record: Record) -> bool:
-    """Whether a record may change what a topic is."""
+    """Return True if a record may change a topic."""
     match record:
         case m.TopicRecord():
             return record.name == topic
@@ -153,7 +155,7 @@ def _touches(image: Image, topic: str, record: Record) -> bool:
 
 
 def _view(image: Image, name: str) -> _View | None:
-    """What an image has of a topic; None if there is none."""
+    """Return a topic as an image has it; None if it does not exist."""
     topic = image.topics.get(name)
     if topic is None:
         return None
@@ -169,7 +171,7 @@ def _view(image: Image, name: str) -> _View | None:
 
 
 def _differences(before: _View | None, after: _View | None) -> Iterator[TopicChange]:
-    """What has changed, at no time yet."""
+    """Yield the differences between two states of a topic, without a time."""
     is_same = before is not None and after is not None and before.topic_id == after.topic_id
     if before is not None and not is_same:
         yield TopicChange(0, "", kafka_uuid(before.topic_id), TopicAspect.DELETED)
@@ -189,7 +191,7 @@ def _differences(before: _View | None, after: _View | None) -> Iterator[TopicCha
 
 
 def _in_force(entries: Iterable[TopicChange]) -> list[TopicChange]:
-    """The last change of all that holds after these."""
+    """Return the last change of each fact that still holds after these entries."""
     found: dict[tuple[TopicAspect, str | None], TopicChange] = {}
     for entry in entries:
         if entry.aspect in (TopicAspect.CREATED, TopicAspect.DELETED):

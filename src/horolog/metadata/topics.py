@@ -37,7 +37,7 @@ class Topic:
     salvaged: bool = False
 
     def has_partition(self, index: int) -> bool:
-        """Whether there is such a partition, offline or not."""
+        """True if the topic has this partition, offline or not."""
         its = self.partitions
         if 0 <= index < len(its) and its[index] == index:
             return True
@@ -45,7 +45,7 @@ class Topic:
         return at < len(its) and its[at] == index
 
     def has_partitions(self, indices: Sequence[int]) -> bool:
-        """Whether there are all of these, of which there is one or more."""
+        """True if the topic has all of these partitions, of which there is at least one."""
         its = self.partitions
         if min(indices) >= 0 and max(indices) < len(its) and its[-1] == len(its) - 1:
             return True
@@ -53,12 +53,12 @@ class Topic:
 
     @property
     def may_expire(self) -> bool:
-        """Whether retention by age and size applies."""
+        """True if retention by age and size applies."""
         return not self.adopted and not self.unsettled
 
     @property
     def is_internal(self) -> bool:
-        """Whether clients cannot write to it."""
+        """True if clients cannot write to it."""
         return self.name in INTERNAL_TOPICS
 
 
@@ -199,7 +199,7 @@ def partitions_of_new_topic(
     broker_id: int,
     default_count: int,
 ) -> int:
-    """The number of partitions of a new topic; raises RequestRefused with Kafka's error code.
+    """Return the number of partitions of a new topic; refuse with Kafka's error codes.
 
     `assignments` are broker ids by partition, empty if the broker chooses; `repeated` is a
     partition that is assigned twice, or None.
@@ -250,7 +250,7 @@ def partitions_of_new_topic(
 
 
 def check_assignment(partition: int, brokers: Sequence[int], broker_id: int) -> None:
-    """Refuse an assignment to other brokers than this one."""
+    """Refuse an assignment to a broker other than this one."""
     if list(brokers) != [broker_id]:
         raise RequestRefused(
             ErrorCode.invalid_replica_assignment,
@@ -260,7 +260,7 @@ def check_assignment(partition: int, brokers: Sequence[int], broker_id: int) -> 
 
 
 def check_partition_increase(topic: Topic, count: int) -> None:
-    """Refuse a number of partitions that is not larger than the present one."""
+    """Refuse a number of partitions that is not larger than the current one."""
     present, highest = len(topic.partitions), topic.partitions[-1]
     if present <= highest and count <= highest:
         raise RequestRefused(

@@ -1,4 +1,4 @@
-"""Whether the metadata can be read, and the stored topics agree with the partition directories.
+"""Checks that the metadata can be read, and that stored topics match the partition directories.
 
 Nothing in the log directory is written or locked. The batches of `__cluster_metadata-0` are checked
 as those of any log (storage/verify). What their records say, and the snapshots, is checked here.
@@ -25,7 +25,7 @@ from horolog.storage.scan.findings import Checked, Finding, Findings, Steps, dam
 
 
 def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False) -> Findings:
-    """What a start would do about topics and settings that are stored, and directories.
+    """Report the actions of a start on stored topics, settings and directories.
 
     Args:
         is_live: a broker is running, so rows and directories may differ.
@@ -69,7 +69,7 @@ def _settings(path: str, stored: Stored) -> Findings:
 
 
 def _lost_rows(path: str, stored: Stored) -> Findings:
-    """Followed topics of which it is not known any more how far they are the source's."""
+    """Report followed topics whose source is not known any more."""
     known = {row.topic for row in stored.followed if not row.led}
     lost = sorted(row.name for row in stored.topics if row.followed and not row.deleting)
     for name in (name for name in lost if name not in known):
@@ -91,7 +91,7 @@ def _refusal(check: Callable[[], object]) -> str | None:
 def _directories(
     log_dir: Path, path: str, rows: list[TopicRow], *, is_clean: bool
 ) -> Iterator[Finding]:
-    """What a start would do about rows and directories that do not belong together."""
+    """Report rows and directories that do not match, with the action of a start."""
     reserved, state_dir = names.INTERNAL_TOPICS - names.SERVED_INTERNAL, state_dir_of(log_dir)
     found = _found(log_dir, names.INTERNAL_TOPICS)
     if state_dir.is_dir():
@@ -159,7 +159,7 @@ _MEND_SNAPSHOT = "the next start reads the snapshot before it, and the log behin
 
 
 def check_metadata(log_dir: Path) -> Steps[None]:
-    """Check what the records of a metadata log say, and all snapshots."""
+    """Check the records of a metadata log, and all snapshots."""
     files = Files(read_only=True)
     log = KafkaForm(files, str(log_dir))
     if Path(log.directory).is_dir() and not Path(log.directory).is_symlink():

@@ -5,7 +5,7 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from horolog.broker.offline_settings import OfflineSettings, OfflineTopic
+from horolog.broker.settings import OfflineSettings, OfflineTopic
 from horolog.client import Client, GroupUnread, HeldUp
 from horolog.client.topic_facts import ServedPartitions, served_partitions
 from horolog.clock import SystemClock

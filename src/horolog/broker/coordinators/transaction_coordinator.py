@@ -31,8 +31,8 @@ from horolog.broker.coordinators.transaction_states import (
     check_id,
     unavailable,
 )
-from horolog.broker.live_settings import LiveSettings
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.settings import LiveSettings
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW, TransactionStatus

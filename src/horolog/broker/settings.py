@@ -1,0 +1,193 @@
+"""Settings of a broker and its topics: current ones, stored ones, and those of another's directory.
+
+Invalid rows stay in the store. A setting that this version does not know is ignored: a later
+version wrote it. If a value is invalid, the intended one is unknown, so records do not expire.
+
+Topics of an Apache Kafka's directory get the settings that horolog obeys, so that the log stays
+valid for that Kafka. Settings that need other brokers, and unknown ones, are ignored.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from horolog.config import BrokerConfig, Settings, TopicConfig
+from horolog.config.setting import Status
+from horolog.config.tables import broker_setting, topic_setting, topic_settings
+from horolog.errors import Misconfigured
+from horolog.metadata.adopted import read_cluster_metadata
+from horolog.metadata.opening import read_stored, state_dir_of
+from horolog.metadata.rows import BROKER_SCOPE, SettingRow
+from horolog.metadata.topics import Topic
+from horolog.storage.files import Files
+
+_LOG = logging.getLogger(__name__)
+
+
+class LiveSettings:
+    """The given `settings` and the effective `config`; both are replaced, never mutated."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.config: BrokerConfig = settings.broker_config()
+
+    def replace(self, settings: Settings) -> None:
+        """Apply new settings from the next request on."""
+        self.settings, self.config = settings, settings.broker_config()
+
+    def of_topic(self, topic: Topic) -> TopicConfig:
+        """The effective settings of a topic."""
+        config = self.settings.topic_config(topic.overrides)
+        return compacting(config) if topic.compacted else config
+
+
+@dataclass(slots=True)
+class StoredSettings:
+    """`topics` and `brokers` by resource: a topic, a broker id, or "" for all brokers."""
+
+    topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    brokers: dict[str, dict[str, str]] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)
+    """Topics with an invalid setting."""
+    all_doubtful: bool = False
+    """Whether a broker setting is invalid."""
+
+    def may_expire(self, topic: str) -> bool:
+        """Whether the retention of a topic is known."""
+        return not self.all_doubtful and topic not in self.doubtful
+
+
+def read_stored_settings(rows: Iterable[SettingRow]) -> StoredSettings:
+    """Validate the stored settings; invalid ones are logged."""
+    found = StoredSettings()
+    for row in rows:
+        is_broker = row.scope == BROKER_SCOPE
+        whose = f"topic {row.resource}" if not is_broker else f"broker {row.resource or '(all)'}"
+        try:
+            setting = (broker_setting if is_broker else topic_setting)(row.name)
+        except ValueError as error:
+            _LOG.warning("A stored setting of %s is ignored: %s", whose, error)
+            continue
+        try:
+            setting.read(row.value, row.name)
+        except ValueError as error:
+            _LOG.error(
+                "A stored setting of %s is ignored: %s. No record %s",
+                whose,
+                error,
+                "expires until it is set to a value, and the broker started again"
+                if is_broker
+                else "of the topic expires until it is given settings again",
+            )
+            if is_broker:
+                found.all_doubtful = True
+            else:
+                found.doubtful.add(row.resource)
+            continue
+        scope = found.brokers if is_broker else found.topics
+        scope.setdefault(row.resource, {})[row.name] = row.value
+    return found
+
+
+def obeyed_settings(settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
+    """The given settings that a topic can have here."""
+    kept: dict[str, str] = {}
+    for name, text in given.items():
+        try:
+            if topic_setting(name).status is Status.OBEYED:
+                settings.topic_config({**kept, name: text})
+                kept[name] = text
+        except ValueError:
+            continue  # of another release, or one that is refused here
+    return kept
+
+
+def compacting(config: TopicConfig) -> TopicConfig:
+    """The same settings for a compacted topic: records without a key are refused."""
+    return replace(config, cleanup_policy=frozenset({"compact"}))
+
+
+class OfflineTopic(NamedTuple):
+    """The settings of one topic."""
+
+    config: TopicConfig
+    overrides: Mapping[str, str]
+    """Its own, under Kafka's names, without the tried ones."""
+    is_exempt: bool
+    """A broker that starts here deletes nothing of it: it is adopted, or a setting is invalid."""
+    source: str
+    """Where its settings are from."""
+    is_adopted: bool = False
+    """The same whatever is tried: what is open there counts as ended."""
+
+
+class OfflineSettings:
+    """The settings that the topics of a log directory have, read without a broker.
+
+    Those of a broker's command line or `server.properties` are in no file of the directory: the
+    defaults count unless they are given again.
+    """
+
+    def __init__(self, log_dir: Path, tried: Mapping[str, str]) -> None:
+        """Read all that is stored.
+
+        Args:
+            log_dir: the directory of the partitions.
+            tried: settings in the place of a topic's, or of the broker's by their names.
+
+        Raises:
+            Misconfigured: a tried setting is unknown or invalid.
+            StorageFailed: the metadata cannot be read.
+        """
+        of_topics = {name: text for name, text in tried.items() if _is_of_topics(name)}
+        static = {name: text for name, text in tried.items() if name not in of_topics}
+        stored = read_stored(log_dir)
+        found = StoredSettings() if stored is None else read_stored_settings(stored.settings)
+        node = Settings(static)
+        self._tried = of_topics
+        self._settings = Settings(
+            static,
+            dynamic_default=found.brokers.get("", {}),
+            dynamic_broker=found.brokers.get(str(node.broker_config().node_id), {}),
+        )
+        self._found = found
+        self._rows = {row.name: row for row in stored.topics} if stored is not None else {}
+        self._has_store = stored is not None
+        self._of_kafka = read_cluster_metadata(
+            Files(read_only=True), log_dir, is_own=state_dir_of(log_dir) == log_dir
+        ).topics
+        self._log_dir = log_dir
+        self._configured(of_topics)
+
+    def of(self, topic: str) -> OfflineTopic:
+        """The settings of a topic."""
+        row = self._rows.get(topic)
+        if row is not None and not row.adopted:
+            overrides, source = self._found.topics.get(topic, {}), "the metadata of the directory"
+            is_exempt = not self._found.may_expire(topic)
+        else:
+            overrides = obeyed_settings(self._settings, self._of_kafka.get(topic, {}))
+            source = "Kafka's metadata in the directory" if overrides else "the defaults"
+            is_exempt = self._has_store
+        return OfflineTopic(
+            self._configured({**overrides, **self._tried}),
+            overrides,
+            is_exempt and not self._tried,
+            source,
+            is_exempt,
+        )
+
+    def _configured(self, overrides: Mapping[str, str]) -> TopicConfig:
+        try:
+            return self._settings.topic_config(overrides)
+        except ValueError as error:
+            raise Misconfigured(str(error)) from None
+
+
+def _is_of_topics(name: str) -> bool:
+    return any(
+        name == topic_setting.name or name in topic_setting.aliases
+        for topic_setting in topic_settings().values()
+    )
