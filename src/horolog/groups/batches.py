@@ -1,4 +1,4 @@
-"""Changes of groups as batches of records: whole changes together, up to the size of a batch."""
+"""Changes of groups as batches of records: whole changes, up to the size of a batch."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -19,10 +19,10 @@ RECORD_OVERHEAD: Final = 32
 def parts_of(
     change: GroupChange, now_ms: int, most_bytes: int = MOST_CHANGE_BYTES
 ) -> list[list[LogRecord]]:
-    """The records of a change, by what has to be in one batch.
+    """Return the records of a change, divided into parts that must each be in one batch.
 
-    A change is in one batch, so that a kill leaves all of it or nothing; only a drop of very many
-    offsets is in several, and its group goes with the last of them.
+    A change is in one batch, so that a kill leaves all of it or nothing. Only a drop of very many
+    offsets is in several batches, the last of which drops the group.
 
     Raises:
         RequestRefused: it has more bytes than a batch may have, or does not fit its fields.
@@ -41,7 +41,7 @@ def batch_of_transaction(
     most_bytes: int = MOST_CHANGE_BYTES,
     codec: Codec = Codec.NONE,
 ) -> bytes | None:
-    """The batch of a change that is part of a transaction or ends one; None for others.
+    """Return the batch of a change that is part of a transaction or ends one; None for others.
 
     Raises:
         RequestRefused: as `parts_of`.
@@ -53,7 +53,7 @@ def batch_of_transaction(
 
 
 def too_large(change: GroupChange, most_bytes: int) -> RequestRefused:
-    """INVALID_COMMIT_OFFSET_SIZE; MESSAGE_TOO_LARGE for the members of a group."""
+    """Return the refusal of a change that is too large for a batch."""
     if not change.offsets:
         members = sum(len(group.members) for group in change.groups)
         return RequestRefused(
@@ -68,14 +68,14 @@ def too_large(change: GroupChange, most_bytes: int) -> RequestRefused:
 
 
 def size_of(record: LogRecord) -> int:
-    """Bytes of a record in a batch, at most."""
+    """Return the most bytes that a record takes in a batch."""
     return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD
 
 
 def gathered(
     parts: Iterable[list[LogRecord]], most_bytes: int = _BATCH_BYTES
 ) -> Iterator[list[list[LogRecord]]]:
-    """Whole parts together, up to the size of a batch."""
+    """Yield whole parts that fit a batch together."""
     most_bytes = min(most_bytes, _BATCH_BYTES)
     together: list[list[LogRecord]] = []
     size = 0
@@ -91,11 +91,11 @@ def gathered(
 
 
 def join(parts: Iterable[list[LogRecord]]) -> list[LogRecord]:
-    """The records of parts."""
+    """Return the records of parts as one list."""
     return list(chain.from_iterable(parts))
 
 
 def batches_of(parts: Iterable[list[LogRecord]], leader_epoch: int = -1) -> Iterator[bytes]:
-    """The batches of parts."""
+    """Yield the batches of parts."""
     for together in gathered(parts):
         yield build_batch(join(together), leader_epoch=leader_epoch)

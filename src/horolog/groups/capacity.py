@@ -11,7 +11,7 @@ class Capacity:
         self.used_bytes = 0
 
     def share(self) -> "Share":
-        """The share of one more group."""
+        """Return the share of one more group."""
         return Share(self)
 
     def check(self, growth_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""When a group has to act: the deadlines of a rebalance, and the earliest of all."""
+"""Deadlines of a rebalance, and the earliest deadline of a group."""
 
 
 class Deadlines:
@@ -22,29 +22,29 @@ class Deadlines:
         self._more_came = False
 
     def wake_by(self, deadline_ms: int) -> int:
-        """Note a deadline of the group or a member; it is returned."""
+        """Note a deadline of the group or of a member, and return it."""
         if self.wake_at_ms is None or deadline_ms < self.wake_at_ms:
             self.wake_at_ms = deadline_ms
         return deadline_ms
 
     def begin_first(self, now_ms: int, timeout_ms: int) -> None:
-        """The group was empty: wait for others that start at the same time (KIP-134)."""
+        """Begin the rebalance of an empty group, in which others may join meanwhile (KIP-134)."""
         self.begin(now_ms, self._initial_delay_ms)
         self._extension_left_ms = max(timeout_ms - self._initial_delay_ms, 0)
         self._more_came = False
 
     def begin(self, now_ms: int, timeout_ms: int) -> None:
-        """Members are to join within the timeout."""
+        """Begin a rebalance: members are to join within the timeout."""
         self._extension_left_ms = None
         self.joins_until_ms = self.wake_by(now_ms + timeout_ms)
         self.syncs_until_ms = None
 
     def note_newcomer(self) -> None:
-        """A member was added, which extends the initial delay."""
+        """Note a new member, which extends the initial delay."""
         self._more_came = True
 
     def joining_is_over(self, now_ms: int, *, all_joined: bool) -> bool:
-        """Whether the rebalance can be completed; extends the initial delay if it is due."""
+        """Return True if the rebalance can be completed; extend the initial delay if due."""
         assert self.joins_until_ms is not None
         time_is_up = now_ms >= self.joins_until_ms
         if self._extension_left_ms is not None:
@@ -59,17 +59,17 @@ class Deadlines:
         return all_joined or time_is_up
 
     def wait_on(self, now_ms: int, timeout_ms: int) -> None:
-        """No member has joined: wait as long again."""
+        """Wait for as long again, because no member has joined."""
         self.joins_until_ms = self.wake_by(now_ms + timeout_ms)
 
     def end_joining(self) -> None:
-        """The rebalance is complete."""
+        """Drop the deadlines of the rebalance, which is complete."""
         self.joins_until_ms = self._extension_left_ms = None
 
     def begin_syncing(self, now_ms: int, timeout_ms: int) -> None:
-        """Members are to send SyncGroup within the timeout."""
+        """Begin to wait for SyncGroup: members are to send it within the timeout."""
         self.syncs_until_ms = self.wake_by(now_ms + timeout_ms)
 
     def syncing_is_over(self, now_ms: int) -> bool:
-        """Whether members that have sent no SyncGroup are to be removed."""
+        """Return True if members that have sent no SyncGroup are to be removed."""
         return self.syncs_until_ms is not None and now_ms >= self.syncs_until_ms

@@ -80,7 +80,7 @@ class Group:
         self._assigning: Storing | None = None  # the leader's assignments until they are stored
 
     def restore(self, row: GroupRow, now_ms: int) -> None:
-        """Let a new group go on as it was stored; sessions begin now.
+        """Restore a stored group; member sessions start now.
 
         Raises:
             RequestRefused: its members exceed the limits.
@@ -230,7 +230,7 @@ class Group:
     # --- what is stored ---------------------------------------------------------------
 
     def row(self, empty_since_ms: int | None) -> GroupRow:
-        """The row of the group without members."""
+        """Return the row of the group without members."""
         return GroupRow(self.group_id, self.protocol_type or "", empty_since_ms, self.generation)
 
     def _assigned_row(self, assignments: Mapping[str, bytes | memoryview]) -> GroupRow:
@@ -241,14 +241,14 @@ class Group:
         )
 
     def take_storing(self) -> Storing | None:
-        """What to store, once; nothing else is to be stored of this group before it."""
+        """Return the row to store, once; no other row of this group is to be stored before it."""
         storing, self._to_store = self._to_store, None
         if storing is None or storing.renamed is not None or storing is self._assigning:
             return storing
         return None  # the group rebalances again
 
     def stored(self, storing: Storing, now_ms: int) -> list[Completed]:
-        """The row is in the log: give the members their answers."""
+        """Answer the members whose row is in the log now."""
         if storing.renamed is not None:
             self._completed.append(Completed(storing.renamed.waiter, storing.renamed.joined))
         elif storing is self._assigning:  # else members have come or gone since
@@ -256,7 +256,7 @@ class Group:
         return self.tick(now_ms)
 
     def not_stored(self, storing: Storing, error: ErrorCode, now_ms: int) -> list[Completed]:
-        """The log has refused the row: members get the error, and the group rebalances."""
+        """Answer members with the error of the log that refused the row, and rebalance."""
         if storing.renamed is not None:
             self._put_back_static(storing.renamed, error, now_ms)
         elif storing is self._assigning:
@@ -269,11 +269,11 @@ class Group:
     # --- timeouts ---------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `tick` if nothing else happens before; may be earlier than needed."""
+        """Return when to call `tick` unless something happens before; may be too early."""
         return self._deadlines.wake_at_ms
 
     def tick(self, now_ms: int) -> list[Completed]:
-        """Expire sessions, pending member ids and rebalances."""
+        """Expire sessions, pending member ids and rebalances that are due."""
         wake_at_ms = self._deadlines.wake_at_ms
         is_due = wake_at_ms is not None and now_ms >= wake_at_ms
         if is_due:
@@ -297,7 +297,7 @@ class Group:
             self._drop_unsynced(now_ms)
 
     def earliest_deadline_ms(self) -> int | None:
-        """When the first thing is due; `next_deadline_ms` may be earlier, never later."""
+        """Return the earliest deadline; `next_deadline_ms` may be earlier, never later."""
         own = (self._deadlines.joins_until_ms, self._deadlines.syncs_until_ms)
         deadlines = [at for at in own if at is not None]
         deadlines.extend(self._pending_ids.values())
@@ -308,21 +308,21 @@ class Group:
 
     @property
     def member_count(self) -> int:
-        """How many members it has."""
+        """Number of members."""
         return len(self._members)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the group has no members and no pending member ids."""
+        """True if the group has no members and no pending member ids."""
         return self.state in (_EMPTY, _DEAD) and not self._pending_ids
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group is idle and never had members."""
+        """True if the group is idle and never had members."""
         return self.is_idle and not self.generation and self.protocol_type is None
 
     def describe(self) -> GroupSnapshot:
-        """The group for DescribeGroups; with metadata only in state Stable."""
+        """Return the group for DescribeGroups; with metadata only in state Stable."""
         settled = self.protocol_name if self.state is _STABLE else None
         return GroupSnapshot(
             self.group_id,
@@ -333,7 +333,7 @@ class Group:
         )
 
     def subscriptions(self) -> Callable[[str], bool]:
-        """A predicate: is the topic subscribed? True for all topics if that is unknown."""
+        """Return a predicate: is a topic subscribed? True for all topics if that is unknown."""
         if self.state is _EMPTY:
             return lambda topic: False
         topics = None
@@ -344,7 +344,7 @@ class Group:
         return topics.__contains__
 
     def kill(self) -> None:
-        """Mark the group as deleted; it must have no members. Unused ids are gone."""
+        """Mark the group, which has no members, as deleted; drop its unused member ids."""
         assert not self.member_count
         self._pending_ids.clear()
         self.state = GroupState.DEAD
@@ -354,7 +354,7 @@ class Group:
 
     @property
     def held_bytes(self) -> int:
-        """The approximate memory of the group, without committed offsets."""
+        """Approximate memory of the group, without committed offsets."""
         pending = len(self._pending_ids) * _PENDING_ID_BYTES
         return (
             _GROUP_BYTES
@@ -404,7 +404,7 @@ class Group:
             )
 
     def _join_first(self, join: Join, waiter: Waiter, now_ms: int) -> None:
-        """A Join without a member id: a new member, or a static member after a restart."""
+        """Handle a Join without a member id: a new member, or a static member after a restart."""
         static = None if join.instance_id is None else self._members.of_instance(join.instance_id)
         prefix = join.client_id if join.instance_id is None else join.instance_id
         member_id = f"{prefix[:_MAX_ID_PREFIX]}-{self._new_id()}"
@@ -425,7 +425,7 @@ class Group:
         self._add(member_id, join, waiter, now_ms)
 
     def _join_again(self, join: Join, waiter: Waiter, now_ms: int) -> None:
-        """A Join with a member id: the first use of a pending one, or a rejoin."""
+        """Handle a Join with a member id: the first use of a pending one, or a rejoin."""
         if join.member_id in self._pending_ids and join.instance_id is None:
             del self._pending_ids[join.member_id]
             self._add(join.member_id, join, waiter, now_ms)
@@ -479,7 +479,7 @@ class Group:
         self._to_store = Storing(row, Renamed(waiter, result, was))
 
     def _put_back_static(self, renamed: Renamed, error: ErrorCode, now_ms: int) -> None:
-        """Give a static member its former id again: the new one is not in the log.
+        """Give a static member its former id again, because the new id is not in the log.
 
         In a rebalance it has the new one until it joins again.
         """
@@ -502,7 +502,7 @@ class Group:
         self._rebalance(now_ms)
 
     def _joined_result(self, member: Member) -> Joined:
-        """The JoinGroup result for a member of this generation."""
+        """Return the JoinGroup result for a member of this generation."""
         leads = member.member_id == self._members.leader
         return Joined(
             ErrorCode.none,

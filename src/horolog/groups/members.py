@@ -25,7 +25,7 @@ MAX_SUBSCRIBED_NAMES = 50_000
 
 @dataclass(slots=True)
 class Member:
-    """One member; a waiter is set while its Join or Sync is unanswered.
+    """A member of a group; a waiter is set while its Join or Sync is unanswered.
 
     `deadline_ms` is when its session expires, on the event loop's clock. It is ignored while a
     request of the member waits, except if the member `is_new`.
@@ -47,7 +47,7 @@ class Member:
 
     @classmethod
     def joining(cls, member_id: str, join: Join, deadline_ms: int) -> "Member":
-        """A new member from its Join."""
+        """Make a new member from its Join."""
         return cls(
             member_id=member_id,
             instance_id=join.instance_id,
@@ -62,7 +62,7 @@ class Member:
 
     @classmethod
     def restored(cls, value: MemberValue, row: GroupRow, now_ms: int) -> "Member":
-        """A member of a stored group; of its protocols, the one that the group has settled on."""
+        """Make a member of a stored group, with the protocol that the group has settled on."""
         metadata = Protocol(row.protocol or "", value.subscription)
         join = Join(
             member_id=value.member_id,
@@ -79,7 +79,7 @@ class Member:
         return member
 
     def as_join(self) -> Join:
-        """The Join that has the member as it is."""
+        """Return a Join with which the member would join as it is."""
         return Join(
             member_id=self.member_id,
             protocol_type="",
@@ -92,16 +92,16 @@ class Member:
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The member's metadata for a protocol; empty if it does not support it."""
+        """Return the member's metadata for a protocol; empty if it supports another."""
         return next((bytes(p.metadata) for p in self.protocols if p.name == protocol_name), b"")
 
     @property
     def session_runs(self) -> bool:
-        """Whether the session can expire: no request of the member waits, or it is new."""
+        """True if the session can expire: no request of the member waits, or the member is new."""
         return self.is_new or (self.join_waiter is None and self.sync_waiter is None)
 
     def session_is_over(self, now_ms: int) -> bool:
-        """Whether the session has expired."""
+        """Return True if the session has expired."""
         return now_ms >= self.deadline_ms and self.session_runs
 
 
@@ -126,16 +126,16 @@ class Members:
         return iter(list(self._by_id.values()))
 
     def get(self, member_id: str) -> Member | None:
-        """The member with this id, or None."""
+        """Return the member with an id, or None."""
         return self._by_id.get(member_id)
 
     def of_instance(self, instance_id: str) -> Member | None:
-        """The static member (KIP-345) with this instance id, or None."""
+        """Return the static member (KIP-345) with an instance id, or None."""
         member_id = self._id_of_instance.get(instance_id)
         return None if member_id is None else self._by_id[member_id]
 
     def find(self, member_id: str, instance_id: str | None) -> "Member | ErrorCode":
-        """The member of these ids, or UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Return the member of these ids, or UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is None:
             return self._by_id.get(member_id, ErrorCode.unknown_member_id)
         static = self.of_instance(instance_id)
@@ -144,7 +144,7 @@ class Members:
         return static if static.member_id == member_id else ErrorCode.fenced_instance_id
 
     def known(self, member_id: str, instance_id: str | None) -> Member:
-        """The requesting member; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Return the requesting member, or raise UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         found = self.find(member_id, instance_id)
         if isinstance(found, Member):
             return found
@@ -164,7 +164,7 @@ class Members:
         self._speakers.update(_names(member.protocols))
 
     def restore(self, row: GroupRow, now_ms: int) -> Iterator[Member]:
-        """Add the members of a stored group, to none; each as it is added.
+        """Add the members of a stored group to an empty one, and yield each after it was added.
 
         Raises:
             CorruptBatch: no group can have such members; some may have been added.
@@ -185,7 +185,7 @@ class Members:
     def values(
         self, protocol_name: str | None, assignments: Mapping[str, bytes | memoryview]
     ) -> tuple[MemberValue, ...]:
-        """The members for the log, with assignments by member id."""
+        """Return the members as they are stored, with assignments by member id."""
         return tuple(
             MemberValue(
                 m.member_id,
@@ -261,7 +261,7 @@ class Members:
             self.leader = member_id
 
     def elect_among_joined(self) -> bool:
-        """Elect a leader among members with a waiting Join; False if there is none."""
+        """Elect a leader among members with a waiting Join; return False without one."""
         leader = None if self.leader is None else self._by_id.get(self.leader)
         if leader is None or leader.join_waiter is None:
             joined = (m.member_id for m in self._by_id.values() if m.join_waiter is not None)
@@ -269,18 +269,18 @@ class Members:
         return self.joined > 0
 
     def common_protocols(self) -> set[str]:
-        """The names of the protocols that every member supports."""
+        """Return the names of the protocols that every member supports."""
         count = len(self._by_id)
         return {name for name, speakers in self._speakers.items() if speakers == count}
 
     def speak_in_common(self, names: set[str], besides: Member | None) -> bool:
-        """Whether all members but `besides` support one of `names`; True without members."""
+        """Return True if all members but `besides` support one of `names`."""
         others = len(self._by_id) - (besides is not None)
         own = set() if besides is None else _names(besides.protocols)
         return not others or any(self._speakers[name] - (name in own) == others for name in names)
 
     def favourite_protocol(self) -> str:
-        """The protocol with the most votes; a member votes for its first common one."""
+        """Return the protocol with the most votes; a member votes for its first common one."""
         candidates = self.common_protocols()
         assert candidates, "members join only with a common protocol"
         votes = Counter(
@@ -290,22 +290,22 @@ class Members:
         return votes.most_common(1)[0][0]
 
     def rebalance_timeout_ms(self) -> int:
-        """The largest rebalance timeout of the members, in milliseconds."""
+        """Return the largest rebalance timeout of the members, in milliseconds."""
         return max((m.rebalance_timeout_ms for m in self._by_id.values()), default=0)
 
     def session_deadlines_ms(self) -> Iterator[int]:
-        """When the sessions that run expire, in milliseconds of the event loop's clock."""
+        """Return when running sessions expire, in milliseconds of the event loop's clock."""
         return (m.deadline_ms for m in self._by_id.values() if m.session_runs)
 
     def for_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        """The members and metadata that the leader assigns partitions from."""
+        """Return the members and metadata from which the leader assigns partitions."""
         return tuple(
             JoinedMember(m.member_id, m.instance_id, m.metadata(protocol_name))
             for m in self._by_id.values()
         )
 
     def described(self, protocol_name: str | None) -> tuple[MemberDescription, ...]:
-        """The members for DescribeGroups."""
+        """Return the members for DescribeGroups."""
         return tuple(
             MemberDescription(
                 m.member_id,
@@ -319,7 +319,7 @@ class Members:
         )
 
     def subscribed_topics(self, protocol_name: str | None) -> set[str] | None:
-        """The subscribed topics of all consumers; None if undecodable or too many."""
+        """Return the subscribed topics of all consumers; None if undecodable or too many."""
         topics: set[str] = set()
         names_left = MAX_SUBSCRIBED_NAMES
         for member in self._by_id.values():
@@ -332,7 +332,7 @@ class Members:
 
 
 def unknown_member(who: str) -> RequestRefused:
-    """What to raise for a member id or an instance id that the group does not have."""
+    """Return the refusal for a member id or an instance id that the group does not have."""
     return RequestRefused(ErrorCode.unknown_member_id, f"{who!r} is not a member of the group")
 
 
@@ -345,7 +345,7 @@ def _names(protocols: tuple[Protocol, ...]) -> set[str]:
 
 
 def _subscription(metadata: bytes, most: int) -> list[str] | None:
-    """The topics in a consumer's subscription: version i16, then an array of strings."""
+    """Return the topics in a consumer's subscription: version i16, then an array of strings."""
     topics = []
     try:
         (count,) = struct.unpack_from(">2xi", metadata)

@@ -1,4 +1,4 @@
-"""The committed offsets of groups, those pending in transactions, and their expiry."""
+"""Committed offsets of groups, offsets pending in transactions, and their expiry."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,11 +40,11 @@ class CommittedOffsets:
             self.pending.put(each)
 
     def put(self, row: OffsetRow) -> None:
-        """Replace the committed offset of a partition; what is pending for it never counts."""
+        """Replace the committed offset of a partition; its pending offsets never count."""
         self.put_all(row.group_id, (row,))
 
     def put_all(self, group_id: str, rows: Sequence[OffsetRow]) -> None:
-        """As `put`, of several of a group."""
+        """Replace several committed offsets of a group, as `put` does."""
         if self._noted is not None:
             self._noted.add(group_id)
         if self._unread:
@@ -57,9 +57,9 @@ class CommittedOffsets:
     def put_unread(
         self, group_id: str, partitions: bytes, rows: Callable[[], Sequence[OffsetRow]]
     ) -> None:
-        """As `put_all`, of one or more rows that are made when they are asked for.
+        """Replace committed offsets of a group by rows that are made when they are asked for.
 
-        They never are if the same partitions are committed again before that.
+        Rows are not made if the same partitions are committed again before that.
 
         Args:
             partitions: equal only where the rows are of the same partitions.
@@ -78,13 +78,13 @@ class CommittedOffsets:
         unread[partitions] = rows
 
     def _read(self, group_id: str) -> None:
-        """Have the rows of a group that were not made yet."""
+        """Make the rows of a group that were not made yet."""
         for rows in self._unread.pop(group_id, {}).values():
             group = self._groups.setdefault(group_id, {})
             group.update((_KEY(row), row) for row in rows())
 
     def _of(self, group_id: str) -> dict[TopicPartition, OffsetRow]:
-        """The committed offsets of a group, not to be changed: empty if it has none."""
+        """Return the committed offsets of a group, not to be changed; empty if it has none."""
         if self._unread:
             self._read(group_id)
         return self._groups.get(group_id, _NONE)
@@ -92,7 +92,7 @@ class CommittedOffsets:
     def end_transaction(
         self, producer_id: int, is_ended: Callable[[str], bool], *, commit: bool
     ) -> Iterator[None]:
-        """A producer's pending offsets of groups count from now on, or never.
+        """Make a producer's pending offsets of groups count from now on, or drop them.
 
         Yields:
             Between two slices of many; other changes may come there. All must be taken.
@@ -112,9 +112,9 @@ class CommittedOffsets:
 
     @contextmanager
     def noting_commits(self) -> Iterator[set[str]]:
-        """Note the groups that commit meanwhile, in a transaction or not; one caller at a time.
+        """Collect the groups that commit within the block, in a transaction or not.
 
-        The caller may remove what it has seen.
+        One caller at a time. It may remove groups that it has handled.
         """
         noted = self._noted = set[str]()
         try:
@@ -123,32 +123,32 @@ class CommittedOffsets:
             self._noted = None
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetRow | None:
-        """The committed offset of a partition, or None."""
+        """Return the committed offset of a partition, or None."""
         return self._of(group_id).get((topic, partition))
 
     def of_group(self, group_id: str) -> dict[TopicPartition, OffsetRow]:
-        """A snapshot of all committed offsets of a group."""
+        """Return a snapshot of all committed offsets of a group."""
         return dict(self._of(group_id))
 
     def count(self, group_id: str) -> int:
-        """The number of partitions with a committed offset."""
+        """Return the number of partitions with a committed offset."""
         return len(self._of(group_id))
 
     def is_empty(self, group_id: str) -> bool:
-        """Whether a group has neither committed nor pending offsets."""
+        """Return True if a group has neither committed nor pending offsets."""
         return not self._of(group_id) and not self.pending.of_group(group_id)
 
     def group_ids(self) -> Iterator[str]:
-        """The groups with committed or pending offsets."""
+        """Return the groups with committed or pending offsets."""
         return iter({*self._groups, *self._unread, *self.pending.group_ids()})
 
     def keys(self, group_id: str) -> list[TopicPartition]:
-        """The partitions with a committed offset, a pending one, or both."""
+        """Return the partitions with a committed offset, a pending one, or both."""
         committed = self._of(group_id)
         return [*committed, *(self.pending.of_group(group_id) - committed.keys())]
 
     def has(self, group_id: str, key: TopicPartition) -> bool:
-        """Whether a partition has a committed or a pending offset."""
+        """Return True if a partition has a committed or a pending offset."""
         return key in self._of(group_id) or self.pending.has(group_id, key)
 
     def drop(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
@@ -179,7 +179,7 @@ class CommittedOffsets:
         empty_since_ms: int | None,
         subscriptions: Callable[[], Callable[[str], bool]],
     ) -> list[TopicPartition]:
-        """The expired offsets of a group (KIP-211); one that is pending again does not expire.
+        """Return the expired offsets of a group (KIP-211); a pending offset does not expire.
 
         `empty_since_ms` is when the last member left; None if the group has members, or never had
         any (the offsets of a client that assigns its own partitions expire from their commit).

@@ -35,7 +35,7 @@ class _Pending:
 
 @dataclass(slots=True, eq=False)
 class _OfGroup:
-    """What one transaction has pending for a group."""
+    """Pending offsets of one transaction for a group."""
 
     producer_id: int
     group_id: str
@@ -52,7 +52,7 @@ class _Partition:
 
 
 class PendingOffsets:
-    """See the module. Calls come in the order of the log."""
+    """Offsets of open transactions, by producer and by group."""
 
     def __init__(self, capacity: Capacity | None = None) -> None:
         self._share = (Capacity() if capacity is None else capacity).share()
@@ -65,7 +65,7 @@ class PendingOffsets:
         return bool(self._by_group)
 
     def check(self, rows: Collection[OffsetRow]) -> None:
-        """Refuse rows that memory has no room for.
+        """Refuse rows for which memory has no room.
 
         Raises:
             RequestRefused: COORDINATOR_NOT_AVAILABLE, which clients retry.
@@ -90,7 +90,7 @@ class PendingOffsets:
     def end(
         self, producer_id: int, is_ended: Callable[[str], bool], *, commit: bool
     ) -> Iterator[tuple[list[OffsetRow], bool]]:
-        """Remove what a producer has pending, in slices.
+        """Remove the pending offsets of a producer, in slices.
 
         Until its slice is taken an offset is pending, and can be superseded or dropped. What the
         producer adds from now on is of its next transaction. All slices must be taken.
@@ -129,25 +129,25 @@ class PendingOffsets:
         yield counting, False
 
     def supersede(self, group_id: str, topic: str, partition: int) -> None:
-        """Another commit of the partition counts, which is later than all that is pending."""
+        """Note a commit of a partition that is later than all its pending offsets."""
         its = self._by_group.get(group_id, {}).get((topic, partition))
         if its is not None:
             its.superseded = self._order
 
     def of_group(self, group_id: str) -> frozenset[TopicPartition]:
-        """The partitions of a group whose offsets are not stable (KIP-447)."""
+        """Return the partitions of a group whose offsets are not stable (KIP-447)."""
         return frozenset(self._by_group.get(group_id, ()))
 
     def has(self, group_id: str, key: TopicPartition) -> bool:
-        """Whether an offset of the partition is pending."""
+        """Return True if an offset of a partition is pending."""
         return key in self._by_group.get(group_id, ())
 
     def group_ids(self) -> Iterator[str]:
-        """The groups with pending offsets."""
+        """Return the groups with pending offsets."""
         return iter(list(self._by_group))
 
     def drop(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
-        """Drop what is pending for partitions."""
+        """Drop the pending offsets of partitions."""
         of_group = self._by_group.get(group_id, {})
         for key in keys:
             partition = of_group.get(key)

@@ -12,7 +12,7 @@ Outcomes: TypeAlias = list[Exception | None]
 
 
 class OffsetRow(NamedTuple):
-    """One committed offset; `expire_ms` is set if the client requested a retention."""
+    """A committed offset; `expire_ms` is set if the client requested a retention."""
 
     group_id: str
     topic: str
@@ -43,7 +43,7 @@ class GroupRow(NamedTuple):
 
 
 class TransactionProducer(NamedTuple):
-    """The producer in whose transaction offsets are committed."""
+    """Producer in whose transaction offsets are committed."""
 
     id: int
     epoch: int
@@ -83,7 +83,7 @@ class GroupChange(NamedTuple):
 
 
 class StoredGroups(NamedTuple):
-    """Groups, committed offsets, and those of open transactions, as a store has them."""
+    """Groups, committed offsets, and offsets of open transactions, as a log has them."""
 
     groups: Sequence[GroupRow] = ()
     offsets: Sequence[OffsetRow] = ()

@@ -69,7 +69,7 @@ class Protocol(NamedTuple):
     metadata: bytes | memoryview
 
     def kept(self) -> "Protocol":
-        """A copy that does not refer to the request's buffer."""
+        """Return a copy that does not refer to the request's buffer."""
         return Protocol(self.name, bytes(self.metadata))
 
 
@@ -112,7 +112,7 @@ _PROTOCOL_BYTES = 128
 
 
 def member_bytes(join: Join) -> int:
-    """The approximate memory of a member without an assignment."""
+    """Return the approximate memory of a member without an assignment."""
     strings = len(join.client_id) + len(join.client_host) + len(join.instance_id or "")
     protocols = sum(len(p.name) + len(p.metadata) + _PROTOCOL_BYTES for p in join.protocols)
     return _MEMBER_BYTES + strings + protocols
@@ -156,7 +156,7 @@ class Completed(NamedTuple):
 
 
 class Renamed(NamedTuple):
-    """A static member has a new id: who waits for that, the answer, and what it was before."""
+    """A static member with a new id: the waiter for it, its answer, and the member as it was."""
 
     waiter: Waiter
     joined: Joined
@@ -165,10 +165,10 @@ class Renamed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Storing:
-    """A row that is to be in the log before the members that it is about are answered.
+    """A row that must be in the log before the members concerned are answered.
 
-    It has the assignments of a generation, or the new id of a static member. `Group.stored` and
-    `Group.not_stored` say what became of it.
+    It contains the assignments of a generation, or the new id of a static member. `Group.stored` or
+    `Group.not_stored` takes the outcome.
     """
 
     row: GroupRow

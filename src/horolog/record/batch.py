@@ -77,7 +77,7 @@ _SEQUENCES = 1 << 31  # after 2147483647 comes 0
 
 
 class BatchHeader(NamedTuple):
-    """A header as read, not validated yet: only magic and a possible length are certain."""
+    """A header as it was read; only its magic and a possible length have been checked."""
 
     base_offset: int
     batch_length: int
@@ -100,22 +100,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record; compaction keeps it even when that record is gone."""
+        """Offset of the last record; compaction keeps it even where that record is removed."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset that follows this batch."""
+        """Offset that follows the batch."""
         return self.last_offset + 1
 
     @property
     def codec_number(self) -> int:
-        """The codec as the header gives it, 0 to 7; Kafka has 0 (none) to 4."""
+        """Number of the codec in the header, 0 to 7; Kafka has 0 (none) to 4."""
         return self.attributes & CODEC_BITS
 
     @property
     def codec(self) -> Codec:
-        """The codec of the records.
+        """Codec of the records.
 
         Raises:
             CorruptBatch: the batch names a codec that Kafka does not have (5 to 7), or zstd in a
@@ -131,27 +131,27 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """The clock that the records' timestamps come from: the producer's or the broker's."""
+        """Clock of the records' timestamps: the producer's or the broker's."""
         return _TIMESTAMP_TYPES[self.attributes >> 3 & 1]
 
     @property
     def timestamp_type_name(self) -> str:
-        """Kafka's name of that; records of v0 have none."""
+        """Kafka's name of the timestamp type; records of v0 have none."""
         return self.timestamp_type.kafka_name if self.magic else "NoTimestampType"
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction, or a marker that ends one."""
+        """True for batches of a transaction, and for markers that end one."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        """Holds markers that no consumer is shown."""
+        """True for a batch of markers, which consumers do not get."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """`base_timestamp` is when tombstones may go (KIP-534), not the first record's time."""
+        """True if `base_timestamp` is a delete horizon (KIP-534), not the first record's time."""
         return bool(self.attributes & DELETE_HORIZON_BIT)
 
     @property
@@ -167,7 +167,7 @@ new_header = partial(tuple.__new__, BatchHeader)
 
 
 def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> BatchHeader:
-    """The header at `position`, of any format; the records after it need not be there.
+    """Read the header at `position`, of any format; the records may be missing.
 
     A compressed message of v0 or v1 is taken to begin at `least_offset`: the offset that follows
     the batch before it, if that is known.
@@ -200,7 +200,7 @@ def _short_header(buffer: Buffer, position: int, least_offset: int) -> BatchHead
 
 
 def _message_header(buffer: Buffer, position: int, least_offset: int) -> BatchHeader:
-    """Header of a message of v0 or v1 that is known to be long enough."""
+    """Read the header of a message of v0 or v1 that is long enough."""
     offset, size, crc, magic, attributes = _MESSAGE.unpack_from(buffer, position)
     attributes &= _MESSAGE_BITS[magic]
     timestamp = NO_TIMESTAMP
@@ -226,7 +226,7 @@ def _message_header(buffer: Buffer, position: int, least_offset: int) -> BatchHe
 
 
 def codec_number_of(batch: Buffer) -> int:
-    """`codec_number` of a batch that has not been parsed; 0 if it ends before that."""
+    """Return the codec number of a batch that was not parsed; 0 if the batch is too short."""
     if len(batch) <= _ATTRIBUTES_LOW_BYTE:
         return 0
     at = _ATTRIBUTES_LOW_BYTE if batch[MAGIC_POSITION] == MAGIC else _MESSAGE_ATTRIBUTES
@@ -236,7 +236,7 @@ def codec_number_of(batch: Buffer) -> int:
 def iter_headers(
     buffer: Buffer, start: int = 0, least_offset: int = 0
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch from `start` on, of any format.
+    """Yield position and header of every whole batch from `start` on, of any format.
 
     Ends before a batch that the buffer holds only in part: fetches and live files
     end like that and nothing is wrong.
@@ -285,7 +285,7 @@ def _check_size_and_magic(length: int, magic: int, position: int) -> None:
 
 
 def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = None) -> None:
-    """Check the batch at `position` against its own checksum.
+    """Compare the batch at `position` with its checksum.
 
     Raises:
         CorruptBatch: the checksum differs, or the buffer ends within the batch.
@@ -317,7 +317,7 @@ def restamp(
     timestamp_type: TimestampType | None = None,
     max_timestamp: int | None = None,
 ) -> bytes:
-    """The 61 header bytes of `batch` as a leader stores them; the records stay as they are.
+    """Return the 61 header bytes of `batch` as a leader stores them, with unchanged records.
 
     Only a change of timestamp type or largest timestamp costs a pass over the
     records, for the CRC; as in Kafka, attribute bits without a meaning (7 to 15)
@@ -338,14 +338,14 @@ def restamp(
 
 
 def next_sequence(sequence: int, records: int) -> int:
-    """The sequence after that of `records` records, wrapping after 2147483647 (KIP-98)."""
+    """Return the sequence that follows `records` records, wrapping after 2147483647 (KIP-98)."""
     return (sequence + records) % _SEQUENCES
 
 
 def new_batch_header(
     base_offset: int, length: int, leader_epoch: int, covered: tuple[int, ...], records: Buffer
 ) -> tuple[BatchHeader, bytes]:
-    """The header of a new batch, and its bytes.
+    """Return the header of a new batch, and its bytes.
 
     Args:
         length: bytes that follow the length.
@@ -361,14 +361,14 @@ def new_batch_header(
 def new_head(
     base_offset: int, length: int, leader_epoch: int, covered: Sequence[int], records: Buffer
 ) -> bytes:
-    """The bytes of `new_batch_header` alone, which cost less."""
+    """Return the bytes of `new_batch_header` alone, which cost less."""
     rest = _CRC_COVERED.pack(*covered)
     crc = crc32c.crc32c(records, crc32c.crc32c(rest))
     return _UP_TO_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc) + rest
 
 
 def with_records(header: BatchHeader, records: Buffer) -> bytes:
-    """The batch of v2 of these records, which give it length and CRC, whatever `header` has."""
+    """Return a batch of v2 with these records; length and CRC in `header` are replaced."""
     length = HEADER_SIZE - LOG_OVERHEAD + len(records)
     head = new_head(header.base_offset, length, header.leader_epoch, header[5:], records)
     return b"".join((head, records))

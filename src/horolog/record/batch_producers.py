@@ -20,18 +20,18 @@ _SEQUENCES = 1 << 31
 
 
 class BatchProducers:
-    """The producers of batches in offset order."""
+    """Producers of batches in offset order, as columns of their records."""
 
     def __init__(self) -> None:
         self._facts = array("q")
         self.next_offset = -1
 
     def follows(self, header: BatchHeader) -> bool:
-        """Whether a batch is after all that were added, as in an undamaged log."""
+        """Return True if a batch is after all that were added, as in an undamaged log."""
         return header.base_offset >= self.next_offset
 
     def add(self, header: BatchHeader) -> None:
-        """Take a batch that `follows`."""
+        """Add a batch, for which `follows` is true."""
         self._facts.extend(
             (header.base_offset, header.producer_id, header.producer_epoch, header.base_sequence)
         )
@@ -39,7 +39,7 @@ class BatchProducers:
         self.next_offset = max(header.base_offset, header.next_offset)
 
     def add_all(self, facts: Int64Array, next_offset: int) -> None:
-        """Take batches that follow one another from `next_offset` on.
+        """Add batches that follow one another from `next_offset` on.
 
         Args:
             facts: base offset, producer id, producer epoch and base sequence of each.
@@ -48,7 +48,7 @@ class BatchProducers:
         self.next_offset = next_offset
 
     def clear(self) -> None:
-        """Forget the batches."""
+        """Remove all batches."""
         self._facts = array("q")
         self.next_offset = -1
 
@@ -61,7 +61,7 @@ class BatchProducers:
 def producer_column(
     name: str, facts: Int64Array, batch: Int64Array, offsets: Int64Array
 ) -> pa.Array:
-    """One of the columns `PRODUCER_TYPES`.
+    """Return one of the columns `PRODUCER_TYPES`.
 
     Args:
         facts: base offset, producer id, producer epoch and base sequence of each batch.

@@ -1,4 +1,4 @@
-"""Runs of batches that need no decision, whose headers a kernel reads for `gather`.
+"""Runs of batches outside transactions, whose headers a kernel reads at once for `gather`.
 
 Of most logs that is nearly every batch: outside transactions, read as a whole. Read one by one,
 their headers take longer in Python than their records do in `gather`.
@@ -44,7 +44,7 @@ _SUMMED_BEFORE = 40  # the bytes of a header that its checksum covers
 
 
 class BatchRun(NamedTuple):
-    """Some batches that follow one another, of one codec."""
+    """Successive batches of one codec, with the positions of their records."""
 
     codec: Codec
     stretches: Int64Array
@@ -59,17 +59,17 @@ class BatchRun(NamedTuple):
 
     @property
     def producers(self) -> Int64Array:
-        """Base offset, producer id, producer epoch and base sequence of each."""
+        """Base offset, producer id, producer epoch and base sequence of each batch."""
         offsets = self.stretches[:, [STRETCH_BASE_OFFSET]]
         return np.hstack((offsets, self.facts[:, FACT_PRODUCER_ID:]))
 
     def is_damaged(self, buffer: memoryview, index: int) -> bool:
-        """Whether the checksum of one of them is another."""
+        """Return True if the checksum of a batch is wrong."""
         covered = buffer[self.starts[index] - _SUMMED_BEFORE : self.ends[index]]
         return crc32c.crc32c(covered) != self.crcs[index]
 
     def first(self, count: int) -> Self:
-        """The first `count` of them."""
+        """Return a run of the first `count` batches."""
         if count == len(self.starts):
             return self
         return self._replace(
@@ -81,7 +81,7 @@ class BatchRun(NamedTuple):
         )
 
     def placed(self, ends: Sequence[int], start: int) -> Int64Array:
-        """Their stretches where the records are elsewhere, one behind the other from `start` on.
+        """Return the stretches of records that were moved one behind the other, from `start` on.
 
         Args:
             ends: where the records of each end.
@@ -93,7 +93,7 @@ class BatchRun(NamedTuple):
 
 
 class BatchRunReader:
-    """Reads the headers of such runs in a buffer."""
+    """Reader of the headers of runs in a buffer."""
 
     def __init__(self, buffer: memoryview, rows: RowRange, *, as_created: bool = False) -> None:
         self._buffer = buffer
@@ -128,7 +128,7 @@ class BatchRunReader:
 
 
 def next_offset_of(buffer: Buffer, offset: int, log_end: int) -> int:
-    """The offset after the last whole batch of any format in a buffer; at least `offset`.
+    """Return the offset after the last whole batch of a buffer, at least `offset`.
 
     A base offset has no checksum: one beyond the log end would have a reader skip all that is
     before it.
@@ -153,6 +153,6 @@ def next_offset_of(buffer: Buffer, offset: int, log_end: int) -> int:
 
 
 def may_be_read_in_runs(rows: RowRange) -> bool:
-    """Whether the range has offsets, and batches within them are read as a whole."""
+    """Return True if a range is limited by offsets alone, so that whole batches are within it."""
     has_all_times = rows.first_ms == INT64_MIN and rows.last_ms == INT64_MAX
     return has_all_times and not rows.is_empty  # whose ends may be beyond 64 bits

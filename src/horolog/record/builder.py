@@ -37,7 +37,7 @@ _MAX_BYTES = 1 << 30  # what reading a batch may decompress
 
 
 class LogRecord(NamedTuple):
-    """One record; a timestamp of -1 is none, `offset` is known once it was read from a log."""
+    """One record; timestamp -1 is none, `offset` is set on records that were read from a log."""
 
     timestamp: int
     key: bytes | None
@@ -60,7 +60,7 @@ def build_batch(
     is_control: bool = False,
     max_timestamp: int | None = None,
 ) -> bytes:
-    """A whole batch whose records take consecutive offsets from `base_offset` on.
+    """Return a whole batch whose records take consecutive offsets from `base_offset` on.
 
     The base timestamp is the first record's; `max_timestamp` None is the largest
     that any record carries (-1 if none carries one). Without records this is the
@@ -85,7 +85,7 @@ def build_batch(
 
 
 def empty_batch(first_offset: int, last_offset: int) -> bytes:
-    """A batch without records that covers these offsets: consumers continue behind it."""
+    """Return a batch without records that covers these offsets: consumers continue behind it."""
     header = parse_header(build_batch((), base_offset=first_offset))
     return with_records(header._replace(last_offset_delta=last_offset - first_offset), b"")
 

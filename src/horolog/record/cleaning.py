@@ -129,12 +129,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def load_kernels() -> None:
-    """Load the kernels. Returns when they are ready."""
+    """Load the kernels; return when they are ready."""
     CLEANING_KERNELS.load()
 
 
 class Keys(NamedTuple):
-    """The keys of records that follow each other, as columns."""
+    """Keys of successive records, as columns."""
 
     offsets: Int64Array
     hashes: UInt64Array
@@ -147,7 +147,7 @@ _NO_KEYS: Final = Keys(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0
 
 
 class OpenedRecords:
-    """The records of a batch, decompressed in pieces cut anywhere, as often as needed."""
+    """Records of a batch, decompressed in pieces as often as needed; pieces are cut anywhere."""
 
     def __init__(
         self, header: BatchHeader, pieces: Iterable[Buffer], again: Callable[[], Iterable[Buffer]]
@@ -168,11 +168,11 @@ class OpenedRecords:
 
     @classmethod
     def of(cls, header: BatchHeader, records: Buffer) -> "OpenedRecords":
-        """Records that are in memory already."""
+        """Wrap records that are in memory already."""
         return cls(header, (records,), tuple)
 
     def pieces(self) -> Iterable[Buffer]:
-        """The records.
+        """Return the records in pieces.
 
         Raises:
             CorruptBatch: they break the format; also from the pieces.
@@ -185,7 +185,7 @@ class OpenedRecords:
 
 
 class CleaningVerdict(NamedTuple):
-    """The records that stay, of some."""
+    """Decision which of some records stay."""
 
     keep: Mask
     """1 for each that does."""
@@ -199,7 +199,7 @@ class CleaningVerdict(NamedTuple):
 def open_records(
     batch: Buffer, header: BatchHeader, *, max_bytes: int = MAX_UNCOMPRESSED_BYTES
 ) -> OpenedRecords:
-    """The records of a whole batch of any format. The checksum is not looked at.
+    """Open the records of a whole batch of any format, without a look at its checksum.
 
     Raises:
         CorruptBatch: it breaks the format.
@@ -210,7 +210,7 @@ def open_records(
 
 
 def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Iterator[Keys]:
-    """The keys of a batch's records, some at a time; `secret` are two numbers.
+    """Yield the keys of a batch's records, some at a time; `secret` is two numbers.
 
     Raises:
         CorruptBatch: the records break the format, are not as many as declared, or their offsets
@@ -241,7 +241,7 @@ def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Iterator[Keys]:
 
 
 def join_keys(some: Iterable[Keys]) -> Keys:
-    """Keys that came some at a time, as one."""
+    """Concatenate keys that came some at a time."""
     found = list(some)
     if len(found) == 1:
         return found[0]
@@ -250,7 +250,7 @@ def join_keys(some: Iterable[Keys]) -> Keys:
 
 
 def all_stay(keys: Keys) -> CleaningVerdict:
-    """The verdict that each of some records stays, without a look at what they are."""
+    """Return the verdict that all of some records stay."""
     count = len(keys.offsets)
     return CleaningVerdict(np.ones(count, np.uint8), count, 0, 0)
 
@@ -271,7 +271,7 @@ class StayingRecords:
         self._rest = np.empty(0, np.uint8)
 
     def add(self, keys: Keys, verdict: CleaningVerdict) -> None:
-        """Add the next records."""
+        """Add the verdict on the next records."""
         if verdict.kept and not self.kept:
             self.first_offset = int(keys.offsets[int(np.argmax(verdict.keep))])
         self.count += len(verdict.keep)
@@ -283,7 +283,7 @@ class StayingRecords:
         self._rest = masks[whole:]
 
     def masks(self) -> "_Masks":
-        """Masks of the records that stay, in their order."""
+        """Return masks of the records that stay, in their order."""
         return _Masks(np.concatenate([*self._bytes, np.packbits(self._rest)]), self.count)
 
 
@@ -293,14 +293,14 @@ class _Masks:
         self._count = count
 
     def between(self, first: int, end: int) -> Mask:
-        """1 for each record that stays, from one number on to before another."""
+        """Return 1 for each record that stays, from number `first` to before `end`."""
         end = min(end, self._count)
         some = np.unpackbits(self._bits[first >> 3 : (end + 7) >> 3])
         return some[first & 7 : (first & 7) + end - first]
 
 
 class SmallBatches(NamedTuple):
-    """Batches of v2 that follow each other, none compressed, and the keys of all their records."""
+    """Successive batches of v2, none compressed, with the keys of all their records."""
 
     starts: Int64Array
     """The position of each, and the end of the last."""
@@ -316,20 +316,20 @@ class SmallBatches(NamedTuple):
     """The role of each batch in the transactions of its producer, as `layout` lists them."""
 
     def counts_of(self, mask: npt.NDArray[Any]) -> Int64Array:
-        """For how many records of each batch a mask of all records is set."""
+        """Count the records of each batch for which a mask of all records is set."""
         before = np.zeros(len(mask) + 1, np.int64)
         np.cumsum(mask, out=before[1:])
         return np.diff(before[self.firsts])
 
     def of_records(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A column of batches as one of records."""
+        """Repeat a column of batches for each of their records."""
         return np.repeat(column, np.diff(self.firsts))
 
 
 def read_small_batches(
     data: Buffer, position: int, secret: UInt64Array, *, all_kinds: bool = False
 ) -> SmallBatches | None:
-    """The keys of small batches from a position on; a call for each would take far longer.
+    """Read the keys of small batches from a position on; a call for each would take far longer.
 
     They are whole, their checksums are right, and they are not compressed. Without `all_kinds` none
     is of a transaction, a marker, empty, or with a delete horizon. None where the next ones are
@@ -372,7 +372,7 @@ class SmallWritten(NamedTuple):
     max_timestamps: Int64Array
 
     def between(self, first: int, end: int) -> "SmallWritten":
-        """The batches from one number on to before another."""
+        """Return the batches from number `first` to before `end`."""
         ends = [*self.starts[first : end + 1].tolist(), len(self.data)]
         start = ends[0]
         columns = [column[first:end] for column in self[1:]]
@@ -388,7 +388,7 @@ def write_small_batches(
     end: int,
     horizon_ms: int,
 ) -> SmallWritten:
-    """Small batches with the records that stay, as `retained` writes them; none without records.
+    """Write small batches with the records that stay; batches that lose all records are left out.
 
     Args:
         data: in which they were read.
@@ -437,12 +437,12 @@ def meet_all(
 
 
 def new_table(slots: int) -> UInt64Array:
-    """A map with room for this number of keys; its memory is taken as it fills."""
+    """Return a map with room for a number of keys; its memory is allocated as it fills."""
     return np.zeros(SLOT_SIZE * slots, np.uint64)
 
 
 def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) -> tuple[int, int]:
-    """Keep the latest offset of each key.
+    """Keep the latest offset of each key in the map.
 
     Args:
         keys: in the order of their offsets.
@@ -459,7 +459,7 @@ def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) ->
 
 
 def latest_offsets(table: UInt64Array, hashes: UInt64Array) -> Int64Array:
-    """The latest offset that was noted of each key; -1 if there is none."""
+    """Return the latest noted offset of each key; -1 for none."""
     latest = np.empty(len(hashes) // 2, np.int64)
     CLEANING_KERNELS.run.find(table, hashes, latest)
     return latest
@@ -473,7 +473,7 @@ def judge(
     keeps_tombstones: bool,
     keeps_keyless: bool = False,
 ) -> CleaningVerdict:
-    """Mark the records that stay.
+    """Decide which records stay.
 
     Args:
         end_offset: records from there on are not in the map, and stay.
@@ -503,7 +503,7 @@ def retained(
     *,
     horizon_ms: int | None = None,
 ) -> bytes:
-    """A batch with some of its records, at least one, as Apache Kafka's cleaner writes it.
+    """Return a batch with some of its records, at least one, as Apache Kafka's cleaner writes it.
 
     Its largest timestamp is that of the records that stay, below zero too (KIP-228), or the append
     time that all of them have. A compressed message of v0 or v1 has the offset of the last message
@@ -559,7 +559,7 @@ def retained(
 
 
 def _packed(codec: Codec, records: Iterator[Buffer], most_bytes: int) -> Buffer | None:
-    """Records that are compressed; None if several pieces become larger than `most_bytes`."""
+    """Return compressed records; None if several pieces become larger than `most_bytes`."""
     first = next(records, b"")
     second = next(records, None)
     if second is None:
@@ -568,7 +568,7 @@ def _packed(codec: Codec, records: Iterator[Buffer], most_bytes: int) -> Buffer 
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """A batch without its records: a header that says how far a producer came, and the log.
+    """Return a batch without its records, which keeps its offsets and its producer's sequence.
 
     It has no time, as there is no record of that time any more: indexes and lookups take the
     largest of a batch from its header. (Kafka leaves it in the header, and out of its indexes.)
@@ -590,7 +590,7 @@ def emptied(header: BatchHeader) -> bytes:
 def _retained_pieces(
     opened: OpenedRecords, staying: StayingRecords, state: "array[int]"
 ) -> Iterator[memoryview]:
-    """The records that stay, in pieces; the state has their largest timestamp in the end."""
+    """Yield the records that stay, in pieces; the state has their largest timestamp in the end."""
     masks, number, carry = staying.masks(), 0, b""
     growth = _LONGEST_GROWTH if state[RETAIN_TIME_SHIFT] else 0
     for piece in opened.pieces():

@@ -48,7 +48,7 @@ def encode_batches(
     batch_bytes: int = BATCH_BYTES,
     level: int | None = None,
 ) -> Iterator[bytes]:
-    """The rows of a table as v2 batches, with consecutive offsets from `base_offset` on.
+    """Yield the rows of a table as v2 batches, with consecutive offsets from `base_offset` on.
 
     Without that each batch begins at 0, as producers send it. Takes the columns `value` and
     `timestamp_ms`, and where they are there `key` and `headers`; others are left alone. A null
@@ -71,19 +71,19 @@ def encode_batches(
 
 
 class PickedRows(NamedTuple):
-    """Rows of a record batch: those of these numbers, in this order; all where there are none."""
+    """Rows of a record batch, by their numbers and in that order; all rows without numbers."""
 
     columns: RowColumns
     numbers: npt.NDArray[np.int64] = _NONE
 
     @property
     def length(self) -> int:
-        """How many rows these are."""
+        """Number of rows."""
         return len(self.numbers) or len(self.columns)
 
 
 class EncodedBatch(NamedTuple):
-    """A batch and how many records it holds."""
+    """A batch and its number of records."""
 
     data: bytes | memoryview
     rows: int
@@ -100,7 +100,7 @@ def encode_picked(
     base_sequence: int = -1,
     is_transactional: bool = False,
 ) -> Iterator[EncodedBatch]:
-    """As `encode_batches`, of rows of several record batches, which are joined in batches.
+    """Yield rows of several record batches as v2 batches, which may contain rows of more than one.
 
     A row is copied once, to its place in a batch without a codec. A transactional producer says so.
     """
@@ -129,7 +129,7 @@ def encode_picked(
 
 
 class RecordsEncoder:
-    """Writes the records of many batches at once, as format v2 has them, uncompressed."""
+    """Encoder of the records of many batches at once, uncompressed, in format v2."""
 
     def __init__(self) -> None:
         self._out = np.empty(BATCH_BYTES, np.uint8)
@@ -141,7 +141,7 @@ class RecordsEncoder:
         counts: npt.NDArray[np.int64],
         base_timestamps: npt.NDArray[np.int64],
     ) -> tuple[memoryview, list[int]]:
-        """The records of batches whose rows follow each other.
+        """Encode the records of successive batches.
 
         Args:
             rows: with the columns that `encode` takes; the times are those in the records' bytes.
@@ -173,7 +173,7 @@ class RecordsEncoder:
 
 
 class _Records(NamedTuple):
-    """The records of one batch. `out` has room for its header before them."""
+    """Records of one batch; `out` has room for the header before them."""
 
     out: memoryview
     rows: int
@@ -182,7 +182,7 @@ class _Records(NamedTuple):
 
 
 class _Writer:
-    """Rows of several record batches, written as records of one batch after another."""
+    """Writer of rows of several record batches as records of one batch after another."""
 
     def __init__(self, pieces: Sequence[PickedRows], batch_bytes: int) -> None:
         self._pieces = deque(piece for piece in pieces if piece.length)
@@ -192,7 +192,7 @@ class _Writer:
         self._out: npt.NDArray[np.uint8] | None = None
 
     def next_records(self) -> _Records | None:
-        """The records of the next batch; None after the last.
+        """Return the records of the next batch; None after the last.
 
         Valid until the next call, unless `take_out` is called first.
         """
@@ -227,14 +227,14 @@ class _Writer:
         )
 
     def take_out(self, out: memoryview) -> bytes | memoryview:
-        """The bytes of `_Records.out`, which stay valid: a copy where they fill little of it."""
+        """Return the bytes of `_Records.out` to be kept: a copy where they fill little of it."""
         if 2 * len(out) < self._size:
             return bytes(out)
         self._out = None
         return out
 
     def _write(self, out: npt.NDArray[np.uint8]) -> int:
-        """Write records until there is no room or no row left; how many the batch has then."""
+        """Write records until room or rows run out; return how many the batch has then."""
         state, pieces = self._state, self._pieces
         while True:
             columns, numbers = pieces[0]

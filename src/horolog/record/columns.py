@@ -50,7 +50,7 @@ _TYPES = {
 
 
 def batch_schema(columns: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
-    """The schema of what `decode` yields for these columns, in this order."""
+    """Return the schema of the tables that `decode` yields for these columns, in this order."""
     if not columns:
         raise ValueError("A table needs at least one column to have rows")
     unknown = [name for name in columns if name not in _TYPES]
@@ -75,7 +75,7 @@ def decode(
     as_created: bool = False,
     statistics: DecodeStatistics | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of all whole batches in `buffer`, in offset order, as tables of at least a row.
+    """Yield the records of all whole batches in `buffer` as tables of at least a row, by offset.
 
     Exact to the record: offsets from `start_offset` to before `end_offset`, timestamps
     from `from_ms` to before `to_ms` (compared as plain numbers, -1 included). Only

@@ -33,11 +33,11 @@ CHUNK_BYTES = 1 << 20
 
 
 class UncompressedTooLarge(RequestRefused):
-    """A batch decompresses to more than the caller allows (MESSAGE_TOO_LARGE)."""
+    """Refusal of a batch that decompresses to more than the caller allows (MESSAGE_TOO_LARGE)."""
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as the records of a batch of this codec; `level` None is the codec's default."""
+    """Return data as the records of a batch of this codec; `level` None is the codec's default."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -59,7 +59,7 @@ def compress_chunks(
     max_bytes: int,
     is_far: bool = False,
 ) -> bytes | None:
-    """As `compress` of all pieces together; None as soon as that is more than `max_bytes`.
+    """Compress pieces as one; None as soon as the result has more than `max_bytes`.
 
     `is_far` looks for repetitions as thoroughly as any producer may have, which takes longer.
     """
@@ -89,12 +89,12 @@ def _packer(codec: Codec, level: int | None, *, is_far: bool) -> Packer | None:
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int) -> bytes:
-    """All of `data` at once; see `decompress_chunks` for what may go wrong."""
+    """Decompress all data at once; raises as `decompress_chunks`."""
     return b"".join(decompress_chunks(codec, data, max_bytes=max_bytes))
 
 
 class _ThreadLocal(threading.local):
-    """Memory to decompress into: fresh pages cost as much as what lz4 writes to them."""
+    """Memory of a thread to decompress into: fresh pages cost as much as lz4's writes to them."""
 
     scratch: memoryview | None = None
 
@@ -105,7 +105,7 @@ _local = _ThreadLocal()
 def fleeting_chunks(
     codec: Codec, data: Buffer, *, max_bytes: int, is_search: bool = False
 ) -> Iterator[Buffer]:
-    """As `decompress_chunks`, of pieces that are good only until the next one is asked for.
+    """Yield decompressed pieces, each valid only until the next is asked for.
 
     A search may need the first ones alone, which are small if the codec makes that cheap.
     """
@@ -133,7 +133,7 @@ def _chunks_in_scratch(codec: Codec, data: Buffer, max_bytes: int) -> Iterator[B
 
 
 def decompress_into(codec: Codec, data: Buffer, room: memoryview) -> int | None:
-    """Decompress to the start of `room`, in few calls; how many bytes that are.
+    """Decompress to the start of `room`, in few calls; return the number of bytes.
 
     None says nothing: where they do not fit, or are not as clients pack them, or damaged,
     `decompress_chunks` has the answer, and `room` may hold anything.
@@ -144,7 +144,7 @@ def decompress_into(codec: Codec, data: Buffer, room: memoryview) -> int | None:
 def decompress_chunks(
     codec: Codec, data: Buffer, *, max_bytes: int, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Buffer]:
-    """The decompressed bytes in order, in pieces of 1 to `chunk_bytes` (or `max_bytes`) bytes.
+    """Yield the decompressed bytes in order, in pieces of 1 to `chunk_bytes` bytes.
 
     Bytes that are not compressed come back as they are, in one piece and not
     copied. The last piece has come when the iterator ends: only then is it known

@@ -32,7 +32,7 @@ from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
 
 
 class Losses(NamedTuple):
-    """Counts of what the other format could not contain."""
+    """Counts of data that the other format could not contain."""
 
     headers: int = 0
     timestamps: int = 0
@@ -49,7 +49,7 @@ class Losses(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """A batch, or several that were left as they were, in the requested format."""
+    """Result of a conversion: a batch in the requested format, or batches that had it already."""
 
     data: Buffer
     """Empty for what has no form there."""
@@ -63,7 +63,7 @@ class Converted(NamedTuple):
 
     @property
     def is_untouched(self) -> bool:
-        """Whether `data` are the bytes that were there."""
+        """True if `data` is the original bytes."""
         return self.records == 0 and len(self.data) == self.size
 
 
@@ -74,7 +74,7 @@ def down_convert(
     start_offset: int = 0,
     max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
 ) -> Iterator[Converted]:
-    """The whole batches of a fetch for a client that reads no format beyond `magic`.
+    """Yield the whole batches of a fetch for a client that reads no format beyond `magic`.
 
     As in Kafka, batches of that format and older ones are left as they are, control batches are
     left out, and of a batch that becomes plain messages those before `start_offset` are: old
@@ -128,7 +128,7 @@ def convert_all(
     max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
     check_crcs: bool = True,
 ) -> Iterator[Converted]:
-    """Every whole batch of a log in one format; plain messages become batches of `run_bytes`.
+    """Yield every whole batch of a log in one format; plain messages become batches of `run_bytes`.
 
     Args:
         magic: 0, 1 or 2.
@@ -180,7 +180,7 @@ def _convert_run(run: MessageRun, magic: int, start_offset: int | None = None) -
 
 
 def as_plain_messages(data: Buffer, magic: int, *, least_offset: int = 0) -> Iterator[Converted]:
-    """Every record as a plain message of v0 or v1, whatever held it: equal bytes, equal records.
+    """Yield every record as a plain message of v0 or v1, so that equal records have equal bytes.
 
     Control batches are left out, headers are. All checksums are looked at.
 
@@ -218,7 +218,7 @@ def convert_batch(
     zstd_as: Codec | None = None,
     max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
 ) -> Converted:
-    """One whole batch or message in another format, with its codec, offsets and times.
+    """Convert one whole batch or message to another format, with its codec, offsets and times.
 
     Raises:
         CorruptBatch, RequestRefused: as `down_convert`.
@@ -259,7 +259,7 @@ def convert_batch(
 def open_batch(
     batch: Buffer, header: BatchHeader, *, max_bytes: int = MAX_UNCOMPRESSED_BYTES
 ) -> OpenedBatch:
-    """The records of one whole batch of any format, decompressed, in pieces cut anywhere.
+    """Open the records of one whole batch of any format, decompressed, in pieces cut anywhere.
 
     Raises:
         CorruptBatch: it breaks the format; also from the pieces.
@@ -279,7 +279,7 @@ def open_batch(
 
 
 def write_batch(header: BatchHeader, pieces: Iterable[Buffer], *, codec: Codec) -> bytes:
-    """A batch of v2 of records, with what an opened header says of them.
+    """Return a batch of v2 of these records, with offsets and times of an opened header.
 
     Raises:
         RequestRefused: it is longer than `MAX_SET_BYTES` (10).

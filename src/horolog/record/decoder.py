@@ -29,7 +29,7 @@ _PLAN_BYTES = 512 << 10  # little enough to be in the cache still after the CRCs
 
 @dataclass
 class DecodeStatistics:
-    """Counts of what `decode` has done so far."""
+    """Counts of a `decode` so far."""
 
     batches: int = 0
     """Whole batches that were read."""
@@ -43,7 +43,7 @@ class DecodeStatistics:
 
 
 class Decoder:
-    """Takes batches in order; gives tables as they become full.
+    """Collector of batches in order, which yields tables as they become full.
 
     Many batches are gathered at a time: uncompressed ones in place, small
     compressed ones side by side. A large compressed batch goes piece by piece.
@@ -71,7 +71,7 @@ class Decoder:
         self._is_unpacked = False
 
     def add(self, position: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
-        """Take the batch at a position; the tables that are full now."""
+        """Take the batch at a position; yield the tables that are full now."""
         if header.records_count < 0:
             raise CorruptBatch(
                 f"Found invalid record count {header.records_count} in magic v2 batch", position
@@ -103,7 +103,7 @@ class Decoder:
     def add_runs(
         self, position: int, reader: BatchRunReader, check_crcs: bool
     ) -> Generator[pa.RecordBatch, None, int]:
-        """Take the batches from a position on that need no decision; where they end.
+        """Take plain batches from a position on; return where they end.
 
         Their offsets ascend. They end before the first that is damaged, large when decompressed,
         or compressed where what is planned is not.
@@ -138,7 +138,7 @@ class Decoder:
         return position
 
     def _undamaged(self, run: BatchRun, check_crcs: bool) -> BatchRun:
-        """The batches of a run before the first damaged one."""
+        """Return the batches of a run before the first damaged one."""
         if check_crcs:
             for index in range(len(run.starts)):
                 if run.is_damaged(self._buffer, index):
@@ -146,7 +146,7 @@ class Decoder:
         return run
 
     def _unpack(self, run: BatchRun, check_crcs: bool) -> tuple[BatchRun, Int64Array, int]:
-        """Decompress behind what is planned: which of a run, their stretches, where they end."""
+        """Decompress a run behind the planned records; return its batches, stretches and end."""
         ends: list[int] = []
         start = end = self._planned_bytes
         for index, (first, last) in enumerate(zip(run.starts, run.ends, strict=True)):
@@ -163,7 +163,7 @@ class Decoder:
     def add_messages(
         self, position: int, header: BatchHeader, rows: RowRange, check_crcs: bool
     ) -> Generator[pa.RecordBatch, None, int]:
-        """Take a compressed message of v0 or v1, or plain ones, at a position; their size."""
+        """Take messages of v0 or v1 at a position; return the size of the taken ones."""
         # Its statistics are those of the messages: each of them is a batch.
         statistics = self._statistics
         if not header.codec_number:
@@ -186,7 +186,7 @@ class Decoder:
         return header.size
 
     def _add_opened(self, position: int, opened: OpenedBatch) -> Iterator[pa.RecordBatch]:
-        """Take the records of messages that are at a position."""
+        """Take the records of messages at a position."""
         header, kind = opened.header, opened.timestamp_type
         if self._as_created and kind == TimestampType.LOG_APPEND_TIME:
             kind = CREATE_TIME
@@ -211,7 +211,7 @@ class Decoder:
             yield from self._gather_planned()
 
     def _unpacked_room(self, start: int) -> memoryview:
-        """The memory from `start` on, below _PLAN_BYTES, for a batch that is not large."""
+        """Return memory from `start` on, below _PLAN_BYTES, for a batch that is not large."""
         if self._room is None:
             self._room = memoryview(empty_array(_PLAN_BYTES + CHUNK_BYTES, np.uint8))
         self._is_unpacked = True
@@ -226,7 +226,7 @@ class Decoder:
         producers.add(header)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The tables of all that was taken and not given yet, up to what is wrong with it."""
+        """Yield the tables of all batches taken so far, up to the first malformed record."""
         try:
             yield from self._gather_planned()
         except CorruptBatch:
@@ -291,7 +291,7 @@ class Decoder:
             raise self._malformed(position)
 
     def _gather(self, data: Buffer) -> Generator[pa.RecordBatch, None, int]:
-        """Gather to the end of the plan; DONE, CUT_OFF or MALFORMED."""
+        """Gather to the end of the plan; return DONE, CUT_OFF or MALFORMED."""
         while (status := self._rows.gather(data)) == FULL:
             if self._rows.count:
                 yield self._table()
@@ -299,7 +299,7 @@ class Decoder:
         return status
 
     def _malformed(self, position: int) -> CorruptBatch:
-        """What is wrong, as `scan_batch` words it."""
+        """Return the error of a malformed batch, in the words of `scan_batch`."""
         header = parse_header(self._buffer, position)
         batch = self._buffer[position : position + header.size]
         try:
@@ -310,13 +310,13 @@ class Decoder:
 
 
 def _stretch(header: BatchHeader, start: int, end: int, kind: int) -> tuple[int, ...]:
-    """The stretch for `gather` of a batch whose records are in memory."""
+    """Return the stretch, for `gather`, of a batch whose records are in memory."""
     base = header.base_timestamp if kind == 0 else header.max_timestamp  # -1 both in v0
     return start, end, header.records_count, header.base_offset, base, kind
 
 
 def may_meet(header: BatchHeader, rows: RowRange) -> bool:
-    """Whether a record of the batch can be in the range, as far as the header says.
+    """Return True if a record of the batch can be in the range, by its header.
 
     The header bounds times from above only: records may be older than the base
     timestamp, which is just the first one's.

@@ -48,7 +48,7 @@ _LARGEST: Final = (1 << 63) - 1
 
 
 def positions_of(buffer: Buffer) -> list[int] | None:
-    """Where each whole batch in a buffer begins; None if one is of an older format.
+    """Return the positions of whole batches in a buffer; None if one is of an older format.
 
     Ends before a batch that the buffer holds only in part.
 
@@ -76,25 +76,25 @@ class HeaderTable:
         return len(self.columns)
 
     def __getitem__(self, rows: "slice | npt.NDArray[Any]") -> "HeaderTable":
-        """Some of them."""
+        """Return the headers of some rows."""
         return HeaderTable(self.columns[rows])
 
     @classmethod
     def read(cls, buffer: Buffer, positions: Sequence[int]) -> "HeaderTable":
-        """The headers at positions where there is one as a whole, of v2."""
+        """Read the headers of v2 at these positions."""
         data = np.frombuffer(memoryview(buffer).toreadonly(), np.uint8)
         starts = np.array(positions, np.int64).reshape(-1, 1)
         return cls(np.ascontiguousarray(data[starts + _WITHIN]).view(_LAYOUT).reshape(-1))
 
     @classmethod
     def empty(cls, count: int) -> "HeaderTable":
-        """`count` headers of v2, to be filled in."""
+        """Make `count` headers of v2, to be filled in."""
         columns = np.zeros(count, _LAYOUT)
         columns["magic"] = MAGIC
         return cls(columns)
 
     def numbers(self, name: str) -> Int64Array:
-        """A field of each."""
+        """Return a field of all headers."""
         return self.columns[name].astype(np.int64)
 
     @property
@@ -104,7 +104,7 @@ class HeaderTable:
 
     @property
     def last_offsets(self) -> Int64Array:
-        """Offset of the last record of each; where it is beyond 64 bits, the last that is not."""
+        """Offset of the last record of each batch, limited to 64 bits."""
         base, delta = self.numbers("base_offset"), self.numbers("last_offset_delta")
         last = base + delta  # wraps
         last[(delta > 0) & (last < base)] = _LARGEST
@@ -112,11 +112,11 @@ class HeaderTable:
         return last
 
     def headers(self) -> list[BatchHeader]:
-        """Each as a `BatchHeader`."""
+        """Return each header as a `BatchHeader`."""
         return [new_header(fields) for fields in self.columns.tolist()]
 
     def packed(self, records: Sequence[Buffer]) -> list[Buffer]:
-        """Header and records of each batch, one after the other, with their checksums.
+        """Return header and records of each batch, one after the other, with their checksums.
 
         Those in `columns`, and their lengths, become the ones that these records give.
         """

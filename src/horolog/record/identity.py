@@ -1,4 +1,4 @@
-"""The producer of a raw batch, its epoch and its sequences, in the batch's header.
+"""Producer of a raw batch: its id, its epoch and its sequences, in the batch's header.
 
 A copy of a log carries the identities of its producers. Appended elsewhere as they are, they would
 meet that broker's own memory of producers: be dropped as repeats, or refused as out of order. Only
@@ -30,7 +30,7 @@ def renamed(
     *,
     is_transactional: bool = False,
 ) -> bytes:
-    """A batch of v2 as another producer sends it, in a transaction or outside of any.
+    """Return a batch of v2 as another producer sends it, in a transaction or outside of any.
 
     What its header says of append times goes; the records stay as they are.
     """
@@ -48,12 +48,12 @@ def renamed(
 
 
 def is_left_out(header: BatchHeader) -> bool:
-    """Whether a batch holds nothing that a consumer sees."""
+    """Return True if a batch contains no records that a consumer gets."""
     return header.is_control or header.records_count == 0
 
 
 def needs_writing(header: BatchHeader, *, keeps_stamps: bool = True) -> bool:
-    """Whether brokers refuse such a batch from a producer, so that its records are rewritten.
+    """Return True if brokers refuse the batch from a producer, so that its records are rewritten.
 
     Without `keeps_stamps` its append times need not become create times: a topic of LogAppendTime
     replaces them.

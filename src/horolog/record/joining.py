@@ -31,10 +31,10 @@ _WORTH_JOINING = 2  # at least this many of which have room
 
 
 class Joiner:
-    """Collects the records of batches in a buffer of fixed size."""
+    """Collector of the records of batches, in a buffer of fixed size."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Of a size.
+        """Make a buffer of fixed size.
 
         Args:
             max_bytes: of the joined batch, header included, before its records are compressed.
@@ -46,7 +46,7 @@ class Joiner:
         self._max_timestamp = 0
 
     def add(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Take the records of a batch; False if they cannot be joined to those that are there.
+        """Add the records of a batch; False if they cannot be joined to the collected ones.
 
         A batch that cannot be joined to none is one that is better left as it is: it takes more
         than half of the room, or is not as a broker would have it.
@@ -82,7 +82,7 @@ class Joiner:
         return True
 
     def finish(self, producer: tuple[int, int], base_sequence: int) -> bytes:
-        """The records as one batch of a producer's transaction; the next batch begins another."""
+        """Return the records as one batch of a producer's transaction, and begin another."""
         first, state = self._first, self._state
         assert first is not None
         records: Buffer = self._out.data[: state[JOIN_FILLED]]
@@ -104,7 +104,7 @@ class Joiner:
         return with_records(header, records)
 
     def clear(self) -> None:
-        """Forget what was taken."""
+        """Drop the collected records."""
         self._first = None
         self._state[JOIN_DELTA] = self._state[JOIN_FILLED] = 0
 

@@ -37,12 +37,12 @@ OTHER_UNITS: Final = tuple(each.name for each in _UNITS)
 
 
 def unit_of(timestamp: int) -> str:
-    """The unit other than milliseconds that `timestamp` seems to be in; empty if in none."""
+    """Return the unit other than milliseconds that a number looks like; empty for none."""
     return next((unit.name for unit in _UNITS if unit.first <= timestamp < unit.end), "")
 
 
 def looks_like(timestamp: int) -> str | None:
-    """A sentence that says which unit `timestamp` seems to be in; None if nothing better is known.
+    """Return a sentence with the unit that a timestamp seems to be in; None if nothing fits.
 
     Args:
         timestamp: what was sent as milliseconds since 1970.
@@ -58,7 +58,7 @@ def looks_like(timestamp: int) -> str | None:
 
 
 def units_of(timestamps: "npt.NDArray[np.int64]") -> "npt.NDArray[np.int8]":
-    """The unit that each of many numbers looks like, by the rule of `looks_like`.
+    """Return the unit that each of many numbers looks like, by the rule of `looks_like`.
 
     Returns:
         The place in `OTHER_UNITS`, counted from 1; 0 for milliseconds and for what makes no

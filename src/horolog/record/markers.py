@@ -36,7 +36,7 @@ _LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD + _RECORD_BYTES
 
 
 class Marker(NamedTuple):
-    """How a transaction ended."""
+    """Outcome of a transaction, as a marker has it."""
 
     is_abort: bool
     coordinator_epoch: int | None
@@ -44,7 +44,7 @@ class Marker(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """The end of a producer's transaction, as a coordinator has decided it."""
+    """End of a producer's transaction, as its coordinator has decided it."""
 
     producer_id: int
     producer_epoch: int
@@ -57,7 +57,7 @@ class TransactionEnd(NamedTuple):
 
 
 def read_marker(batch: Buffer) -> Marker | None:
-    """The marker in a control batch; None if it holds none, or one of a later version.
+    """Return the marker in a control batch; None without one, or of a later version.
 
     Raises:
         CorruptBatch: the records cannot be read, or are too many for a marker.
@@ -81,7 +81,7 @@ def read_marker(batch: Buffer) -> Marker | None:
 
 
 class StampedMarker(NamedTuple):
-    """A control batch as it is stored: header and record, and what a scan of it would count."""
+    """A control batch as it is stored: header, record, and the counts that a scan would find."""
 
     header: BatchHeader
     parts: tuple[bytes, bytes]
@@ -97,7 +97,7 @@ def stamped_marker(
     append_ms: int,
     timestamp_type: TimestampType,
 ) -> StampedMarker:
-    """The control batch that ends a producer's transaction in a partition, as in Kafka 4.3.
+    """Make the control batch that ends a producer's transaction in a partition, as Kafka 4.3.
 
     Args:
         now_ms: the time of its record.
@@ -123,13 +123,13 @@ def stamped_marker(
 
 @lru_cache(maxsize=64)
 def _records(coordinator_epoch: int, is_commit: bool) -> bytes:
-    """The one record of a marker, which has the time of its batch."""
+    """Return the record of a marker, which has the time of its batch."""
     key = _KEY.pack(0, _COMMIT if is_commit else _ABORT)
     return record_bytes(0, 0, key, _VALUE.pack(0, coordinator_epoch), ())
 
 
 def build_marker(ended: TransactionEnd, now_ms: int) -> bytes:
-    """As `stamped_marker`, before it is stored anywhere."""
+    """Return the bytes of a control batch that is not stored yet."""
     marker = stamped_marker(
         ended,
         now_ms,

@@ -13,12 +13,12 @@ _FEW = 64  # keys for which a loop in Python is quicker than numpy's calls
 
 
 def partition_of_key(key: bytes, count: int) -> int:
-    """The partition, 0 to `count` - 1, of records with this key."""
+    """Return the partition, 0 to `count` - 1, of records with this key."""
     return (murmur2(key) & _POSITIVE) % count
 
 
 def murmur2(data: bytes) -> int:
-    """Austin Appleby's hash, in the 32 bits that Kafka's default partitioner takes of it."""
+    """Return Austin Appleby's hash, in the 32 bits that Kafka's default partitioner uses."""
     length = len(data)
     value = _SEED ^ length
     for start in range(0, length & ~3, 4):
@@ -35,7 +35,7 @@ def murmur2(data: bytes) -> int:
 def partitions_of_keys(
     ends: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], count: int
 ) -> npt.NDArray[np.int32]:
-    """`partition_of_key` of many keys at once.
+    """Return the partitions of many keys at once.
 
     Args:
         ends: Arrow's offsets of n keys, n + 1 numbers: key i is `data[ends[i]:ends[i + 1]]`.
@@ -49,7 +49,7 @@ def partitions_of_keys(
 def _murmur2_of_keys(
     ends: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint32]:
-    """Word by word over all keys that have that word; the few longest are hashed one by one."""
+    """Hash all keys word by word; the few longest are hashed one by one."""
     starts, sizes = ends[:-1], np.diff(ends)
     words = sizes >> 2
     m = np.uint32(_M)

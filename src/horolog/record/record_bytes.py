@@ -14,7 +14,7 @@ def record_bytes(
     value: bytes | None,
     headers: Iterable[tuple[bytes, bytes | None]],
 ) -> bytes:
-    """A record as a batch contains it, its length first."""
+    """Return a record as a batch contains it, its length first."""
     body = bytearray(1)  # attributes
     write_varlong(body, timestamp_delta)
     write_varlong(body, offset_delta)
@@ -39,7 +39,7 @@ def _write_nullable(out: bytearray, value: bytes | None) -> None:
 
 
 def write_varlong(out: bytearray, value: int) -> None:
-    """Append `value` in zigzag base 128, wrapped to 64 bits; short values equal Kafka's varints."""
+    """Append a number in zigzag base 128, wrapped to 64 bits; a short one equals Kafka's varint."""
     value = int64(value)
     rest = (value << 1 ^ value >> 63) & _MASK64
     while rest > 0x7F:

@@ -46,7 +46,7 @@ _COLUMN_BITS = {"key": WITH_KEY, "value": WITH_VALUE, "headers": WITH_HEADERS}
 
 
 class RowBuffers:
-    """The rows of the table being filled, at most `max_bytes` of them at 32 bytes and up a row."""
+    """Rows of the table that is being filled, with at most `max_bytes`."""
 
     def __init__(self, schema: pa.Schema, max_bytes: int, rows: RowRange) -> None:
         if not 0 < max_bytes < 1 << 31:
@@ -63,26 +63,26 @@ class RowBuffers:
 
     @property
     def count(self) -> int:
-        """Rows so far."""
+        """Number of rows so far."""
         return self._state[ROWS]
 
     @property
     def stretch(self) -> int:
-        """The stretch of the plan that `gather` stopped in."""
+        """Number of the stretch in which `gather` stopped."""
         return self._state[GATHER_STRETCH]
 
     @property
     def position(self) -> int:
-        """Where in the data `gather` stopped."""
+        """Position in the data at which `gather` stopped."""
         return self._state[GATHER_POSITION]
 
     @property
     def need(self) -> int:
-        """Bytes of the record that `gather` stopped at, or the room it takes; 0 if not known."""
+        """Size of the record at which `gather` stopped, or the room that it takes; 0 if unknown."""
         return self._state[NEED]
 
     def reserve(self, room: int) -> None:
-        """Start a new table with room for a row of this cost, if that is above `max_bytes`."""
+        """Start a new table, with more than `max_bytes` if a row needs that room."""
         self._room = max(room, self._max_bytes)
         self._columns: Columns | None = None
         for index in range(_FILLED.start, _FILLED.stop):
@@ -91,7 +91,7 @@ class RowBuffers:
         self._state[SEEN] = 0
 
     def _allocated(self) -> Columns:
-        """The arrays of the table; new ones if it has none yet."""
+        """Return the arrays of the table, and allocate them at its first record."""
         if self._columns is not None:
             return self._columns
         room = self._room
@@ -119,13 +119,13 @@ class RowBuffers:
         COLUMN_KERNELS.note_work(plan[last + STRETCH_END] - plan[STRETCH_START])
 
     def gather(self, data: Buffer) -> int:
-        """Append the records of the plan, going on where the last call stopped."""
+        """Append the records of the plan, from where the last call stopped."""
         columns = self._allocated().arrays()
         numbers = (self._offsets, self._times, self._types)
         return int(COLUMN_KERNELS.run.gather(data, self._plan, self._state, *numbers, columns))
 
     def finish(self) -> pa.RecordBatch:
-        """The rows so far as a table; the next ones start another."""
+        """Return the rows so far as a table; the next rows start another."""
         filled = self._allocated()
         seen = self._state[SEEN]
         columns = []
@@ -167,7 +167,7 @@ class RowBuffers:
 
 
 def _column(wants: int, rows: int, room: int) -> Column:
-    """An empty column with room for as many rows and bytes, or for none."""
+    """Allocate a column with room for these rows and bytes, or without room if not wanted."""
     if not wants:
         rows = room = 0
     return Column(_ends(rows), empty_array(room, np.uint8), empty_array(rows, np.uint8))
@@ -180,7 +180,7 @@ def _ends(rows: int) -> Any:
 
 
 def _arrow(column: Column, rows: int, nulls: int, type_: pa.DataType) -> pa.Array:
-    """The first rows of a column; some are null if `nulls` is not 0."""
+    """Return the first rows of a column; some are null if `nulls` is not 0."""
     ends = _fitted(column.ends, rows + 1)
     data = _fitted(column.data, int(ends[-1]))
     validity = None
@@ -190,15 +190,15 @@ def _arrow(column: Column, rows: int, nulls: int, type_: pa.DataType) -> pa.Arra
 
 
 def empty_array(count: int, kind: Any) -> Any:
-    """An array from Arrow's pool, which keeps what was freed: fresh pages cost more than rows."""
+    """Allocate an array from Arrow's pool: fresh pages cost more than rows."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind, count)
 
 
 def arrow_of(values: Any, type_: pa.DataType) -> pa.Array:
-    """The same values in Arrow, all of them valid; `pa.array` would import pandas."""
+    """Return values as an Arrow array without nulls; `pa.array` would import pandas."""
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
 def _fitted(values: Any, count: int) -> Any:
-    """The first values; copied when they fill little of the array, which the table would pin."""
+    """Return the first values; a copy where they fill little of the array."""
     return values[:count] if 8 * count >= len(values) else values[:count].copy()

@@ -1,4 +1,4 @@
-"""The columns of a record batch of Arrow as the kernel takes them that writes records."""
+"""Columns of an Arrow record batch, in the form of the kernel that writes records."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ __all__ = ["RowColumns", "require_columns"]
 
 
 class RowColumns:
-    """Columns that are looked at once, however many batches their rows go to.
+    """Columns of a record batch, converted once for all batches to which its rows go.
 
     Attributes:
         times: Milliseconds; -1 where there is none.
@@ -35,7 +35,7 @@ class RowColumns:
 
 
 def require_columns(schema: pa.Schema) -> None:
-    """Check that the columns are there that records cannot do without.
+    """Check that a schema has the columns that records need.
 
     Raises:
         ValueError: names those that are missing.
@@ -70,7 +70,7 @@ def _binary(column: pa.Array) -> Column:
 
 
 def _parts(column: pa.Array) -> Column:
-    """Parts of a large binary column."""
+    """Return the arrays of a large binary column."""
     _, ends, data = column.buffers()
     stop = column.offset + len(column) + 1
     ends_array, data_array, valid = _NO_ENDS, _NO_BYTES, _NO_BYTES
@@ -84,7 +84,7 @@ def _parts(column: pa.Array) -> Column:
 
 
 def _sealed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array, not to be written: the kernel is compiled for such."""
+    """Make an array read-only: the kernel is compiled for read-only arrays."""
     array.setflags(write=False)
     return array
 
@@ -99,7 +99,7 @@ def _no_headers(count: int) -> tuple[Any, Column, Column]:
 
 
 def _header_columns(rows: pa.RecordBatch) -> tuple[Any, Column, Column]:
-    """Where those of each row end, their keys and their values."""
+    """Return the ends of each row's headers, their keys and their values."""
     if "headers" not in rows.schema.names:
         return _no_headers(rows.num_rows)
     column = rows.column("headers")

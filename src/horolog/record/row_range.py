@@ -1,4 +1,4 @@
-"""The rows of a log to read, as the kernels take it."""
+"""Range of rows to read, as kernels take it."""
 
 from typing import Final, NamedTuple
 
@@ -7,7 +7,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class RowRange(NamedTuple):
-    """The rows to read, of times and of offsets; both ends included, all of 64 bits."""
+    """Range of times and of offsets of the rows to read; both ends included, all of 64 bits."""
 
     first_ms: int
     last_ms: int
@@ -16,7 +16,7 @@ class RowRange(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """No row can be in it."""
+        """True if no row can be in the range."""
         return self.first_ms > self.last_ms or self.first_offset > self.last_offset
 
 

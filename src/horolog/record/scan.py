@@ -52,18 +52,18 @@ _FRESH_PLAIN_STATE[MEASURE] = 1
 
 
 def load_kernels() -> None:
-    """Load the kernels of scans, searches and block maps. Returns when they are ready."""
+    """Load the kernels of scans, searches and block maps; return when they are ready."""
     SCAN_KERNELS.load()
     BLOCK_KERNELS.load()
 
 
 def kernels_ready() -> bool:
-    """Whether these kernels are compiled."""
+    """Return True if these kernels are compiled."""
     return SCAN_KERNELS.is_loaded
 
 
 class RecordFacts(NamedTuple):
-    """Facts that one pass over the records of a batch finds.
+    """Facts about the records of a batch, found in one pass.
 
     Timestamps are true ones (base plus delta, or the append time). A timestamp of
     -1 means that a record has none and counts neither as largest nor as smallest:
@@ -93,7 +93,7 @@ def scan_batch(
     arrival_ms: int | None = None,
     create_times: bool = False,
 ) -> RecordFacts:
-    """Check every record of a whole batch and sum up what they say. The CRC is not looked at.
+    """Check every record of a whole batch, without its CRC, and sum up facts about them.
 
     Args:
         max_bytes: what the records may decompress to.
@@ -146,7 +146,7 @@ def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordF
 def scan_records(
     header: BatchHeader, records: Iterable[Buffer], *, arrival_ms: int | None = None
 ) -> RecordFacts:
-    """The same of records of v2 in pieces, whose number is not declared.
+    """Check records of v2 in pieces, whose number is not declared, and sum up facts about them.
 
     Args:
         header: its base timestamp is that of the records.
@@ -191,7 +191,7 @@ _SEEN: Final = slice(NULL_KEYS, DISORDER + 1)
 def timestamps(
     batch: Buffer, header: BatchHeader, *, max_bytes: int, create_times: bool = False
 ) -> "array[int]":
-    """The timestamp of every record in order; `create_times`, and raises, as `scan_batch` does."""
+    """Return the timestamp of every record in order; raises as `scan_batch`."""
     times = array("q")
     header, records = opened_batch(batch, header, max_bytes)
     state = new_state(header)
@@ -202,7 +202,7 @@ def timestamps(
 
 
 class Fault(NamedTuple):
-    """A record that a leader does not take; `position` counts records of the batch."""
+    """A record that a leader refuses; `position` is its number in the batch."""
 
     position: int
     timestamp: int
@@ -219,7 +219,7 @@ def find_faults(
     limit: int,
     records: Iterable[Buffer] | None = None,
 ) -> list[Fault]:
-    """The first `limit` records that lack a key, or whose timestamp is out of bounds.
+    """Return the first `limit` records that lack a key, or whose timestamp is out of bounds.
 
     The batch is one that `scan_batch` has found sound, or `scan_records` if `records` are given.
 

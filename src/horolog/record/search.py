@@ -1,4 +1,4 @@
-"""Finds the first record of a batch at or after a time and an offset.
+"""Search for the first record of a batch at or after a time and an offset.
 
 As in a scan, a batch is walked in pieces, and no further than to that record.
 """
@@ -20,7 +20,7 @@ from horolog.record.walk import INT64_MAX, INT64_MIN, Walk, new_state, opened_ba
 
 
 class RecordSearch(Walk):
-    """A search for the first record at or after a time and an offset, in one batch of v2.
+    """Search for the first record at or after a time and an offset, in one batch of v2.
 
     It is fed the records, decompressed and cut anywhere, as far as needed. A record without a
     timestamp (-1) is never found.
@@ -43,7 +43,7 @@ class RecordSearch(Walk):
         super().__init__(header, state)
 
     def feed(self, piece: Buffer) -> tuple[int, int] | None:
-        """Timestamp and offset of the record, if it is in this piece.
+        """Search a piece; return timestamp and offset of the record if it is found.
 
         Raises:
             CorruptBatch: the records before it break the format.
@@ -62,7 +62,7 @@ def find_at_or_after(
     *,
     max_bytes: int = INT64_MAX,
 ) -> tuple[int, int] | None:
-    """Timestamp and offset of the first record at or after both; None if there is none.
+    """Return timestamp and offset of the first record at or after both; None without one.
 
     A record without a timestamp (-1) is never found.
 
@@ -86,14 +86,14 @@ def find_equal(
     *,
     max_bytes: int = INT64_MAX,
 ) -> tuple[int, int] | None:
-    """Timestamp and offset of the first record with exactly this timestamp."""
+    """Return timestamp and offset of the first record with exactly this timestamp."""
     return _find(batch, header, EQUAL, timestamp_ms, min_offset, max_bytes)
 
 
 def first_offset(
     batch: Buffer, header: BatchHeader, min_offset: int, *, max_bytes: int = INT64_MAX
 ) -> int | None:
-    """Offset of the first record at or after one, with a time or without; None if there is none.
+    """Return the offset of the first record at or after an offset, with a time or without.
 
     Raises as `find_at_or_after` does.
     """

@@ -1,4 +1,4 @@
-"""Find the stretch that each of many offsets is in."""
+"""Lookup of the stretch that contains each of many offsets."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def stretch_of(starts: Int64Array, offsets: Int64Array) -> npt.NDArray[np.intp]:
-    """The number of the last start at or before each offset; -1 before the first.
+    """Return the number of the last start at or before each offset; -1 before the first.
 
     Args:
         starts: of the stretches, in order.

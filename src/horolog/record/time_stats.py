@@ -1,4 +1,4 @@
-"""Statistics of the times of some records, as one value that can be added up.
+"""Statistics of the times of records, as one value that can be added up.
 
     whole = first.followed_by(second)      # in the order of their offsets
 
@@ -36,7 +36,7 @@ of these, how many are earlier than the one before, and how many are in each cla
 
 
 class TimeStats(NamedTuple):
-    """Statistics of records that follow one another. Times are in milliseconds.
+    """Statistics of successive records; times in milliseconds.
 
     Create times are those that the bytes hold, under LogAppendTime, too.
     """
@@ -64,21 +64,21 @@ class TimeStats(NamedTuple):
 
     @property
     def lacks_append_times(self) -> bool:
-        """Whether the append time of some records is unknown: those have no latency."""
+        """True if the append time of some records is unknown; they have no latency."""
         return bool(self.flags & LACKS_APPEND_TIMES)
 
     @property
     def is_stamped(self) -> bool:
-        """Whether a batch is stamped with LogAppendTime."""
+        """True if a batch is stamped with LogAppendTime."""
         return bool(self.flags & OF_APPEND_TIME)
 
     @property
     def ahead(self) -> int:
-        """Records that were stamped later than the clock when they were appended."""
+        """Number of records that were stamped later than the clock when they were appended."""
         return self.latencies[0]
 
     def followed_by(self, other: "TimeStats") -> "TimeStats":
-        """Those of all, where the other ones are of the records that follow."""
+        """Return the statistics of these records and the ones that follow."""
         last, first = self.last_create_ms, other.first_create_ms
         goes_back = last is not None and first is not None and first < last
         return TimeStats(
@@ -97,7 +97,7 @@ class TimeStats(NamedTuple):
         )
 
     def counts(self) -> Counts:
-        """Counts from a scan of the records."""
+        """Return the counts that a scan of the records gives."""
         count = self.records + self.control_records
         times = self.create_max_ms, self.create_min_ms, self.first_create_ms, self.last_create_ms
         return array(
@@ -111,7 +111,7 @@ class TimeStats(NamedTuple):
 
 
 class LatencyClass(NamedTuple):
-    """A class of latency, in milliseconds: how late a record of it is is not known closer."""
+    """Bounds of a class of latency, in milliseconds."""
 
     from_ms: int | None
     """None of records that were ahead of the clock."""
@@ -122,7 +122,7 @@ class LatencyClass(NamedTuple):
 def latency_class(
     latencies: Sequence[int], share: float, largest_ms: int | None = None
 ) -> LatencyClass | None:
-    """The class that the latency of a share of the records reaches into; None if none is known.
+    """Return the class of the latency that a share of the records does not exceed; None if unknown.
 
     Args:
         latencies: records in each class, as in `TimeStats`.
@@ -141,7 +141,7 @@ def latency_class(
 
 
 def latency_up_to(latencies: Sequence[int]) -> int | None:
-    """The most milliseconds that these latencies may be, those in the last class left out.
+    """Return an upper bound of these latencies in milliseconds, without the last class.
 
     Nothing bounds the last class. None if there is no other; 0 for records that were ahead.
     """

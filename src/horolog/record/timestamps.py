@@ -15,14 +15,14 @@ NO_TIMESTAMP_TYPE: Final = -1
 
 
 class TimestampType(IntEnum):
-    """The clock of a record's timestamp. The numbers are those of attribute bit 3."""
+    """Clock of a record's timestamp; the numbers are those of attribute bit 3."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
     @property
     def kafka_name(self) -> str:
-        """The value of `message.timestamp.type`."""
+        """Value of `message.timestamp.type`."""
         return "LogAppendTime" if self else "CreateTime"
 
 
@@ -33,7 +33,7 @@ LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
 
 class RecordClock(StrEnum):
-    """The clock that records are found by."""
+    """Clock by which records are found."""
 
     CREATE = "create"
     """Its producer's, as the record carries it."""
@@ -55,7 +55,7 @@ class TimeRange(NamedTuple):
     def between(
         cls, from_ms: int | None, to_ms: int | None, clock: RecordClock = RecordClock.CREATE
     ) -> "TimeRange":
-        """From one time to before another, None without a limit; without any, all records."""
+        """Return the times from `from_ms` to before `to_ms`, None without a limit."""
         everything = EVER_APPENDED if clock is RecordClock.APPEND else ALL_TIMES
         if from_ms is None and to_ms is None:
             return everything
@@ -64,7 +64,7 @@ class TimeRange(NamedTuple):
         return cls(first_ms, last_ms, everything.of_append)
 
     def __and__(self, other: "TimeRange") -> "TimeRange":
-        """The times in both, which are of the same clock."""
+        """Return the times in both ranges, which are of the same clock."""
         return TimeRange(
             max(self.first_ms, other.first_ms),
             min(self.last_ms, other.last_ms),
@@ -74,31 +74,31 @@ class TimeRange(NamedTuple):
 
     @property
     def clock(self) -> RecordClock:
-        """The clock of the times."""
+        """Clock of the times."""
         return RecordClock.APPEND if self.of_append else RecordClock.CREATE
 
     @property
     def from_ms(self) -> int | None:
-        """The first time, None without a limit."""
+        """First time; None without a limit."""
         return None if self.first_ms == ALL_TIMES.first_ms else self.first_ms
 
     @property
     def to_ms(self) -> int | None:
-        """After the last time, None without a limit."""
+        """Time after the last one; None without a limit."""
         return None if self.last_ms == ALL_TIMES.last_ms else self.last_ms + 1
 
     @property
     def is_everything(self) -> bool:
-        """Whether it has all records."""
+        """True if all records are in the range."""
         return self in (ALL_TIMES, EVER_APPENDED)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record can be in it."""
+        """True if no record can be in the range."""
         return self.first_ms > self.last_ms and not self.with_untimed
 
     def holds(self, ms: int | None) -> bool:
-        """Whether a record of this time is in it; None and -1 are none."""
+        """Return True if a record of this time is in the range; None and -1 are no time."""
         if ms is None or ms == NO_TIMESTAMP:
             return self.with_untimed
         return self.first_ms <= ms <= self.last_ms
@@ -110,7 +110,7 @@ EVER_APPENDED: Final = TimeRange(of_append=True, with_untimed=True)
 
 
 class AppendTimeStretch(NamedTuple):
-    """Records from `offset` on, up to the next stretch, that have one append time."""
+    """Records with one append time, from `offset` up to the next stretch."""
 
     offset: int
     ms: int | None
@@ -121,10 +121,10 @@ class AppendTimeStretch(NamedTuple):
 
     @property
     def known_ms(self) -> int | None:
-        """The append time; None where it is not known."""
+        """Append time; None where it is unknown."""
         return None if self.is_seen else self.ms
 
     @property
     def seen_ms(self) -> int | None:
-        """When a follower saw them, if the append time is not known."""
+        """Time when a follower saw the records, if their append time is unknown."""
         return self.ms if self.is_seen else None

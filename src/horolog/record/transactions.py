@@ -1,4 +1,4 @@
-"""The walk over the batches of a log that knows which belong to aborted transactions (KIP-98)."""
+"""Walk over the batches of a log that leaves out aborted transactions (KIP-98)."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -13,7 +13,7 @@ __all__ = ["AbortedTransaction", "AbortedTransactions", "BatchWalk", "WalkedBatc
 
 
 class AbortedTransaction(NamedTuple):
-    """The batches of a producer from `first_offset` to its abort marker at `last_offset`."""
+    """Batches of a producer from `first_offset` to its abort marker at `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -22,20 +22,20 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedTransactions:
-    """Decides which batches a read-committed consumer leaves out; asked in offset order."""
+    """Filter of batches that a read-committed consumer leaves out; called in offset order."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._ahead = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._open: dict[int, int | None] = {}  # the last offset, by producer id
 
     def reach(self, offset: int) -> None:
-        """Continue after this offset: the batches up to it belong to no aborted transaction."""
+        """Continue after this offset: earlier batches belong to no aborted transaction."""
         while self._ahead and self._ahead[-1].first_offset <= offset:
             begun = self._ahead.pop()
             self._open[begun.producer_id] = begun.last_offset
 
     def may_hold(self, header: BatchHeader) -> bool:
-        """Whether a batch belongs to an aborted transaction by what its header says.
+        """Return True if a batch belongs to an aborted transaction by its header.
 
         So does a marker where it is not known at which offset the transaction ends.
         """
@@ -46,7 +46,7 @@ class AbortedTransactions:
         return last_offset is None or not (header.is_control or header.base_offset > last_offset)
 
     def drop(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether a batch belongs to an aborted transaction.
+        """Return True if a batch belongs to an aborted transaction.
 
         A batch that says so, and a marker, are compared with their checksums first, as Kafka's
         consumer does: with a flipped bit, a header may say so of a committed batch.
@@ -70,7 +70,7 @@ class AbortedTransactions:
 
 
 class WalkedBatch(NamedTuple):
-    """A batch that a walk came to."""
+    """A batch of a walk, and whether it is aborted."""
 
     position: int
     header: BatchHeader
@@ -79,7 +79,7 @@ class WalkedBatch(NamedTuple):
 
     @property
     def is_visible(self) -> bool:
-        """Whether a read-committed consumer gets records of the batch."""
+        """True if a read-committed consumer gets records of the batch."""
         return not (self.is_aborted or self.header.is_control or self.header.records_count == 0)
 
     def verify(self) -> None:
@@ -100,7 +100,7 @@ _new_batch = partial(tuple.__new__, WalkedBatch)  # quicker than the constructor
 
 
 class BatchWalk:
-    """Iterator over the whole batches of a buffer with an offset in a range, in offset order.
+    """Iterator over the whole batches of a buffer within a range of offsets, in offset order.
 
     Control batches and aborted ones are among them. A batch that the range cuts comes whole.
 

@@ -1,4 +1,4 @@
-"""The walk over the records of one batch, in pieces, through its decompression.
+"""Walk over the records of one batch, in pieces, through its decompression.
 
 A kernel walks. What is looked for, and what was found, is in a state: an array that
 `kernels/layout.py` describes.
@@ -60,7 +60,7 @@ _SHORTEST_RECORD = 7  # a length and six fields of a byte each
 
 
 def new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]":
-    """The state of a walk over a batch; records before `min_offset` do not count for times.
+    """Return the state of a walk over a batch; times count from `min_offset` on.
 
     Raises:
         CorruptBatch: the header has a negative number of records.
@@ -83,7 +83,7 @@ def new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]
 
 
 def times_for(piece: Buffer, state: "array[int]") -> "array[int]":
-    """Room for the timestamps of all records that may end within a piece."""
+    """Return room for the timestamps of all records that may end within a piece."""
     room = min(len(piece) // _SHORTEST_RECORD + 1, state[RECORDS_LEFT])
     return array("q", bytes(8 * room))
 
@@ -91,7 +91,7 @@ def times_for(piece: Buffer, state: "array[int]") -> "array[int]":
 def opened_batch(
     batch: Buffer, header: BatchHeader, max_bytes: int
 ) -> tuple[BatchHeader, Iterable[Buffer] | None]:
-    """A message of v0 or v1 as a batch of v2, and its records; None for a batch of v2."""
+    """Return a message of v0 or v1 as a batch of v2 with its records; None as records of v2."""
     if header.magic == MAGIC:
         return header, None
     return open_message(batch, header, max_bytes=max_bytes)
@@ -108,7 +108,7 @@ def walk_records(
     *,
     is_counted: bool = True,
 ) -> int:
-    """Feed the records to the walk, piece by piece, and judge how it ends."""
+    """Walk over the records piece by piece; return the status with which the walk ends."""
     walk = Walk(header, state)
     for piece in records_of(batch, header, max_bytes) if records is None else records:
         status = walk.step(piece, times, faults)
@@ -119,7 +119,7 @@ def walk_records(
 
 
 class Walk:
-    """A walk over the records of one batch, which come in pieces."""
+    """Walk over the records of one batch, which come in pieces."""
 
     __slots__ = ("_carry", "_passed", "header", "state")
 
@@ -136,7 +136,7 @@ class Walk:
         times: "array[int] | None" = None,
         faults: "array[int]" = NOTHING,
     ) -> int:
-        """Go through a piece; FOUND or ENOUGH end the walk.
+        """Walk through a piece; FOUND or ENOUGH end the walk.
 
         Raises:
             CorruptBatch: the records break the format.
@@ -164,7 +164,7 @@ class Walk:
         return status
 
     def finish(self, *, is_counted: bool = True) -> None:
-        """All pieces have come.
+        """End the walk after the last piece.
 
         Raises:
             CorruptBatch: they are not all that there must be.
@@ -181,7 +181,7 @@ class Walk:
 def records_of(
     batch: Buffer, header: BatchHeader, max_bytes: int, *, is_search: bool = False
 ) -> Iterable[Buffer]:
-    """The records of a whole batch of v2, decompressed, in pieces."""
+    """Return the records of a whole batch of v2, decompressed, in pieces."""
     size = header.size
     payload = memoryview(batch)[HEADER_SIZE:size]
     if len(payload) != size - HEADER_SIZE:

@@ -1,4 +1,4 @@
-"""One followed partition: what its leader is asked next, and what an answer means for the log.
+"""State machine of one followed partition: next question to its leader, effect of an answer.
 
               another leader or epoch
                         │
@@ -8,9 +8,9 @@
      RECORDS ── OFFSET_OUT_OF_RANGE ──► BOUNDS ── behind the start: a gap ──► RECORDS
                                           └──── beyond the end ──► EPOCH_END or a truncation
 
-After every other error the same is asked again, later. Between two answers the caller carries out
-on the log what a method returns (`TruncateTo`, `StartAt`). Times are of a clock that never goes
-back, in milliseconds.
+After every other error the same question is repeated later. Between two answers the caller
+applies the returned instruction (`TruncateTo`, `StartAt`) to the log. Times are milliseconds of a
+clock that never goes back.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ _MOVED: Final = frozenset(
 
 
 class Asks(Enum):
-    """What the leader is asked next."""
+    """Kind of the next question to the leader."""
 
     NOTHING = "nothing"
     EPOCH_END = "epoch end"
@@ -65,7 +65,7 @@ class Asks(Enum):
 
 
 class LocalLog(NamedTuple):
-    """The log here."""
+    """State of the follower's log."""
 
     start: int
     end: int
@@ -74,7 +74,7 @@ class LocalLog(NamedTuple):
 
     @property
     def latest_epoch(self) -> int:
-        """Of its records, -1 without any in format v2."""
+        """Latest leader epoch of the log's records; -1 without records of format v2."""
         return self.epochs[-1].epoch if self.epochs else -1
 
 
@@ -86,13 +86,13 @@ class Gap(NamedTuple):
 
 
 class StartAt(NamedTuple):
-    """Let the log, which is empty, start at this offset."""
+    """Instruction: let the log, which is empty, start at this offset."""
 
     offset: int
 
 
 class FollowedPartition:
-    """See the module.
+    """State machine of one followed partition, described by the module.
 
     Args:
         backoff_ms: the pause after an error that no election explains; it doubles each time.
@@ -134,13 +134,13 @@ class FollowedPartition:
         self._fallen_since_ms: int | None = None
 
     def position(self, log: LocalLog) -> int:
-        """The offset that is asked for next."""
+        """Return the next offset to fetch."""
         return max(log.end, self._resume)
 
     # --- leaders ----------------------------------------------------------------------
 
     def lead(self, leader: int | None, epoch: int | None, log: LocalLog, now_ms: int) -> None:
-        """The source says who leads, and since which epoch.
+        """Take the leader that the source announces, and its epoch.
 
         A lower epoch than before is of a broker that lags, unless it lasts.
         """
@@ -178,18 +178,18 @@ class FollowedPartition:
             self.asks = Asks.BOUNDS
 
     def release(self) -> None:
-        """Ask nothing more, and take no answer that is still to come."""
+        """Ask nothing more, and ignore answers that are still to come."""
         self._stop("it is not followed any more")
 
     def _ask_epoch_end(self, log: LocalLog) -> None:
-        """Before any record: does the log end in what the leader has?"""
+        """Ask for the end of the log's latest epoch, before any record."""
         if log.epochs:
             self.asks, self.asked_epoch = Asks.EPOCH_END, log.latest_epoch
         else:  # empty, or of formats v0 and v1, which have no epochs
             self.asks = Asks.RECORDS
 
     def _may_start_earlier(self, log: LocalLog) -> bool:
-        """Whether the log is empty, and starts where it does because its source did."""
+        """Return True if the log is empty, and starts where it does because its source did."""
         return log.start == log.end == self._started_at
 
     def _fall(self, epoch: int, log: LocalLog, now_ms: int) -> None:
@@ -216,7 +216,7 @@ class FollowedPartition:
     # --- answers ----------------------------------------------------------------------
 
     def on_epoch_end(self, epoch: int, end: int, log: LocalLog, now_ms: int) -> TruncateTo | None:
-        """The leader's answer about `asked_epoch`; -1 where it knows nothing of it."""
+        """Take the leader's answer about `asked_epoch`; -1 where the leader does not know it."""
         if epoch > self.asked_epoch:
             self.on_failure(
                 f"the source answered with epoch {epoch}, asked for the end of {self.asked_epoch}",
@@ -258,7 +258,7 @@ class FollowedPartition:
     def on_bounds(
         self, start: int, end: int, log: LocalLog, now_ms: int
     ) -> TruncateTo | StartAt | None:
-        """Where the source's log starts and ends; asked after OFFSET_OUT_OF_RANGE."""
+        """Take the start and the end of the source's log; asked after OFFSET_OUT_OF_RANGE."""
         if not 0 <= start <= end:
             self.on_failure(f"the source has offsets {start} to {end}, which cannot be", now_ms)
             return None
@@ -295,13 +295,13 @@ class FollowedPartition:
         return None
 
     def on_undone(self, log: LocalLog) -> None:
-        """What was decided could not be carried out: nothing may be appended before it is."""
+        """Ask again, because a decision could not be carried out."""
         self._ask_epoch_end(log)
         if self.asks is Asks.RECORDS:
             self.asks = Asks.BOUNDS
 
     def on_records(self, high_watermark: int, log: LocalLog, now_ms: int) -> None:
-        """Records were fetched and, if there were any, appended."""
+        """Take a fetch whose records, if there were any, were appended."""
         self.failures, self.why, self.is_denied = 0, None, False
         self.source_end = high_watermark
         self.offsets_behind = max(0, high_watermark - self.position(log))
@@ -309,11 +309,11 @@ class FollowedPartition:
             self.caught_up_ms = now_ms
 
     def on_diverging(self, log: LocalLog) -> None:
-        """A fetch was answered with the end of an earlier epoch: compare as after an election."""
+        """Take the end of an earlier epoch in place of records: compare as after an election."""
         self._ask_epoch_end(log)
 
     def on_error(self, code: ErrorCode, what: str, now_ms: int) -> bool:
-        """The leader refused; whether the source should be looked at again."""
+        """Take the leader's refusal; return True if the source's metadata should be read again."""
         sentence = f"{what}: {code.name.upper()}"
         self.is_denied |= code == ErrorCode.topic_authorization_failed  # until records come
         if code == ErrorCode.offset_out_of_range and self.asks is Asks.RECORDS:
@@ -329,7 +329,7 @@ class FollowedPartition:
         return False
 
     def on_failure(self, why: str, now_ms: int) -> None:
-        """An answer cannot be used, or the log here does not take it: try again, later."""
+        """Retry later, after an answer that cannot be used or that the log here refuses."""
         pause_ms = min(self._backoff_ms << min(self.failures, 16), self._longest_backoff_ms)
         self._back_off(pause_ms, why, now_ms)
 

@@ -1,4 +1,4 @@
-"""Where a follower's log and its leader's log part, by leader epochs.
+"""The offset at which a follower's log and its leader's part, by leader epochs.
 
 A leader's records of one epoch are the same wherever they are, as far as they reach. So two logs
 agree up to the end, in the shorter one, of the latest epoch that both know. The follower asks the
@@ -21,17 +21,17 @@ _EPOCH = attrgetter("epoch")
 
 
 class Agree(NamedTuple):
-    """All of the follower's log is in the leader's."""
+    """Result: all of the follower's log is in the leader's."""
 
 
 class TruncateTo(NamedTuple):
-    """The log agrees up to this offset; the rest the leader never had, or has lost."""
+    """Result: the log agrees up to this offset; the leader does not have the rest."""
 
     offset: int
 
 
 class AskAgain(NamedTuple):
-    """Ask the leader for the end of this epoch, which is earlier than the one asked for."""
+    """Result: ask the leader for the end of this epoch, which is earlier than the one asked for."""
 
     epoch: int
 
@@ -42,7 +42,7 @@ Decision = Agree | TruncateTo | AskAgain
 def truncation(
     epochs: Sequence[EpochStart], log_end: int, answered_epoch: int, answered_end: int
 ) -> Decision:
-    """What an answer to OffsetForLeaderEpoch means for the log of a follower.
+    """Return the consequence of an answer to OffsetForLeaderEpoch for the log of a follower.
 
     Args:
         epochs: of the follower's log, with the offsets at which they start.

@@ -29,17 +29,17 @@ class Voter(NamedTuple):
 
 
 def control_key(kind: int) -> bytes:
-    """The key of a control record."""
+    """Return the key of a control record."""
     return _KEY.pack(0, kind)
 
 
 def kind_of(key: bytes | None) -> int:
-    """The type that a key names, -1 if it names none."""
+    """Return the type that a key names; -1 if it names none."""
     return -1 if key is None or len(key) < _KEY.size else int(_KEY.unpack_from(key)[1])
 
 
 def leader_change(leader_id: int, voters: Sequence[Voter]) -> bytes:
-    """That a leader epoch begins; all voters have voted for the leader.
+    """Return the record that begins a leader epoch, for whose leader all voters have voted.
 
     Of version 0, without directories: Kafka's readers up to 4.3 take no other.
     """
@@ -53,17 +53,17 @@ def leader_change(leader_id: int, voters: Sequence[Voter]) -> bytes:
 
 
 def snapshot_header(last_timestamp: int) -> bytes:
-    """The first record of a snapshot: the timestamp of the last record that is in it."""
+    """Return the first record of a snapshot, with the timestamp of the last record in it."""
     return bytes(Encoder().i16(0).i64(last_timestamp).tagged())
 
 
 def snapshot_footer() -> bytes:
-    """The last record of a snapshot."""
+    """Return the last record of a snapshot."""
     return bytes(Encoder().i16(0).tagged())
 
 
 def header_timestamp(value: bytes | None) -> int:
-    """The timestamp that a snapshot's header has.
+    """Return the timestamp in a snapshot's header.
 
     Raises:
         CorruptBatch: it is none.
@@ -74,7 +74,7 @@ def header_timestamp(value: bytes | None) -> int:
 
 
 def voters_in(value: bytes | None) -> tuple[Voter, ...]:
-    """The voters that a record of them names.
+    """Return the voters that a voters record names.
 
     Raises:
         CorruptBatch: it is none.

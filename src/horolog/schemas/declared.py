@@ -23,7 +23,7 @@ _U16 = Struct(">H")
 
 
 class Kind(NamedTuple):
-    """A type of field: how it is read and written, and its value where a version lacks it."""
+    """A type of field: its reader, its writer, and its value where a version lacks the field."""
 
     read: Callable[[Fields], Any]
     write: Callable[[Encoder, Any], object]
@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
 
 class Since(NamedTuple):
-    """The first version that has a field."""
+    """First version that has a field."""
 
     version: int
 
@@ -45,7 +45,7 @@ class Tag(NamedTuple):
 
 @lru_cache(4096)
 def uuid_of(data: bytes) -> UUID:
-    """A UUID of 16 bytes; most come again and again."""
+    """Return the UUID of 16 bytes; cached, because most repeat."""
     return UUID(bytes=data)
 
 
@@ -103,7 +103,7 @@ class _Field(NamedTuple):
 
 
 class RecordShape:
-    """How the fields of one class are read and written."""
+    """Reader and writer of the fields of one class."""
 
     def __init__(self, record: type[Any]) -> None:
         self.record = record
@@ -111,7 +111,7 @@ class RecordShape:
 
     @cached_property
     def fields(self) -> list[_Field]:
-        """The fields, in the order of the wire; found out when the first record comes."""
+        """Fields in the order of the wire, found from the annotations at first use."""
         found = []
         defaults = self.record._field_defaults
         for name, hint in get_type_hints(self.record, include_extras=True).items():
@@ -132,7 +132,7 @@ class RecordShape:
         }
 
     def read(self, version: int, fields: Fields) -> Any:
-        """The record of a version.
+        """Read a record of a version.
 
         Raises:
             CorruptBatch: there is none.
@@ -155,7 +155,7 @@ class RecordShape:
         return self.record._make(values)
 
     def write(self, version: int, record: Any, to: Encoder) -> None:
-        """Write a record as one version has it; what that has no field for is dropped.
+        """Write a record in a version; fields that the version lacks are dropped.
 
         Raises:
             struct.error: a number does not fit its field.
@@ -178,6 +178,6 @@ def _default(value: Any, _: Fields) -> Any:
 
 
 def struct_of(record: type[Any]) -> Kind:
-    """An array of structs, which are declared as records are."""
+    """Return the type of an array of structs, which are declared as records are."""
     shape = RecordShape(record)
     return _array_of(Kind(partial(shape.read, 0), lambda to, value: shape.write(0, value, to)))

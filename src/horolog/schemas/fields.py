@@ -18,7 +18,7 @@ _I8, _I16, _I32, _I64, _F64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct("
 
 
 def there(value: T | None) -> T:
-    """A value that cannot be null.
+    """Return a value that must not be null.
 
     Raises:
         CorruptBatch: it is.
@@ -29,7 +29,7 @@ def there(value: T | None) -> T:
 
 
 class Fields:
-    """The bytes of one key or value, from front to back.
+    """Reader of one key or value, from front to back.
 
     Every method raises CorruptBatch where they end too early or are no such field.
     """
@@ -41,11 +41,11 @@ class Fields:
 
     @property
     def left(self) -> int:
-        """The number of bytes that are not read yet."""
+        """Number of bytes that are not read yet."""
         return len(self._data) - self._position
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         position = self._position
         self._position = end = position + size
         if size < 0 or end > len(self._data):
@@ -59,40 +59,40 @@ class Fields:
             raise CorruptBatch(f"{what} is {self.left} bytes longer than its fields")
 
     def unpack(self, shape: Struct) -> tuple[int, ...]:
-        """The next numbers."""
+        """Read the next numbers."""
         return shape.unpack(self.take(shape.size))
 
     def i8(self) -> int:
-        """The next INT8."""
+        """Read an INT8."""
         return self.unpack(_I8)[0]
 
     def i16(self) -> int:
-        """The next INT16."""
+        """Read an INT16."""
         return self.unpack(_I16)[0]
 
     def i32(self) -> int:
-        """The next INT32."""
+        """Read an INT32."""
         return self.unpack(_I32)[0]
 
     def i64(self) -> int:
-        """The next INT64."""
+        """Read an INT64."""
         return self.unpack(_I64)[0]
 
     def f64(self) -> float:
-        """The next FLOAT64."""
+        """Read a FLOAT64."""
         (value,) = _F64.unpack(self.take(8))
         return float(value)
 
     def boolean(self) -> bool:
-        """The next BOOLEAN."""
+        """Read a BOOLEAN."""
         return self.take(1) != b"\0"
 
     def uuid(self) -> UUID:
-        """The next UUID."""
+        """Read a UUID."""
         return UUID(bytes=self.take(16))
 
     def unsigned(self) -> int:
-        """The next unsigned varint."""
+        """Read an unsigned varint."""
         if self._position < len(self._data):
             value = self._data[self._position]
             if value < 0x80:  # as most are
@@ -107,7 +107,7 @@ class Fields:
         raise CorruptBatch("a varint of a record of Kafka's own has no end")
 
     def text(self) -> str | None:
-        """The next string, None if it is null."""
+        """Read a string; None for null."""
         size = self.unsigned() - 1 if self.is_flexible else self.i16()
         if size == -1:
             return None
@@ -117,12 +117,12 @@ class Fields:
             raise CorruptBatch("a text of a record of Kafka's own is no text") from None
 
     def data(self) -> bytes | None:
-        """The next bytes, None if they are null."""
+        """Read bytes; None for null."""
         size = self.unsigned() - 1 if self.is_flexible else self.i32()
         return None if size == -1 else self.take(size)
 
     def array(self, read: Callable[[], T]) -> list[T] | None:
-        """The next array, None if it is null; more elements than bytes are refused at once."""
+        """Read an array, None for null; refuse more elements than bytes are left."""
         size = self.unsigned() - 1 if self.is_flexible else self.i32()
         if size == -1:
             return None
@@ -131,7 +131,7 @@ class Fields:
         return [read() for _ in range(size)]
 
     def tagged(self) -> dict[int, bytes]:
-        """The tagged fields that end a struct, by tag (KIP-482)."""
+        """Read the tagged fields that end a struct, by tag (KIP-482)."""
         found = {}
         for _ in range(self.unsigned() if self.is_flexible else 0):
             tag = self.unsigned()
@@ -146,7 +146,7 @@ class Fields:
 
 
 class Encoder:
-    """Encodes fields, one after the other; the inverse of `Fields`."""
+    """Writer of fields, one after the other; the inverse of `Fields`."""
 
     def __init__(self, *, is_flexible: bool = True) -> None:
         self._is_flexible = is_flexible
@@ -156,40 +156,40 @@ class Encoder:
         return bytes(self._data)
 
     def raw(self, data: bytes) -> "Encoder":
-        """Bytes as they are."""
+        """Append bytes as they are."""
         self._data += data
         return self
 
     def i8(self, value: int) -> "Encoder":
-        """An INT8."""
+        """Append an INT8."""
         return self.raw(_I8.pack(value))
 
     def i16(self, value: int) -> "Encoder":
-        """An INT16."""
+        """Append an INT16."""
         return self.raw(_I16.pack(value))
 
     def i32(self, value: int) -> "Encoder":
-        """An INT32."""
+        """Append an INT32."""
         return self.raw(_I32.pack(value))
 
     def i64(self, value: int) -> "Encoder":
-        """An INT64."""
+        """Append an INT64."""
         return self.raw(_I64.pack(value))
 
     def f64(self, value: float) -> "Encoder":
-        """A FLOAT64."""
+        """Append a FLOAT64."""
         return self.raw(_F64.pack(value))
 
     def boolean(self, value: bool) -> "Encoder":
-        """A BOOLEAN."""
+        """Append a BOOLEAN."""
         return self.raw(b"\1" if value else b"\0")
 
     def uuid(self, value: UUID) -> "Encoder":
-        """A UUID."""
+        """Append a UUID."""
         return self.raw(value.bytes)
 
     def unsigned(self, value: int) -> "Encoder":
-        """An unsigned varint."""
+        """Append an unsigned varint."""
         while value >= 0x80:
             self._data.append(value & 0x7F | 0x80)
             value >>= 7
@@ -197,24 +197,24 @@ class Encoder:
         return self
 
     def _size(self, size: int, plain: Callable[[int], "Encoder"]) -> "Encoder":
-        """The length of what follows; -1 for null."""
+        """Append a length; -1 for null."""
         return self.unsigned(size + 1) if self._is_flexible else plain(size)
 
     def text(self, value: str | None) -> "Encoder":
-        """A string, or null."""
+        """Append a string, or null."""
         if value is None:
             return self._size(-1, self.i16)
         data = value.encode()
         return self._size(len(data), self.i16).raw(data)
 
     def data(self, value: bytes | None) -> "Encoder":
-        """Bytes, or null."""
+        """Append bytes, or null."""
         if value is None:
             return self._size(-1, self.i32)
         return self._size(len(value), self.i32).raw(value)
 
     def array(self, values: Iterable[T] | None, write: Callable[[T], object]) -> "Encoder":
-        """An array, or null."""
+        """Append an array, or null."""
         if values is None:
             return self._size(-1, self.i32)
         elements = list(values)
@@ -224,7 +224,7 @@ class Encoder:
         return self
 
     def tagged(self, fields: "dict[int, bytes] | None" = None) -> "Encoder":
-        """The tagged fields that end a struct, in the order of their tags; none if not flexible."""
+        """Append the tagged fields that end a struct, by tag; nothing where it is not flexible."""
         if not self._is_flexible:
             return self
         in_order = sorted((fields or {}).items())

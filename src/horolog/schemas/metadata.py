@@ -56,7 +56,7 @@ _FRAME: Final = 1
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where a broker or a controller listens."""
+    """Address on which a broker or a controller listens."""
 
     name: Text
     host: Text
@@ -73,7 +73,7 @@ class Supported(NamedTuple):
 
 
 class QuotaEntity(NamedTuple):
-    """A part of what a quota is for: `user`, `client-id` or `ip`; its name None is the default."""
+    """A part of the entity of a quota: `user`, `client-id` or `ip`; name None is the default."""
 
     type: Text
     name: NullableText
@@ -85,7 +85,7 @@ Entities = Annotated[tuple[QuotaEntity, ...], struct_of(QuotaEntity)]
 
 
 class RegisterBroker(NamedTuple):
-    """A process of a broker has registered."""
+    """Registration of a broker's process."""
 
     broker_id: I32
     is_migrating: Annotated[Bool, Since(2)]
@@ -101,21 +101,21 @@ class RegisterBroker(NamedTuple):
 
 
 class UnregisterBroker(NamedTuple):
-    """A broker is gone for good."""
+    """Removal of a broker's registration."""
 
     broker_id: I32
     broker_epoch: I64
 
 
 class TopicRecord(NamedTuple):
-    """A topic is made; its partitions follow."""
+    """Creation of a topic; its partitions follow."""
 
     name: Text
     topic_id: Id
 
 
 class PartitionRecord(NamedTuple):
-    """A partition, whole."""
+    """All fields of a partition."""
 
     partition: I32
     topic_id: Id
@@ -143,7 +143,7 @@ class Config(NamedTuple):
 
 
 class PartitionChange(NamedTuple):
-    """What changes in a partition; what is None stays."""
+    """Change of a partition; fields that are None stay as they are."""
 
     partition: I32
     topic_id: Id
@@ -159,21 +159,21 @@ class PartitionChange(NamedTuple):
 
 
 class FenceBroker(NamedTuple):
-    """A broker is fenced; early releases only."""
+    """Fencing of a broker; written by early releases only."""
 
     broker_id: I32
     broker_epoch: I64
 
 
 class UnfenceBroker(NamedTuple):
-    """A broker is fenced no longer; early releases only."""
+    """End of the fencing of a broker; written by early releases only."""
 
     broker_id: I32
     broker_epoch: I64
 
 
 class RemoveTopic(NamedTuple):
-    """A topic is gone, with its partitions and settings."""
+    """Deletion of a topic, with its partitions and settings."""
 
     topic_id: Id
 
@@ -191,7 +191,7 @@ class DelegationToken(NamedTuple):
 
 
 class ScramCredential(NamedTuple):
-    """What a user's password is verified with."""
+    """Data with which a user's password is verified (SCRAM)."""
 
     name: Text
     mechanism: I8
@@ -202,14 +202,14 @@ class ScramCredential(NamedTuple):
 
 
 class FeatureLevel(NamedTuple):
-    """A feature is finalised at a level; 0 removes it."""
+    """Finalised level of a feature; 0 removes it."""
 
     name: Text
     level: I16
 
 
 class ClientQuota(NamedTuple):
-    """A quota is set or removed."""
+    """Setting or removal of a quota."""
 
     entity: Entities
     key: Text
@@ -218,7 +218,7 @@ class ClientQuota(NamedTuple):
 
 
 class ProducerIdsRecord(NamedTuple):
-    """A block of producer ids is given to a broker: all below `next_producer_id` are given."""
+    """Allocation of producer ids: all below `next_producer_id` are allocated."""
 
     broker_id: I32
     broker_epoch: I64
@@ -226,7 +226,7 @@ class ProducerIdsRecord(NamedTuple):
 
 
 class BrokerChange(NamedTuple):
-    """What changes in a broker's registration; what has its default stays."""
+    """Change of a broker's registration; fields with their defaults stay as they are."""
 
     broker_id: I32
     broker_epoch: I64
@@ -251,52 +251,52 @@ class AccessControlEntry(NamedTuple):
 
 
 class RemoveAccessControlEntry(NamedTuple):
-    """An access control entry is gone."""
+    """Removal of an access control entry."""
 
     entry_id: Id
 
 
 class NoOp(NamedTuple):
-    """An idle controller is alive."""
+    """Sign of life of an idle controller."""
 
 
 class ZkMigrationState(NamedTuple):
-    """How far a migration from ZooKeeper is; 0 is none."""
+    """State of a migration from ZooKeeper; 0 is none."""
 
     state: I8
 
 
 class RemoveScramCredential(NamedTuple):
-    """A credential is gone."""
+    """Removal of a credential."""
 
     name: Text
     mechanism: I8
 
 
 class BeginTransaction(NamedTuple):
-    """What follows counts once `EndTransaction` is there (KIP-868)."""
+    """Begin of records that count once `EndTransaction` follows (KIP-868)."""
 
     name: Annotated[NullableText, Tag(0)] = None
 
 
 class EndTransaction(NamedTuple):
-    """What was written since `BeginTransaction` counts."""
+    """Commit of the records since `BeginTransaction`."""
 
 
 class AbortTransaction(NamedTuple):
-    """What was written since `BeginTransaction` does not count."""
+    """Abort of the records since `BeginTransaction`."""
 
     reason: Annotated[NullableText, Tag(0)] = None
 
 
 class RemoveDelegationToken(NamedTuple):
-    """A delegation token is gone."""
+    """Removal of a delegation token."""
 
     token_id: Text
 
 
 class RegisterController(NamedTuple):
-    """A process of a controller has registered."""
+    """Registration of a controller's process."""
 
     controller_id: I32
     incarnation_id: Id
@@ -306,13 +306,13 @@ class RegisterController(NamedTuple):
 
 
 class ClearElr(NamedTuple):
-    """The eligible leader replicas of a topic, or of all (""), are forgotten (KIP-966)."""
+    """Reset of the eligible leader replicas of a topic, or of all topics ("") (KIP-966)."""
 
     topic: Text
 
 
 class Unknown(NamedTuple):
-    """A record of a type that is not known."""
+    """A record of an unknown type."""
 
     type: int
     data: bytes
@@ -392,7 +392,7 @@ _one_uuid = lru_cache(1024)(lambda data: (uuid_of(data),))
 
 
 def decode(value: bytes) -> Record:
-    """One record.
+    """Read one record.
 
     Raises:
         CorruptBatch: the value is no such record, or of a version of a known type that is not.
@@ -419,7 +419,7 @@ def decode(value: bytes) -> Record:
 
 
 def _partition(value: bytes) -> PartitionRecord | None:
-    """The same for a `PartitionRecord` that has this size, if it is of the usual shape."""
+    """Read a `PartitionRecord` of one replica; None if it has another shape."""
     (
         frame, _, version, number, topic_id, replica_count, replica, isr_count, in_sync, removing,
         adding, leader, leader_epoch, epoch, directory_count, directory, tags,
@@ -437,7 +437,7 @@ def _partition(value: bytes) -> PartitionRecord | None:
 
 
 def encode(record: Record, metadata_version: int = NEWEST_LEVEL) -> bytes:
-    """The bytes of a record, as a cluster of this level of `metadata.version` writes it.
+    """Return the bytes of a record, in the version of this level of `metadata.version`.
 
     What that version has no field for is dropped.
 

@@ -60,7 +60,7 @@ _TOPIC_ID_HEAD: Final = bytes([1, _TOPIC_ID_TAG, 16])
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset it is, and of which partition."""
+    """Group, topic and partition of a committed offset."""
 
     group: str
     topic: str
@@ -68,7 +68,7 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Which classic group it is."""
+    """Id of a classic group."""
 
     group: str
 
@@ -115,7 +115,7 @@ Key = OffsetKey | GroupKey
 
 @lru_cache(maxsize=1024)
 def partition_for(group_id: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that has a group: its coordinator leads it.
+    """Return the partition of `__consumer_offsets` that has a group: its coordinator leads it.
 
     Java's `String.hashCode`, over UTF-16, and the absolute value as Kafka's `Utils.abs` has it.
     """
@@ -139,7 +139,7 @@ def partition_for(group_id: str, partitions: int) -> int:
 
 
 def read_key(data: bytes) -> Key | None:
-    """What a record is about; None if that is of a type that is not known.
+    """Return the subject of a record; None if its key is of an unknown type.
 
     Raises:
         CorruptBatch: the key is of a known type, and ends too early or too late.
@@ -175,7 +175,7 @@ def key_bytes(key: Key) -> bytes:
 
 
 def read_committed(data: bytes) -> CommittedValue:
-    """A committed offset, of any version.
+    """Read a committed offset, of any version.
 
     Raises:
         CorruptBatch: it is none, or of a version that is not known.
@@ -204,7 +204,7 @@ def read_committed(data: bytes) -> CommittedValue:
 
 
 def committed_bytes(value: CommittedValue) -> bytes:
-    """A committed offset as Kafka 4.3 writes it: version 1 if it has an expiry time, else 4.
+    """Return a committed offset as Kafka 4.3 writes it: version 1 with an expiry time, otherwise 4.
 
     Raises:
         struct.error: a number does not fit its field.
@@ -223,12 +223,12 @@ def committed_bytes(value: CommittedValue) -> bytes:
 
 
 def value_tail(topic_id: int | None) -> bytes:
-    """What follows the commit time of a committed offset: the tagged fields."""
+    """Return the tagged fields, which follow the commit time of a committed offset."""
     return _NO_TAGS if topic_id is None else _TOPIC_ID_HEAD + topic_id.to_bytes(16, "big")
 
 
 def read_group(data: bytes) -> GroupValue:
-    """A classic group, of any version.
+    """Read a classic group, of any version.
 
     Raises:
         CorruptBatch: it is none, or of a version that is not known.
@@ -268,7 +268,7 @@ def _read_member(fields: Fields, version: int) -> MemberValue:
 
 
 def group_bytes(value: GroupValue) -> bytes:
-    """A classic group as Kafka 4.3 writes it: version 3.
+    """Return a classic group as Kafka 4.3 writes it: version 3.
 
     Raises:
         struct.error: a number or a text does not fit its field.

@@ -24,7 +24,7 @@ from horolog.errors import CorruptBatch
 from horolog.schemas.fields import Encoder, Fields, there
 
 FIRST_FLOW: Final = 0
-"""What is stored of a client whose transactions keep their epoch when they end."""
+"""Stored for a client whose transactions keep their epoch when they end."""
 SECOND_FLOW: Final = 2
 """The level of `transaction.version` from which on each end bumps the epoch (KIP-890)."""
 
@@ -54,7 +54,7 @@ class TransactionStatus(IntEnum):
 
 
 class TransactionValue(NamedTuple):
-    """State of a transactional id; times in milliseconds, -1 where there is none."""
+    """State of a transactional id; times in milliseconds, -1 for none."""
 
     producer_id: int
     producer_epoch: int
@@ -72,7 +72,7 @@ class TransactionValue(NamedTuple):
 
 
 def read_transaction_key(data: bytes) -> str | None:
-    """The transactional id of a record; None if the key is of a version that is not known.
+    """Return the transactional id of a record; None if the key is of an unknown version.
 
     Raises:
         CorruptBatch: the key ends too early or too late.
@@ -96,7 +96,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def read_transaction(data: bytes) -> TransactionValue:
-    """The state of a transactional id, of any version.
+    """Read the state of a transactional id, of any version.
 
     Raises:
         CorruptBatch: it is none, or of a version or a status that is not known.
@@ -163,7 +163,7 @@ def transaction_bytes(value: TransactionValue) -> bytes:
 
 
 def _length(count: int) -> bytes:
-    """Of a text or an array, as one more."""
+    """Return the length of a text or an array as a varint, increased by one."""
     return _SHORT[count + 1] if count <= _MOST_SHORT else bytes(Encoder().unsigned(count + 1))
 
 
@@ -181,7 +181,7 @@ def _tagged(value: TransactionValue) -> dict[int, bytes]:
 
 
 def _by_topic(found: list[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
-    """Partitions by topic; a topic that is named twice has the partitions of both."""
+    """Return partitions by topic; a topic that is named twice has the partitions of both."""
     partitions: dict[str, tuple[int, ...]] = {}
     for topic, indexes in found:
         partitions[topic] = partitions.get(topic, ()) + indexes

@@ -1,4 +1,4 @@
-"""From state to state: each decision has the next state, or refuses the request.
+"""Decisions of a transaction coordinator: each returns the next state, or refuses the request.
 
 A state counts once its record is written. So a decision whose write fails is made again from the
 same state, and a fence whose write failed bumps no second time (KAFKA-9666).
@@ -44,7 +44,7 @@ def check_initialisable(
 
 
 def rotates(transaction: CoordinatedTransaction, expected: ProducerIdentity | None) -> bool:
-    """Whether InitProducerId needs a new producer id, because the epochs are used up."""
+    """Return True if InitProducerId needs a new producer id, because the epochs are used up."""
     epoch = transaction.producer.epoch
     return transaction.is_exhausted and (
         expected is None or expected.epoch == epoch or epoch == LAST_EPOCH
@@ -58,7 +58,7 @@ def initialised(
     now_ms: int,
     new_id: int | None,
 ) -> CoordinatedTransaction:
-    """The state after InitProducerId; without an open transaction, after `check_initialisable`.
+    """Return the state after InitProducerId, which `check_initialisable` has accepted.
 
     Args:
         expected: the producer that the client has, from version 3 on.
@@ -87,7 +87,7 @@ def initialised(
 
 
 def check_producer(transaction: CoordinatedTransaction, producer: ProducerIdentity) -> None:
-    """Refuse a producer that is not the present one, or has to wait for the former transaction.
+    """Refuse a producer that is not the present one, or must wait for the previous transaction.
 
     Raises:
         RequestRefused: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or CONCURRENT_TRANSACTIONS.
@@ -112,7 +112,7 @@ def with_partitions(
     client_version: int,
     now_ms: int,
 ) -> CoordinatedTransaction:
-    """The state with further partitions; itself if it has them. After `check_producer`."""
+    """Return the state with further partitions, or the same state if it has them."""
     if transaction.status is TransactionStatus.ONGOING and transaction.partitions.issuperset(
         partitions
     ):
@@ -139,7 +139,7 @@ def ended(
     *,
     commit: bool,
 ) -> CoordinatedTransaction:
-    """The state after EndTxn; itself where a retry has its answer already.
+    """Return the state after EndTxn, or the same state where a retry has its answer already.
 
     Where that is Prepare of an exhausted producer under version 2, `with_next_id` has to follow.
 
@@ -180,7 +180,7 @@ def prepared(
     commit: bool,
     fences: bool = False,
 ) -> CoordinatedTransaction:
-    """The state with its outcome decided; `fences` bumps the epoch whatever the version.
+    """Return the state with its outcome decided; `fences` bumps the epoch in every version.
 
     Who is fenced by a timeout may initialise again, until another has done so (KIP-588).
 
@@ -202,7 +202,7 @@ def prepared(
 
 
 def wants_next_id(transaction: CoordinatedTransaction) -> bool:
-    """Whether Prepare has to reserve the producer id that Complete takes (KAFKA-18660)."""
+    """Return True if Prepare must reserve the producer id that Complete takes (KAFKA-18660)."""
     return (
         transaction.is_preparing
         and transaction.client_version >= SECOND_FLOW
@@ -212,7 +212,7 @@ def wants_next_id(transaction: CoordinatedTransaction) -> bool:
 
 
 def completed(transaction: CoordinatedTransaction, now_ms: int) -> CoordinatedTransaction:
-    """The state once all markers are written."""
+    """Return the state once all markers are written."""
     return transaction._replace(
         producer=transaction.next_producer,
         status=_COMPLETE[transaction.status],
@@ -224,7 +224,7 @@ def completed(transaction: CoordinatedTransaction, now_ms: int) -> CoordinatedTr
 
 
 def _is_retry(transaction: CoordinatedTransaction, producer: ProducerIdentity) -> bool:
-    """Whether it is an EndTxn of version 2 whose answer, with a bumped epoch, was lost."""
+    """Return True if an EndTxn of version 2 repeats an answered one, after the epoch bump."""
     present = transaction.producer
     if transaction.status in (
         TransactionStatus.EMPTY,
@@ -245,7 +245,7 @@ def _prepare(*, commit: bool) -> TransactionStatus:
 
 
 def concurrent() -> RequestRefused:
-    """The refusal while the former transaction ends; clients retry."""
+    """Return the refusal while the previous transaction ends; clients retry."""
     return RequestRefused(
         ErrorCode.concurrent_transactions, "the transaction before is still being ended"
     )

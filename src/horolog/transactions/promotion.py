@@ -1,4 +1,4 @@
-"""How the transactions of a source end at a promotion: decisions only.
+"""Decisions about the end of a source's transactions at a promotion.
 
 What is decided is completed, and all else that is open is aborted. A marker in any partition is a
 decision, and so is a state in `__transaction_state`, as for a coordinator that loads.
@@ -33,7 +33,7 @@ _COMMITS: Final = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_
 
 
 class PartitionHere(NamedTuple):
-    """What has come of a followed partition."""
+    """State of a followed partition: its end, open transactions and last markers."""
 
     end_offset: int
     opened: Mapping[int, int]
@@ -45,7 +45,7 @@ class PartitionHere(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """What a promotion has to do."""
+    """Result of the decisions: states to write, transactions to commit, and notes."""
 
     changed: dict[str, CoordinatedTransaction]
     """States to be written before a partition leads."""
@@ -56,10 +56,10 @@ class Ends(NamedTuple):
 
 
 class FollowedStates(TransactionReplay):
-    """The states of the source's transactional ids, and what they decide in the partitions."""
+    """States of the source's transactional ids, and their decisions about the partitions."""
 
     def __init__(self, partitions: Mapping[TopicPartition, PartitionHere]) -> None:
-        """Read no states yet.
+        """Start without states.
 
         Args:
             partitions: the followed ones, with the source's `__consumer_offsets` by its name here.
@@ -77,19 +77,19 @@ class FollowedStates(TransactionReplay):
         self._arrived_ms = 0
 
     def begin(self, arrived_ms: int) -> None:
-        """Expect the batches of another partition, the last of which arrived then."""
+        """Start the batches of another partition; the last of them arrived at `arrived_ms`."""
         self._arrived_ms = arrived_ms
 
     @property
     def highest_id(self) -> int:
-        """The highest producer id that a broker can have given; -1 if there is none."""
+        """Highest producer id that a broker can have given; -1 if none."""
         ids = (id_ for state in self.states.values() for id_ in (state.producer.id, state.next_id))
         return max((id_ for id_ in ids if id_ < NEVER_GIVEN), default=-1)
 
     def note(
         self, transactional_id: str, after: CoordinatedTransaction | None, written_ms: int = NONE
     ) -> None:
-        """See `TransactionReplay.note`."""
+        """Apply a state, and decide open transactions of partitions by it."""
         before = self.states.get(transactional_id)
         if after is not None and not after.is_open:
             # Kafka takes this time before it writes the markers, and writes the record after them.
@@ -124,7 +124,7 @@ class FollowedStates(TransactionReplay):
     def _decide(
         self, id_: str, key: TopicPartition, producer_id: int, state: CoordinatedTransaction
     ) -> None:
-        """Let a state decide what is open in a partition, unless an earlier one has."""
+        """Decide an open transaction of a partition by a state, unless an earlier state has."""
         is_commit = state.status in _COMMITS
         self.decided.setdefault((key, producer_id), is_commit)
         if is_commit and self._partitions[key].confirmed_ms <= self._arrived_ms:
@@ -139,7 +139,7 @@ def ends_of(
     *,
     is_led: bool = False,
 ) -> Ends:
-    """Decide on all transactions.
+    """Decide on all transactions of the source.
 
     Args:
         known: the states, in the order of their log.
@@ -195,7 +195,7 @@ class _Ending:
     # --- what is decided by markers ---------------------------------------------------
 
     def _marker_of(self, state: CoordinatedTransaction) -> LastEnd | None:
-        """The marker of a transaction that is open by its last state here, in any partition."""
+        """Return the marker of a transaction that is open by its last state here."""
         producer, is_second = state.producer, state.client_version >= SECOND_FLOW
         found = []
         for key in self._keys.get(producer.id, ()):
@@ -216,7 +216,7 @@ class _Ending:
     def _decide_by_markers(
         self, owners: Mapping[int, str], markers: Mapping[str, LastEnd | None]
     ) -> None:
-        """Decide what is open in one partition by the marker that another one has."""
+        """Decide open transactions of a partition by the markers of others."""
         decided = self._known.decided
         for key, here in self._partitions.items():
             for producer_id, epoch in here.opened.items():
@@ -249,7 +249,7 @@ class _Ending:
         epoch: int,
         state: CoordinatedTransaction | None,
     ) -> bool | None:
-        """Whether markers commit what is open in a partition, and no state knows; None: unknown."""
+        """Return the outcome of an open transaction by markers alone; None if unknown."""
         keys = self._keys[producer_id]
         ends = [self._partitions[each].ends.get(producer_id, NO_END) for each in keys]
         outcomes = {end.is_commit for end in ends if end.epoch == epoch + 1}
@@ -275,7 +275,7 @@ class _Ending:
     def _after(
         self, id_: str, state: CoordinatedTransaction, marker: LastEnd | None
     ) -> CoordinatedTransaction:
-        """The state of an id, once what it has open is decided."""
+        """Return the state of an id after its open transaction is decided."""
         keys = [*partitions_of(state, self._partitions)]
         id_of_producer, epoch = state.producer
         if state.status is TransactionStatus.PREPARE_COMMIT:
@@ -298,10 +298,10 @@ class _Ending:
         return decisions.prepared(state, version, self._now_ms, commit=False, fences=True)
 
     def _above(self, after: CoordinatedTransaction) -> CoordinatedTransaction:
-        """A state whose epoch is above all that partitions have of its producer.
+        """Return a state whose epoch is above all epochs of its producer in partitions.
 
-        With a lower one its markers, and what its next producer writes, would be fenced. It is two
-        above, so that an EndTxn of the source's producer is not taken for a retry.
+        With a lower epoch its markers, and the records of its next producer, would be fenced. The
+        epoch is two above, so that an EndTxn of the source's producer is not taken for a retry.
         """
         id_, epoch = after.producer
         highest = NONE
@@ -320,7 +320,7 @@ class _Ending:
     # --- what is to be said -----------------------------------------------------------
 
     def _note_late(self, id_: str, state: CoordinatedTransaction) -> None:
-        """Name a transaction that has ended after its last state here.
+        """Note a transaction that ended after its last state that arrived here.
 
         Which partitions it had is not known, so any of them may lack records of it.
         """
@@ -358,7 +358,7 @@ class _Ending:
 def partitions_of(
     state: CoordinatedTransaction, partitions: Container[TopicPartition]
 ) -> Iterator[TopicPartition]:
-    """The partitions of a transaction that are among some, by their names here."""
+    """Yield the partitions of a transaction that are among some, by their names here."""
     for topic, index in sorted(state.partitions):
         key = TopicPartition(FOLLOWED_OFFSETS if topic == CONSUMER_OFFSETS else topic, index)
         if key in partitions:
@@ -372,7 +372,7 @@ def _name(transactional_id: str | None, producer_id: int) -> str:
 def _epoch_of_records(
     before: CoordinatedTransaction | None, decided: CoordinatedTransaction
 ) -> int:
-    """The epoch of the records of a transaction that is decided.
+    """Return the epoch of the records of a transaction that is decided.
 
     The decision raises it in the second flow, and so does a fence, or a promotion (`_above`): then
     it is known from the state before.
@@ -385,7 +385,7 @@ def _epoch_of_records(
 
 
 def _writer_of(completed: CoordinatedTransaction) -> ProducerIdentity:
-    """The producer with the epoch of the records of a completed transaction of the second flow.
+    """Return the producer of a completed transaction of the second flow, with its records' epoch.
 
     Its markers had the next epoch. After the last epoch the id has changed, too.
     """
@@ -396,7 +396,7 @@ def _writer_of(completed: CoordinatedTransaction) -> ProducerIdentity:
 
 
 def _is_after(end: LastEnd, state: CoordinatedTransaction, key: TopicPartition) -> bool:
-    """Whether a marker was written after a state that does not tell of it."""
+    """Return True if a marker was written after a state that does not include it."""
     if end.epoch != state.producer.epoch or state.client_version >= SECOND_FLOW:
         return end.epoch > state.producer.epoch
     if state.is_preparing and key in partitions_of(state, (key,)):

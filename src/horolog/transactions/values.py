@@ -1,4 +1,4 @@
-"""One transactional id in one state."""
+"""The state of one transactional id, to and from its record."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -63,26 +63,26 @@ class CoordinatedTransaction(NamedTuple):
 
     @property
     def is_preparing(self) -> bool:
-        """Whether the outcome is decided, and markers are being written."""
+        """True while the outcome is decided and markers are being written."""
         return self.status in (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 
     @property
     def is_open(self) -> bool:
-        """Whether partitions may have records that no marker ends."""
+        """True if partitions may have records that no marker ends."""
         return self.status in _OPEN
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer id has no further epoch to give out."""
+        """True if the producer id has no further epoch to give out."""
         return self.producer.epoch >= LAST_EPOCH - 1
 
     @property
     def next_producer(self) -> ProducerIdentity:
-        """The producer once the transaction has ended."""
+        """Producer of the next transaction."""
         return self.producer if self.next_id == NONE else ProducerIdentity(self.next_id, 0)
 
     def topics(self) -> dict[str, tuple[int, ...]]:
-        """The partitions by topic, sorted."""
+        """Return the partitions by topic, sorted."""
         if len(self.partitions) == 1:
             ((topic, index),) = self.partitions
             return {topic: (index,)}
@@ -92,7 +92,7 @@ class CoordinatedTransaction(NamedTuple):
         return {topic: tuple(indexes) for topic, indexes in found.items()}
 
     def value(self) -> TransactionValue:
-        """The record of it."""
+        """Return the record of the state."""
         topics: Mapping[str, tuple[int, ...]] | None = self.topics()
         if self.status is TransactionStatus.EMPTY and not topics:
             topics = None  # as Kafka writes it
@@ -111,7 +111,7 @@ class CoordinatedTransaction(NamedTuple):
 
 
 def transaction_of(value: TransactionValue) -> CoordinatedTransaction:
-    """The state that a record has."""
+    """Return the state in a record."""
     return CoordinatedTransaction(
         ProducerIdentity(value.producer_id, value.producer_epoch),
         value.timeout_ms,

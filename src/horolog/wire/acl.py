@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class AclOperation(IntEnum):
-    """Kafka's numbers for operations."""
+    """Operations on a resource, with Kafka's numbers."""
 
     READ = 3
     WRITE = 4

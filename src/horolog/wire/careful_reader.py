@@ -17,11 +17,11 @@ MAX_FIELDS: Final = 250_000
 occupy the broker for longer."""
 
 FIELDS_AT_A_TIME: Final = 500
-"""Between two checkpoints: about a millisecond."""
+"""Fields between two checkpoints: about a millisecond."""
 
 
 class Unreadable(Exception):
-    """Bytes that do not follow the protocol."""
+    """Error: bytes that do not follow the protocol."""
 
     def __init__(self, what: str, position: int) -> None:
         super().__init__(what)
@@ -35,7 +35,7 @@ class Unreadable(Exception):
 
 
 class TooManyFields(Unreadable):
-    """The message has more fields than the caller's limit."""
+    """Error: the message has more fields than the caller's limit."""
 
 
 def read_carefully(
@@ -47,7 +47,9 @@ def read_carefully(
     max_fields: int = sys.maxsize,
     checkpoint: Callable[[], None] | None = None,
 ) -> Any:
-    """Decode a whole message. Records and bytes are slices of `data`: views if `data` is one.
+    """Decode a whole message.
+
+    Records and bytes are slices of `data`: views if `data` is a view.
 
     Args:
         data: the buffer that ends with the message.
@@ -92,7 +94,7 @@ class _Cursor:
         return shape.tuple_type(*values)
 
     def tagged(self, shape: Shape) -> list[Any]:
-        """The tagged fields, or their defaults; unknown ones are skipped."""
+        """Read the tagged fields, with defaults for missing ones; unknown fields are skipped."""
         by_tag = {each.tag: each for each in shape.tagged}
         values = {each.tag: each.default for each in shape.tagged}
         for _ in range(self.uvarint()):
@@ -169,7 +171,7 @@ class _Cursor:
         return self.length(True) if is_flexible else self.fits(self.number(INT16))
 
     def length(self, is_flexible: bool) -> int | None:
-        """A count of bytes or elements, or null. Each element takes at least one byte."""
+        """Read a count of bytes or elements, or null; each element takes at least one byte."""
         return self.fits(self.uvarint() - 1 if is_flexible else self.number(INT32))
 
     def fits(self, count: int) -> int | None:
@@ -213,7 +215,7 @@ class _Cursor:
             self.pause_below = max(self.fields_left - FIELDS_AT_A_TIME, 0)
 
     def afford(self, count: int, each: Field) -> None:
-        """Refuse an array at its length, before what it has is decoded."""
+        """Refuse an array with more fields than are left, before its elements are decoded."""
         fields = count
         if each.shape is not None:
             fields *= 1 + sum(not field.is_array for field in each.shape.plain)

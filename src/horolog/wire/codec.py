@@ -114,7 +114,7 @@ def encode_request(api_key: ApiKey, version: int, request: Mapping[str, Any]) ->
 
 
 def request_pieces(api_key: ApiKey, version: int, request: Mapping[str, Any]) -> list[Buffer]:
-    """The same in pieces, among them large record batches as they are in `request`.
+    """Encode the body of a request in pieces; large record batches are not copied.
 
     Raises:
         Unwritable: as `encode_request`.
@@ -125,13 +125,13 @@ def request_pieces(api_key: ApiKey, version: int, request: Mapping[str, Any]) ->
 
 
 def preload(api_key: ApiKey, version: int) -> None:
-    """Load the schemas of this version, so that its first request does not wait for them."""
+    """Load the schemas of a version, so that its first request does not wait for them."""
     _reader("request", api_key, version)
     _writer("response", api_key, version)
 
 
 def preload_asking(api_key: ApiKey) -> None:
-    """Load the schemas that a client needs to ask a broker which knows our newest version.
+    """Load the schemas with which a client asks a broker that knows our newest version.
 
     A field of its request that this version lacks is looked for in all others.
     """

@@ -1,10 +1,10 @@
-"""What settings belong to: the kinds of resources of DescribeConfigs and AlterConfigs."""
+"""Kinds of resources that have settings, in DescribeConfigs and AlterConfigs."""
 
 from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """Kafka's numbers for kinds of resources."""
+    """Kinds of resources, with Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4

@@ -1,9 +1,8 @@
-"""Messages as kio declares them, without the dataclasses that it makes of the declarations.
+"""Kio's declarations of messages, read without its dataclasses.
 
-kio has a module for each version of a message. To import one takes 5 to 30 ms, in which nothing
-else runs: `dataclasses` writes and compiles methods that nothing here calls. So the module's code
-is run with stand-ins for all that it imports, which takes a tenth of a millisecond and leaves no
-module behind.
+kio has a module for each version of a message. To import a module takes 5 to 30 ms, in which no
+other code runs: `dataclasses` compiles methods that are never called here. So the module's code is
+run with stand-ins for its imports, which takes a tenth of a millisecond and registers no module.
 """
 
 import builtins
@@ -21,7 +20,7 @@ __all__ = ["Declared", "declaration", "declared_fields"]
 
 
 class Declared(NamedTuple):
-    """A field as kio declares it; without a default that is `dataclasses.MISSING`."""
+    """A field as kio declares it; the default may be `dataclasses.MISSING`."""
 
     name: str
     type: Any
@@ -30,7 +29,7 @@ class Declared(NamedTuple):
 
 
 class _DeclaredField:
-    """For `dataclasses.field`."""
+    """Stand-in for `dataclasses.field`."""
 
     def __init__(self, *, metadata: Mapping[str, Any], default: Any = MISSING) -> None:
         self.metadata = metadata
@@ -38,25 +37,25 @@ class _DeclaredField:
 
 
 class _Type(int):
-    """For kio's types, which say nothing that the metadata of a field does not; their defaults."""
+    """Stand-in for kio's types and their defaults; the metadata of a field has its type."""
 
     @staticmethod
     def parse(span: timedelta) -> int:
-        """The milliseconds of a span of time."""
+        """Return the milliseconds of a span of time."""
         return span // timedelta(milliseconds=1)
 
     nested = request = response = None  # of EntityType
 
 
 class _Imported:
-    """For whatever module a declaration imports names from."""
+    """Stand-in for the modules from which a declaration imports names."""
 
     ClassVar = ClassVar
     field = _DeclaredField
 
     @staticmethod
     def dataclass(**_: bool) -> Callable[[type[Any]], type[Any]]:
-        """Leave the class as it is."""
+        """Return a decorator that leaves the class as it is."""
         return lambda declared: declared
 
     def __getattr__(self, name: str) -> type[_Type]:
@@ -74,7 +73,7 @@ _BUILTINS: Final = {**vars(builtins), "__import__": _import}
 
 
 def declaration(kind: str, api_key: ApiKey, version: int) -> type[Any]:
-    """The class that declares a message.
+    """Return the class that declares a message.
 
     Raises:
         LookupError: there is no such version.
@@ -95,7 +94,7 @@ def declaration(kind: str, api_key: ApiKey, version: int) -> type[Any]:
 
 
 def declared_fields(structure: type[Any]) -> Iterator[Declared]:
-    """The fields of a structure, in wire order."""
+    """Yield the fields of a structure, in wire order."""
     for name, annotation in structure.__annotations__.items():
         if ClassVar in (annotation, get_origin(annotation)):
             continue

@@ -1,4 +1,4 @@
-"""The Fetch response, encoded by hand around the records, which are never copied.
+"""Encoder of the Fetch response, written by hand around the records, which are never copied.
 
 v0   topics[name, partitions[index i32, error_code i16, high_watermark i64, records bytes]]
 v1   throttle_time_ms i32, before the topics
@@ -49,7 +49,7 @@ class FetchedAbort(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """The result for one partition; the defaults make an error response."""
+    """Result for one partition; the defaults make an error response."""
 
     partition_index: int
     error_code: int = 0
@@ -61,7 +61,7 @@ class FetchedPartition(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """One topic of the response; versions from 13 send `topic_id` instead of the name."""
+    """A topic of the response; versions from 13 send `topic_id` instead of the name."""
 
     name: str
     topic_id: UUID | None

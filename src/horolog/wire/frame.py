@@ -45,7 +45,7 @@ _API_VERSIONS = ApiKey.API_VERSIONS
 
 
 class RequestHeader(NamedTuple):
-    """The header of a request; `body_position` is an offset in the frame without its length."""
+    """Header of a request; `body_position` is an offset in the frame without its length."""
 
     api_key: ApiKey
     api_version: int
@@ -55,12 +55,12 @@ class RequestHeader(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The request's name in logs: `Metadata v12`."""
+        """Name of the request in logs: `Metadata v12`."""
         return f"{self.api_key.title} v{self.api_version}"
 
 
 def frame_length(data: Buffer, max_bytes: int = MAX_REQUEST_BYTES, position: int = 0) -> int:
-    """The size of the request that follows the four length bytes at `position`.
+    """Return the size of the request that follows the four length bytes at `position`.
 
     Raises:
         MalformedRequest: negative, too small for a header, or larger than `max_bytes`.
@@ -76,7 +76,7 @@ def frame_length(data: Buffer, max_bytes: int = MAX_REQUEST_BYTES, position: int
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a request; `frame` is the request without its length.
+    """Read the header of a request; `frame` is the request without its length.
 
     The version may be unsupported; the caller checks it. Of an ApiVersions request with a newer
     version only the fixed part is read, so that the response can carry the supported range.
@@ -108,7 +108,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
 
 
 def _skip_tags(frame: Buffer, position: int) -> int:
-    """The position after the tagged fields of a header; Kafka defines none yet."""
+    """Return the position after the tagged fields of a header; Kafka defines no fields yet."""
     try:
         if frame[position] == 0:
             return position + 1
@@ -138,7 +138,7 @@ def _uvarint(frame: Buffer, position: int) -> tuple[int, int]:
 
 
 def response_prefix(api_key: ApiKey, version: int, correlation_id: int, body_size: int) -> bytes:
-    """Length and header of a response; the `body_size` bytes of its body follow."""
+    """Return length and header of a response, whose body of `body_size` bytes follows."""
     if is_flexible(api_key, version) and api_key is not _API_VERSIONS:
         return _PREFIX_AND_TAGS.pack(5 + body_size, correlation_id, 0)
     return _PREFIX.pack(4 + body_size, correlation_id)
@@ -147,7 +147,7 @@ def response_prefix(api_key: ApiKey, version: int, correlation_id: int, body_siz
 def request_prefix(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, body_size: int
 ) -> bytes:
-    """Length and header of a request; the `body_size` bytes of its body follow."""
+    """Return length and header of a request, whose body of `body_size` bytes follows."""
     tags = EMPTY_TAGS if is_flexible(api_key, version) else b""
     text = string(client_id)
     length = 8 + len(text) + len(tags) + body_size
@@ -155,7 +155,7 @@ def request_prefix(
 
 
 def parse_response_header(frame: Buffer, api_key: ApiKey, version: int) -> tuple[int, int]:
-    """Correlation id and body position of a response, given without its length.
+    """Return correlation id and body position of a response without its length.
 
     Raises:
         MalformedResponse: the bytes end within the header.
@@ -172,7 +172,7 @@ def parse_response_header(frame: Buffer, api_key: ApiKey, version: int) -> tuple
 
 
 def unsupported_api_versions(ranges: Mapping[ApiKey, Versions]) -> bytes:
-    """The response body to an unsupported version of ApiVersions: v0, error 35 (KIP-511)."""
+    """Return the response body to an unsupported version of ApiVersions: v0, error 35 (KIP-511)."""
     return (
         ErrorCode.unsupported_version.to_bytes(2, "big")
         + INT32.pack(len(ranges))

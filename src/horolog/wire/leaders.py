@@ -12,7 +12,7 @@ _LEADER: Final = Struct(">iix")
 
 
 class CurrentLeader(NamedTuple):
-    """The current leader of a partition, for a client that sent its request elsewhere."""
+    """Current leader of a partition, for a client that sent its request to another broker."""
 
     leader_id: int
     leader_epoch: int
@@ -28,12 +28,12 @@ class NodeEndpoint(NamedTuple):
 
 
 def current_leader_field(tag: int, leader: CurrentLeader) -> tuple[int, bytes]:
-    """The tagged field `current_leader` of a partition."""
+    """Return the tagged field `current_leader` of a partition."""
     return tag, _LEADER.pack(*leader)
 
 
 def nodes_field(nodes: Sequence[NodeEndpoint]) -> bytes:
-    """All tagged fields of a response: `node_endpoints` under tag 0, if any."""
+    """Return all tagged fields of a response: `node_endpoints` under tag 0, if any."""
     if not nodes:
         return EMPTY_TAGS
     packed = b"".join(

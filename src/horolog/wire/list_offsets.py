@@ -22,7 +22,7 @@ _SAMPLE: Final = 0x0102_0304, 5, 0x0102_0304_0506_0708, -2, -3
 
 @lru_cache(maxsize=1024)
 def single_answers(version: int, name: str) -> AnswerTemplate:
-    """Packs answers to requests for one partition of a topic, from version 1.
+    """Return the template of answers for one partition of a topic, from version 1.
 
     The numbers are the partition's index, an error code, the timestamp in milliseconds, the offset
     and the leader epoch, which versions before 4 do not have.

@@ -1,7 +1,7 @@
-"""The versions that kio lacks: those that Apache Kafka 4.0 removed (KIP-896), except for groups.
+"""Layouts of the versions that Apache Kafka 4.0 removed (KIP-896), without those of groups.
 
-Each is described by how it differs from the version after it: fields that it lacks, and fields that
-later versions lack. The layouts are those of Apache Kafka 3.9's protocol guide.
+A version is described by its difference to the next one: fields that it lacks, and fields that
+later versions lack. The layouts are from Apache Kafka 3.9's protocol guide.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Extra(NamedTuple):
 
 
 class Older(NamedTuple):
-    """How a version differs from the next one."""
+    """Difference between a version and the next one."""
 
     lacks: frozenset[str] = frozenset()  # names of fields, each of one structure of the message
     extra: tuple[Extra, ...] = ()

@@ -48,7 +48,7 @@ _SMALL: Final = tuple(bytes([n]) for n in range(128))
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint of at most 35 bits."""
+    """Return an unsigned varint of at most 35 bits."""
     if 0 <= value < 128:
         return _SMALL[value]
     if not 0 <= value < 1 << 35:
@@ -62,7 +62,7 @@ def uvarint(value: int) -> bytes:
 
 
 def string(text: str | None) -> bytes:
-    """A string with a two-byte length; -1 for null."""
+    """Return a string with a two-byte length; -1 for null."""
     if text is None:
         return b"\xff\xff"
     data = text.encode()
@@ -72,7 +72,7 @@ def string(text: str | None) -> bytes:
 
 
 def compact_string(text: str | None) -> bytes:
-    """A string with a varint length."""
+    """Return a string with a varint length."""
     if text is None:
         return b"\x00"
     data = text.encode()
@@ -82,12 +82,12 @@ def compact_string(text: str | None) -> bytes:
 
 
 def uuid_bytes(value: UUID | None) -> bytes:
-    """Sixteen bytes; zeros for `None`."""
+    """Return sixteen bytes; zeros for `None`."""
     return NO_UUID if value is None else value.bytes
 
 
 def tagged(*fields: tuple[int, bytes]) -> bytes:
-    """The tagged fields at the end of a flexible structure; `fields` ascend by tag."""
+    """Return the tagged fields at the end of a flexible structure; `fields` ascend by tag."""
     if not fields:
         return EMPTY_TAGS
     return uvarint(len(fields)) + b"".join(

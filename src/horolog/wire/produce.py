@@ -1,4 +1,4 @@
-"""The Produce response, encoded by hand because it is on the hot path.
+"""Encoder of the Produce response, written by hand because it is on the hot path.
 
 v0   topics[name, partitions[index i32, error_code i16, base_offset i64]]
 v1   throttle_time_ms i32, after the topics
@@ -31,7 +31,7 @@ _NOTHING_MORE: Final = {8: b"\x00\x00\x00\x00\xff\xff", 9: b"\x01\x00\x00"}
 
 
 class ProducedPartition(NamedTuple):
-    """The result for one partition's batch; times in milliseconds, -1 if absent."""
+    """Result for one partition's batch; times in milliseconds, -1 if absent."""
 
     partition_index: int
     error_code: int = 0
@@ -47,7 +47,7 @@ _SAMPLE: Final = ProducedPartition(0x0102_0304, 0, 0x0102_0304_0506_0708, -2, -3
 
 
 class ProducedTopic(NamedTuple):
-    """One topic of the response; versions from 13 send `topic_id` instead of the name."""
+    """A topic of the response; versions from 13 send `topic_id` instead of the name."""
 
     name: str
     topic_id: UUID | None
@@ -88,7 +88,7 @@ def encode_produce_response(
 
 @lru_cache(maxsize=1024)
 def single_answers(version: int, name: str, topic_id: UUID | None) -> AnswerTemplate:
-    """Packs answers to requests for one partition of a topic that was appended to, from version 5.
+    """Return the template of answers for one partition that was appended to, from version 5.
 
     The numbers are the partition's index, 0 for no error, the base offset, the append time in
     milliseconds, and the log start offset.

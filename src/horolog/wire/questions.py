@@ -31,11 +31,11 @@ _LONGEST_KEY: Final = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[TakesT, GivesT]):
-    """A question, and the feature that announces it.
+    """A question to a broker, and the feature that announces it.
 
     An answer that may not fit a string of the protocol is given in pages: it has an array named
-    `paged` and a `next`, which is the `start` of the question for the next page, or None. What is
-    `repeated` are members of the answer that this question has, too.
+    `paged` and a `next`, which is the `start` of the question for the next page, or None. Members
+    of the answer in `repeated` are arguments of that question as well.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Question(Generic[TakesT, GivesT]):
     """The predicate about a broker that does not announce it; `{}` stands for the resource."""
 
     def key(self, takes: TakesT) -> str:
-        """The name to ask for."""
+        """Return the name to ask for, with the arguments in it."""
         members = takes._asdict()
         return f"{self.name}/{_json(members)}" if members else self.name
 
     def read_key(self, key: str) -> TakesT:
-        """The inverse of `key`; members that have defaults may be missing.
+        """Return the arguments in a key; arguments with defaults may be missing.
 
         Raises:
             ValueError: it is no such key.
@@ -66,11 +66,11 @@ class Question(Generic[TakesT, GivesT]):
         return read_as(self.takes, from_json(text.removeprefix("/")) if text else {})
 
     def value(self, answer: GivesT) -> str:
-        """The answer as a string."""
+        """Return an answer as a string."""
         return _json(answer._asdict())
 
     def read_value(self, value: str) -> GivesT:
-        """The inverse of `value`; members that this version does not know are left out.
+        """Return the answer in a string; members that this version does not know are left out.
 
         Raises:
             ValueError: it is no such answer.
@@ -78,7 +78,7 @@ class Question(Generic[TakesT, GivesT]):
         return read_as(self.gives, from_json(value), may_have_more=True)
 
     def following(self, takes: TakesT, answer: GivesT) -> TakesT | None:
-        """The question for the page behind this answer; None if it is the last.
+        """Return the question for the page behind this answer; None if the answer is the last page.
 
         Raises:
             ValueError: the answer does not lead on.
@@ -93,7 +93,7 @@ class Question(Generic[TakesT, GivesT]):
         return takes._replace(start=members["next"], **same)
 
     def joined(self, pages: Sequence[GivesT]) -> GivesT:
-        """The pages of an answer as one."""
+        """Join the pages of an answer."""
         if self.paged is None or len(pages) == 1:
             return pages[-1]
         items = chain.from_iterable(getattr(page, self.paged) for page in pages)
@@ -101,14 +101,14 @@ class Question(Generic[TakesT, GivesT]):
 
     @property
     def form(self) -> str:
-        """How it is asked, for an error message."""
+        """Form of the question, for an error message."""
         members = ",".join(f'"{name}":...' for name in self.takes._fields)
         return f"{self.name}/{{{members}}}" if members else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that the broker does when a name is set.
+    """An effect in the broker that setting a name has.
 
     Feature names announce the actions of every broker; a clock can be set only at some.
     """
@@ -122,12 +122,12 @@ class Action:
 
 
 def json_bytes(value: object) -> int:
-    """How much of an answer a value takes."""
+    """Return the bytes that a value takes in an answer."""
     return len(_json(value))
 
 
 def _json(value: object) -> str:
-    """In ASCII, so that characters are bytes."""
+    """Return JSON in ASCII, so that characters are bytes."""
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -135,17 +135,17 @@ def _json(value: object) -> str:
 
 
 class AskNothing(NamedTuple):
-    """Nothing but the resource is asked about."""
+    """Arguments of a question about the resource alone."""
 
 
 class AskEntries(NamedTuple):
-    """The entries of an answer, from one on."""
+    """Arguments of a question whose answer is a list: the first entry wanted."""
 
     start: int = 0
 
 
 class AskPartition(NamedTuple):
-    """A partition of a topic."""
+    """Arguments of a question about a partition of a topic."""
 
     partition: int
 
@@ -162,7 +162,7 @@ class RangeClock(StrEnum):
 
 
 class AskTimeRanges(NamedTuple):
-    """Find the offsets between two that may hold records of a time."""
+    """Find the ranges of offsets, within two, that may contain records of some times."""
 
     partition: int
     clock: RangeClock
@@ -173,32 +173,32 @@ class AskTimeRanges(NamedTuple):
 
 
 class TimeRangePage(NamedTuple):
-    """Offsets that may hold a record of a time; no others between the two do."""
+    """Ranges of offsets that may contain a record of the times; other offsets do not."""
 
     ranges: tuple[OffsetRange, ...]
     next: int | None
 
 
 class AskLookup(NamedTuple):
-    """How the offset of a timestamp is found; the lookup is done again for the answer."""
+    """Explain how the offset of a timestamp is found, by another lookup."""
 
     partition: int
     timestamp: int
 
 
 class LookupReport(NamedTuple):
-    """How a broker finds an offset by timestamp."""
+    """Steps by which a broker finds an offset by timestamp."""
 
     segments: int
-    """Count of the log."""
+    """Number of segments of the log."""
     passed: int
-    """Segments whose largest times are earlier."""
+    """Segments passed because their largest times are earlier."""
     base_offset: int | None
     """Base offset of the segment looked into last; None if none reaches the time."""
     entry: tuple[int, int] | None
     """Timestamp and offset of the time index entry that the search begins with."""
     position: int
-    """Where in the segment's log it begins."""
+    """Position in the segment's log at which the search begins."""
     batches: int
     """Batches passed by their headers or searched."""
     scanned_bytes: int
@@ -206,55 +206,55 @@ class LookupReport(NamedTuple):
 
 
 class AskRetention(NamedTuple):
-    """Explain retention for each segment from the one of an offset on."""
+    """Explain retention for each segment, from the one that contains `start` on."""
 
     partition: int
     start: int = 0
     now: int | None = None
-    """The time that counts, in milliseconds; None: the broker's clock."""
+    """Present time to assume, in milliseconds; None is the broker's clock."""
     settings: Mapping[str, str] = {}
-    """Settings of topics that count in the place of the topic's."""
+    """Settings that replace the topic's own in the answer."""
 
 
 class RetentionReport(NamedTuple):
-    """What retention does about the segments of a partition."""
+    """Effect of retention on the segments of a partition."""
 
     now: int
-    """The time that counted, in milliseconds."""
+    """Present time that was assumed, in milliseconds."""
     settings: Mapping[str, str | int | bool]
-    """Those that it depends on, under Kafka's names."""
+    """Settings on which retention depends, under Kafka's names."""
     is_exempt: bool
     """The partition was adopted, and nothing of it is deleted."""
     segments: tuple[Mapping[str, Any], ...]
-    """Members that docs/wire.md lists, of each segment, oldest first."""
+    """Members listed in docs/wire.md for each segment, oldest first."""
     next: int | None
     held_up: HeldUp | None = None
     """The first open transaction, if one is open."""
 
 
 class LeftBehind(NamedTuple):
-    """What a Kafka that had the log directory knows of a topic, and its broker does not."""
+    """Data about a topic that only the Kafka has which owned the log directory before."""
 
     is_adopted: bool
-    """The topic was found on disk and has no settings here: nothing of it expires."""
+    """True if the topic was found on disk without settings: no record of it expires."""
     is_made_here: bool
-    """That Kafka does not know the topic."""
+    """True if that Kafka does not know the topic."""
     entries: tuple[tuple[str, str] | tuple[str, int, int], ...]
     next: int | None
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Those that it gave the topic and that are without effect here."""
+        """Settings of the topic in that Kafka that have no effect here."""
         return {entry[0]: entry[1] for entry in self.entries if len(entry) == 2}
 
     @property
     def offsets(self) -> list[tuple[str, int, int]]:
-        """Group, partition and offset of what was committed with it, and not here."""
+        """Offsets committed in that Kafka and not here: group, partition and offset."""
         return [entry for entry in self.entries if len(entry) > 2]
 
 
 class Wrong(NamedTuple):
-    """One thing that is wrong with a broker."""
+    """A problem of a broker."""
 
     kind: str
     """Name in the list of `broker/health.py`."""
@@ -266,14 +266,14 @@ class Wrong(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What is wrong with a broker that answers: nothing if it is healthy."""
+    """Problems of a broker that answers; none if it is healthy."""
 
     served: int
-    """Partitions."""
+    """Number of partitions that are served."""
     wrong: tuple[Wrong, ...]
     next: int | None
     without_numba: str | None = None
-    """What it costs that numba is not installed; None where it is."""
+    """Cost of running without numba; None where numba is installed."""
 
 
 class FollowedState(StrEnum):
@@ -281,52 +281,52 @@ class FollowedState(StrEnum):
 
     FOLLOWING = "following"
     COMPARING = "comparing"
-    """It is being asked where the log here parts from the source's."""
+    """The source is being asked where the log here parts from its own."""
     WAITING = "waiting"
-    """It is followed as soon as what is said of it has passed."""
+    """Following continues once the problem in `text` is over."""
     REFUSED = "refused"
-    """It is not followed until an operator acts."""
+    """Following continues only after an operator has acted."""
     PROMOTED = "promoted"
-    """It was followed, and is led here now."""
+    """The topic was followed, and is led here now."""
 
 
 class FollowedEntry(NamedTuple):
-    """How far one partition is, or what is to be said of a topic."""
+    """Progress of one followed partition, or a message about a topic."""
 
     topic: str
     partition: int | None
-    """None: of the topic."""
+    """None: the entry is about the whole topic."""
     state: FollowedState
     offsets_behind: int | None = None
     """From the log end here to the source's; None where that is not known."""
     records_behind: int | None = None
     """None where offsets cannot be counted as records."""
     lag_ms: int | None = None
-    """How long ago everything of the source was here, 0 where it is; None if it never was since
-    the start of the broker."""
+    """Milliseconds since all records of the source were here, 0 while they are; None if never since
+    the broker's start."""
     end_offset: int | None = None
     """The log end here."""
     gaps: int = 0
-    """Stretches of offsets that are missing: the source had deleted them before."""
+    """Ranges of missing offsets, which the source had deleted before they were followed."""
     settings: Mapping[str, str] = {}
     """Settings that a topic has at the source and not here, each with the reason."""
     text: str = ""
 
 
 class Following(NamedTuple):
-    """Which cluster a broker follows, and how far."""
+    """Cluster that a broker follows, and its progress."""
 
     cluster_id: str | None
-    """None: none is followed. Empty: it was never reached."""
+    """None: no cluster is followed. Empty: the cluster was never reached."""
     servers: str
     topics: str
-    """The regular expression of those that are followed."""
+    """Regular expression of the followed topics."""
     is_ended: bool
-    """All topics were promoted: nothing is followed any more."""
+    """True if all topics were promoted, so that no topic is followed any more."""
     error: str | None
-    """Why the source cannot be followed now."""
+    """Reason why the source cannot be followed now."""
     upstream: tuple[str, ...]
-    """The clusters that the source's records come from: itself, and those that it follows."""
+    """Clusters from which the source's records come: itself, and the clusters that it follows."""
     entries: tuple[FollowedEntry, ...]
     next: int | None
 
@@ -335,40 +335,40 @@ class AskPromoted(NamedTuple):
     """List the outcome of promotions since the start of a broker, from one entry on."""
 
     topics: tuple[str, ...] = ()
-    """Empty: all."""
+    """Topics to report; empty: all."""
     start: int = 0
 
 
 class PromotedEntry(NamedTuple):
-    """Something that was done in a promotion, or has to be known of it."""
+    """Effect of a promotion, or a fact to know about it."""
 
     topic: str
     epoch: int
-    """In which the topic is led at least."""
+    """Least leader epoch in which the topic is led."""
     group: str | None = None
-    """One whose committed offset was beyond what is here."""
+    """Group whose committed offset was beyond the log end here."""
     partition: int | None = None
     committed: int | None = None
     clamped: int | None = None
-    """Offset that it is committed at now."""
+    """Offset that is committed for the group now."""
     text: str = ""
 
 
 class Promoted(NamedTuple):
-    """What promotions have done, topic by topic."""
+    """Effects of promotions, topic by topic."""
 
     entries: tuple[PromotedEntry, ...]
     next: int | None
 
 
 class AppendTimesAhead(NamedTuple):
-    """How many of a topic's partitions have append times ahead of the clock, and how far."""
+    """Number of a topic's partitions whose append times are ahead of the clock, and how far."""
 
     partitions: int
     ahead: int
     most_ahead_ms: int
     resets: int
-    """At how many offsets of the topic append times go back."""
+    """Number of offsets of the topic at which append times go back."""
 
 
 class AskProducerClients(NamedTuple):
@@ -379,7 +379,7 @@ class AskProducerClients(NamedTuple):
 
 
 class ProducerClient(NamedTuple):
-    """A producer id, its newest epoch, and the client id of the requests that it came with."""
+    """Producer id, its newest epoch, and the client id of its requests."""
 
     producer_id: int
     epoch: int
@@ -387,25 +387,25 @@ class ProducerClient(NamedTuple):
 
 
 class NamedProducers(NamedTuple):
-    """The producers among those asked for that the broker has heard since it started."""
+    """Clients of the requested producers that the broker has heard of since its start."""
 
     clients: tuple[ProducerClient, ...]
     next: int | None
 
 
 class PartitionTimes(NamedTuple):
-    """What a broker knows of the times of a partition's records without reading one."""
+    """Times of a partition's records, known without reading a record."""
 
     records: int
-    """Those that the other members are about."""
+    """Number of records that the other members describe."""
     create_min_ms: int | None
     """None: no record has a create time."""
     create_max_ms: int | None
     append_first_ms: int | None
-    """When the first record was appended whose append time is known; None if none is."""
+    """Append time of the first record for which it is known; None if unknown for all."""
     append_last_ms: int | None
     out_of_order: int
-    """Records that were created earlier than the record before."""
+    """Records that were created earlier than the previous record."""
     future: int
     """Records that were created later than they were appended."""
     missing: int
@@ -414,13 +414,13 @@ class PartitionTimes(NamedTuple):
     """Records by milliseconds from create to append: those of the future, and those from each of
     `LATENCY_BOUNDS` on. Of records whose append time is known."""
     appended_latencies: tuple[int, ...]
-    """The same of the records appended since the broker was started, deleted ones included."""
+    """Latencies of the records appended since the broker's start, deleted records included."""
     unknown_offsets: int
-    """Offsets that nothing is known of: their segments have no whole block map."""
+    """Offsets in segments without a whole block map, whose times are unknown."""
     seen_first_ms: int | None = None
-    """When a follower saw the log's first record, where it is unknown when that was appended."""
+    """Time when a follower saw the log's first record, if its append time is unknown."""
     seen_last_ms: int | None = None
-    """The same of its last record."""
+    """Time when a follower saw the log's last record, if its append time is unknown."""
 
 
 class CleaningSummary(NamedTuple):
@@ -428,41 +428,41 @@ class CleaningSummary(NamedTuple):
 
     started_ms: int
     ended_ms: int | None
-    """None while it is under way."""
+    """None while the run is under way."""
     is_whole: bool
-    """Whether it came to its end."""
+    """True if the run reached its end."""
     from_offset: int
     end_offset: int
     keys: int
-    """Different ones from `from_offset` on."""
+    """Number of different keys from `from_offset` on."""
     read_bytes: int
     records_before: int
-    """In the segments that were replaced; markers count, too."""
+    """Records in the segments that were replaced, markers included."""
     records_after: int
     bytes_before: int
     bytes_after: int
 
 
 class PartitionCleaning(NamedTuple):
-    """How far a partition is compacted, and what the last run since the broker's start did."""
+    """Progress of compaction in a partition, and its last run since the broker's start."""
 
     is_compacted: bool
     first_dirty: int | None
-    """Before it the log is compacted; None of a log that is not."""
+    """Offset up to which the log is compacted; None for a log that is not compacted."""
     end: int | None
-    """Up to here it may be compacted now."""
+    """Offset up to which the log may be compacted now."""
     clean_bytes: int
     dirty_bytes: int
-    """Size of what may be compacted now and is not."""
+    """Size of the part that may be compacted now and is not yet."""
     overdue_ms: int
-    """For how long max.compaction.lag.ms has been over."""
+    """Milliseconds since max.compaction.lag.ms has elapsed."""
     uncleanable: str | None
-    """Why the cleaner leaves it out; None where it does not."""
+    """Reason why the cleaner skips the partition; None if it does not."""
     last_run: CleaningSummary | None
 
 
 class LagClock(StrEnum):
-    """Clock that a lag is measured by."""
+    """Clock by which a lag is measured."""
 
     APPEND = "append"
     """The age of the first unread record."""
@@ -471,16 +471,16 @@ class LagClock(StrEnum):
 
 
 class AskGroupLag(NamedTuple):
-    """How far a group is behind, in one of its partitions after the other."""
+    """Report the lag of a group, one partition after the other."""
 
     clock: LagClock = LagClock.APPEND
     committed: bool = False
-    """It reads up to the last stable offset, not to the log end."""
+    """True if the group reads up to the last stable offset, not to the log end."""
     start: int = 0
 
 
 class GroupPartitionLag(NamedTuple):
-    """The lag of a group in a partition, with the names of `horolog lag --json`."""
+    """Lag of a group in a partition, with the names of `horolog lag --json`."""
 
     group: str
     topic: str
@@ -489,7 +489,7 @@ class GroupPartitionLag(NamedTuple):
     start: int
     """The log start offset."""
     end: int
-    """Where the group reads to: the log end, or the last stable offset."""
+    """Offset up to which the group reads: the log end, or the last stable offset."""
     offsets_behind: int
     """From the committed offset to the end, as Kafka's tools count: lost ones included."""
     records_behind: int | None
@@ -500,20 +500,20 @@ class GroupPartitionLag(NamedTuple):
     """0 if nothing is left to read, None if the time is not known."""
     clock: LagClock
     catch_up_ms: int | None
-    """How long the group takes to reach the end; None: never, or not known."""
+    """Milliseconds until the group reaches the end at its pace; None: never, or unknown."""
     is_pace_known: bool
-    """Whether the group has committed for long enough to say so."""
+    """True if the group has committed for long enough to know its pace."""
     unread_deleted: int | None
     """Unread records that retention deletes before the group gets to them at its pace; None where
     that is not known."""
     first_deleted_ms: int | None
-    """When the first of them is deleted; a time in the past: at the next check."""
+    """Time when the first unread record is deleted; in the past: at the next check."""
     held_up: HeldUp | None = None
     """The first open transaction, if one is open: the end of groups that read committed records."""
 
 
 class GroupLag(NamedTuple):
-    """Partitions that a group has committed offsets of, in order."""
+    """Lags of a group in its partitions, in order."""
 
     lags: tuple[GroupPartitionLag, ...]
     next: int | None
@@ -537,7 +537,7 @@ class GroupUnread(NamedTuple):
 
 
 class UnreadDeleted(NamedTuple):
-    """The groups that lose records, in order."""
+    """Groups that lose records, in order."""
 
     unread: tuple[GroupUnread, ...]
     next: int | None
@@ -548,12 +548,12 @@ class RefusedRecords(NamedTuple):
 
     reason: str
     unit: str
-    """That the time looks to be in: seconds, microseconds, nanoseconds, or none."""
+    """Unit that the time looks to be in: seconds, microseconds, nanoseconds, or none."""
     records: int
 
 
 class Refused(NamedTuple):
-    """What was refused, by reason and unit, most first."""
+    """Counts of refused records by reason and unit, most first."""
 
     refused: tuple[RefusedRecords, ...]
 

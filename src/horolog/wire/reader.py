@@ -40,13 +40,13 @@ LARGE_BYTES: Final = 64 << 10
 
 
 class _GiveUp(ValueError):
-    """The message needs the careful reader."""
+    """Error: the message needs the careful reader."""
 
 
 def reader_of(shape: Shape, *, is_request: bool) -> Reader:
-    """The reader of whole messages; it raises only `Unreadable`.
+    """Return the reader of whole messages; it raises only `Unreadable`.
 
-    Buffer after a request are ignored, as by Apache Kafka (tested with 4.3.1). Buffer after a
+    Bytes after a request are ignored, as by Apache Kafka (tested with 4.3.1). Bytes after a
     response are an error: they show that it was decoded with the wrong schema.
     """
     read_fast = _Source().compile(shape)
@@ -77,10 +77,10 @@ def reader_of(shape: Shape, *, is_request: bool) -> Reader:
 
 
 class _Source:
-    """The source of a fast reader, written field by field.
+    """Source text of a fast reader, written field by field.
 
-    All names in it are made here; types and defaults of the schema are passed in as values. Numbers
-    and lengths that follow each other are unpacked at once.
+    All its names are generated; types and defaults of the schema are passed in as values.
+    Successive numbers and lengths are unpacked at once.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class _Source:
         return name
 
     def _unpack(self) -> None:
-        """Write what reads the numbers that are due, before anything else is read."""
+        """Write the unpacking of collected numbers, before another field is read."""
         if self._numbers:
             together = Struct(">" + "".join(layout for layout, _ in self._numbers))
             names = ", ".join(name for _, name in self._numbers)
@@ -129,7 +129,7 @@ class _Source:
             self._numbers.clear()
 
     def _structure(self, shape: Shape) -> str:
-        """Write what reads a structure; the expression that makes it."""
+        """Write the reading of a structure; return the expression that makes it."""
         names = [self._field(each, shape.is_flexible) for each in shape.plain]
         self._unpack()
         if shape.is_flexible:
@@ -139,7 +139,7 @@ class _Source:
         return f"new({self._value(shape.tuple_type)}, ({values}))"
 
     def _field(self, each: Field, is_flexible: bool) -> str:
-        """Write what reads a field; the name of its value."""
+        """Write the reading of a field; return the name of its value."""
         if not each.is_array:
             return self._single(each, is_flexible, is_nullable=each.is_nullable)
         count, items = self._length("int32", is_flexible), self._name()
@@ -187,7 +187,7 @@ class _Source:
         return name
 
     def _length(self, kind: str, is_flexible: bool) -> str:
-        """Write what reads a length, -1 for null; its name."""
+        """Write the reading of a length, -1 for null; return its name."""
         if not is_flexible:
             name = self._number(kind)
             self._unpack()

@@ -1,4 +1,4 @@
-"""The schema of a message by API and version, derived from what kio declares.
+"""Schema of a message by API and version, derived from kio's declarations.
 
 Versions that kio lacks are derived from the one after them (`older_versions`).
 
@@ -39,7 +39,7 @@ _MILLISECONDS: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i6
 
 
 class Field(NamedTuple):
-    """One field on the wire."""
+    """A field on the wire."""
 
     name: str
     type: str  # kio's name of a primitive ("int32", "string", ...); "" for a structure
@@ -51,7 +51,7 @@ class Field(NamedTuple):
 
 
 class Shape:
-    """One structure on the wire.
+    """A structure on the wire.
 
     Args:
         is_flexible: whether it has tagged fields.
@@ -76,12 +76,12 @@ class Shape:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """All fields."""
+        """All fields, plain ones first."""
         return self.plain + self.tagged
 
     @cached_property
     def tuple_type(self) -> type[Any]:
-        """The named tuple of a decoded structure, with `fields` in order."""
+        """Named tuple of a decoded structure, with `fields` in order."""
         names = [field.name for field in self.fields]
         plain_type = namedtuple(self.name, names)  # type: ignore[misc]  # fields are of the schema
         members: dict[str, Any] = {"__slots__": ()}
@@ -93,7 +93,7 @@ class Shape:
 
 @cache
 def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
-    """The shape of a message.
+    """Return the shape of a message.
 
     Raises:
         LookupError: there is no such version.
@@ -108,7 +108,7 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
 
 @cache
 def knows(kind: Kind, api_key: ApiKey, name: str) -> bool:
-    """Whether any version of this message has a field of that name, at any depth."""
+    """Return True if any version of a message has a field of that name, at any depth."""
     versions = SUPPORTED[api_key]
     return any(
         name in _names(load(kind, api_key, version))
@@ -123,7 +123,7 @@ def _names(shape: Shape) -> frozenset[str]:
 
 
 def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
-    """The shape of a structure; `request` is the API whose requests it is in, if it is in one."""
+    """Return the shape of a structure; `request` is the API whose requests contain it, if any."""
     described = [_describe(declared_field, request) for declared_field in declared_fields(entity)]
     plain = tuple(each for each in described if each.tag is None)
     tagged = sorted(
@@ -133,7 +133,7 @@ def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
 
 
 def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
-    """The shape of the version before; no such version has tagged fields."""
+    """Return the shape of the previous version, which has no tagged fields."""
     plain = [
         each
         if each.shape is None
@@ -155,7 +155,7 @@ def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
 
 
 def request_view(api_key: ApiKey, name: str) -> type[Any]:
-    """The class in `requests` of a structure of an API's requests."""
+    """Return the class in `requests` of a structure of an API's requests."""
     views = vars(requests)
     view: type[Any] = views.get(api_key.title + name) or views.get(name, object)
     return view
@@ -178,7 +178,7 @@ def _describe(declared: Declared, request: ApiKey | None) -> Field:
 
 
 def _take_apart(annotation: Any) -> tuple[Any, bool, bool]:
-    """Inner type, whether it is an array, whether null is allowed."""
+    """Return the inner type, whether it is an array, and whether null is allowed."""
     is_nullable = get_origin(annotation) in (UnionType, Union)
     if is_nullable:
         (annotation,) = (each for each in get_args(annotation) if each is not NoneType)

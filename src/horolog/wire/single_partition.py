@@ -1,10 +1,9 @@
-"""Requests about one partition, decoded by hand: Produce and ListOffsets, which are hot.
+"""Decoders of hot requests about one partition, written by hand: Produce and ListOffsets.
 
 A client that sends one record after another, or looks up one time after another, asks about one
-partition in each request. To decode such a request to flat numbers takes a third of the time that
-the reader of its schema needs. What is of another form, malformed or
-not, is None here, and is left to that reader: more partitions, tagged fields, a name beyond what a
-topic may have, bytes at the end.
+partition in each request. To decode the request by hand takes a third of the time of the reader of
+its schema. Requests of another form, malformed or not, are left to that reader: more partitions,
+tagged fields, a name that no topic may have, bytes at the end.
 """
 
 from functools import lru_cache
@@ -30,8 +29,8 @@ __all__ = [
 
 REQUEST_HEAD: Final = Struct(">xxhih")  # version, correlation id, length of the client id
 _NO_TAGS: Final = b"\x00\x00\x00"  # of the partition, the topic and the request
-LONGEST_NAME: Final = 249  # of a topic; one that is longer is remembered nowhere
-LONGEST_COMPACT: Final = 126  # whose length takes one byte
+LONGEST_NAME: Final = 249  # of a topic; longer names are not cached
+LONGEST_COMPACT: Final = 126  # bytes of a compact string whose length takes one byte
 WRONG: Final = (ValueError, IndexError, StructError)
 
 # Transactional id (null), acks, timeout, topics, length of the name; then partitions, index, size.
@@ -53,7 +52,7 @@ TEXT_LENGTH: Final = Struct(">h")
 
 
 class SingleProduce(NamedTuple):
-    """A Produce request for one partition, from version 5, with an answer."""
+    """A Produce request for one partition, from version 5, that asks for an answer."""
 
     version: int
     correlation_id: int
@@ -80,7 +79,7 @@ class SingleLookup(NamedTuple):
 
 
 def read_produce(frame: bytes) -> SingleProduce | None:
-    """The request of a frame, header included; None if it is to be read by its schema."""
+    """Decode a Produce request; None if it needs the reader of its schema."""
     try:
         version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 5 <= version <= 13 or size < 0 or len(frame) > LARGE_BYTES:
@@ -150,7 +149,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
 
 
 def read_lookup(frame: bytes) -> SingleLookup | None:
-    """The request of a frame, header included; None if it is to be read by its schema."""
+    """Decode a ListOffsets request; None if it needs the reader of its schema."""
     try:
         version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 1 <= version <= 11 or size < 0:
@@ -198,5 +197,5 @@ _new = tuple.__new__  # a named tuple's own takes three times as long
 
 @lru_cache(maxsize=1024)
 def read_topic_id(raw: bytes) -> UUID | None:
-    """The id of a topic; None if that is all zeros."""
+    """Return the id of a topic; None for zeros."""
     return UUID(bytes=raw) if any(raw) else None

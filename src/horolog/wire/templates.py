@@ -1,4 +1,4 @@
-"""Answers that differ from request to request in a few numbers alone, packed in one step."""
+"""Templates of answers that differ in a few numbers alone, packed in one step."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -14,14 +14,14 @@ _AFTER_ID: Final = 8
 
 
 class AnswerTemplate:
-    """One API's answer in one version; all but its correlation id and some numbers is fixed."""
+    """Template of an API's answers in one version, without correlation id and some numbers."""
 
     __slots__ = ("_end", "_head", "_length", "_pack")
 
     def __init__(
         self, api_key: ApiKey, version: int, body: bytes, numbers: Struct, sample: tuple[int, ...]
     ) -> None:
-        """A template of an answer that was encoded as any other.
+        """Make a template of an answer that was encoded by its schema.
 
         Args:
             body: an answer with the numbers of `sample`.
@@ -36,5 +36,5 @@ class AnswerTemplate:
         self._pack: Callable[..., bytes] = Struct(layout).pack
 
     def pack(self, correlation_id: int, *numbers: int) -> bytes:
-        """The whole response, its length and header included."""
+        """Return the whole response, its length and header included."""
         return self._pack(self._length, correlation_id, self._head, *numbers, self._end)

@@ -1,7 +1,7 @@
-"""EndTxn, and AddPartitionsToTxn of one partition, decoded by hand and packed in one step.
+"""Decoders of EndTxn and of AddPartitionsToTxn for one partition, written by hand.
 
-There is one of each for every transaction. As in `single_partition`, what is of another form is
-None here, and is left to the reader of the schema.
+A transaction has one request of each. Requests of another form are left to the reader of their
+schema, as in `single_partition`.
 """
 
 from functools import lru_cache
@@ -55,7 +55,7 @@ class SingleAdd(NamedTuple):
 
 
 def read_end(frame: bytes) -> SingleEnd | None:
-    """The request of a frame, header included; None if it is to be read by its schema."""
+    """Decode an EndTxn request; None if it needs the reader of its schema."""
     try:
         version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 0 <= version <= _PRODUCER_IN_ANSWER or size < 0:
@@ -82,7 +82,7 @@ def read_end(frame: bytes) -> SingleEnd | None:
 
 
 def read_add(frame: bytes) -> SingleAdd | None:
-    """The request of a frame, header included; None if it is to be read by its schema."""
+    """Decode an AddPartitionsToTxn request; None if it needs the reader of its schema."""
     try:
         version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 0 <= version < _FLEXIBLE_END or size < 0:
@@ -110,7 +110,7 @@ def read_add(frame: bytes) -> SingleAdd | None:
 
 @lru_cache(maxsize=8)
 def ended_answers(version: int) -> AnswerTemplate:
-    """Packs answers to EndTxn: the error code, and from version 5 on producer id and epoch."""
+    """Return the template of EndTxn's answers: error code, then producer id and epoch (5)."""
     names = ("error_code", "producer_id", "producer_epoch")
     body = encode_response(ApiKey.END_TXN, version, dict(zip(names, _SAMPLE, strict=True)))
     if version < _PRODUCER_IN_ANSWER:
@@ -120,7 +120,7 @@ def ended_answers(version: int) -> AnswerTemplate:
 
 @lru_cache(maxsize=1024)
 def added_answers(version: int, name: str) -> AnswerTemplate:
-    """Packs answers to AddPartitionsToTxn for one partition of a topic: index, error code."""
+    """Return the template of AddPartitionsToTxn's answers for one partition: index, error code."""
     index, error_code = _SAMPLE_ADDED
     partition = {"partition_index": index, "partition_error_code": error_code}
     topic = {"name": name, "results_by_partition": [partition]}

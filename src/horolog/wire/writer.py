@@ -1,4 +1,4 @@
-"""Encoding from dictionaries: one writer per message and version, built once and cached.
+"""Encoder of messages from dictionaries: one writer for each message and version, cached.
 
 A message is encoded from nested mappings and sequences with the field names of any version. Fields
 that this version lacks are dropped; missing ones take their default. A name that no version has
@@ -45,14 +45,14 @@ APART_BYTES: Final = 64 << 10
 
 
 class Pieces(bytearray):
-    """What is written, without the large fields: those are noted with where they belong."""
+    """Encoded bytes without the large fields, which are kept apart with their positions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.apart: list[tuple[int, Buffer]] = []
 
     def all(self) -> list[Buffer]:
-        """Everything, in order; large fields as they were given."""
+        """Return all bytes in order; large fields are not copied."""
         found: list[Buffer] = []
         start = 0
         with memoryview(self) as written:
@@ -64,18 +64,18 @@ class Pieces(bytearray):
 
 
 MOST_ANSWER_BYTES: Final = 256 << 20
-"""Of an answer that is written with pauses; a client that asks for more has to ask in parts."""
+"""Limit of an answer that is written with pauses; a client must ask for more in parts."""
 
 
 class Paced(bytearray):
-    """What is written with pauses between the elements of arrays."""
+    """Encoded bytes that are written with pauses between the elements of arrays."""
 
     def __init__(self, checkpoint: Callable[[], None]) -> None:
         super().__init__()
         self._checkpoint = checkpoint
 
     def pause(self) -> None:
-        """Let others have their turn.
+        """Let other work have its turn.
 
         Raises:
             RequestRefused: too much is written already.
@@ -89,11 +89,11 @@ class Paced(bytearray):
 
 
 class Unwritable(ValueError):
-    """A value that its field cannot hold, a missing field, or a name that no version has."""
+    """Error: a value that its field cannot hold, a missing field, or a name that no version has."""
 
 
 def writer_of(shape: Shape, kind: Kind, api_key: ApiKey) -> Writer:
-    """The writer of a structure and everything nested in it."""
+    """Return the writer of a structure and everything nested in it."""
     names = frozenset(field.name for field in shape.fields)
     plain: list[tuple[str, Writer, Any]] = []
     marked: list[tuple[str, int, Writer, Any]] = []
@@ -182,7 +182,7 @@ def _compact_length(count: int | None) -> bytes:
 
 
 def _encoder(each: Field, is_flexible: bool) -> Encode:
-    """The encoder of a primitive; it refuses null unless the field is nullable."""
+    """Return the encoder of a primitive; it refuses null unless the field is nullable."""
     number = NUMBERS.get(each.type)
     if number is not None:
         return number.pack
@@ -202,7 +202,7 @@ def _encoder(each: Field, is_flexible: bool) -> Encode:
 def _write_bytes(
     write_length: Callable[[int | None], bytes], each: Field, out: bytearray, value: Any
 ) -> None:
-    """Append bytes of any size with a single copy, or without one."""
+    """Append bytes of any size with a single copy, or without a copy."""
     if value is None and each.is_nullable and not each.is_array:
         out += write_length(None)
         return
@@ -214,7 +214,7 @@ def _write_bytes(
 
 
 def _message(encode: Encode, text: str | None) -> bytes:
-    """Encode a message to people. It may quote names, and be too long with them."""
+    """Encode a message to people, shortened if quoted names make it too long."""
     return encode(text if text is None or len(text) <= MOST_CHARACTERS else printable(text))
 
 

@@ -32,17 +32,17 @@ _TRAILER: Final = struct.Struct("<II")  # CRC-32 and size, both of 32 bits
 
 
 def compress(data: Buffer, level: int | None) -> bytes:
-    """One member; `level` None is zlib's default."""
+    """Return data as one gzip member; `level` None is zlib's default."""
     return zlib.compress(data, -1 if level is None else level, wbits=31)
 
 
 def packer(level: int | None) -> Packer:
-    """Compress pieces, one after the other."""
+    """Return a compressor of pieces, one after the other."""
     return zlib.compressobj(-1 if level is None else level, wbits=31)
 
 
 def into(packed: memoryview, room: memoryview) -> int | None:
-    """Decompress a single member to the start of `room`, as `compression.decompress_into`."""
+    """Decompress a single member to the start of `room`; None as `compression.decompress_into`."""
     most = len(room)
     if not most or len(packed) < _HEADER_BYTES + _TRAILER.size:
         return None
@@ -62,7 +62,7 @@ def into(packed: memoryview, room: memoryview) -> int | None:
 def chunks(
     packed: memoryview, chunk_bytes: int, _scratch: memoryview | None = None
 ) -> Iterator[Buffer]:
-    """The bytes of all members, in pieces of at most `chunk_bytes`; zlib makes them itself.
+    """Yield the bytes of all members, in pieces of at most `chunk_bytes`.
 
     Raises:
         CorruptBatch: a member is damaged or ends early.
@@ -101,7 +101,7 @@ def chunks(
 
 
 def _after_header(data: bytes, start: int) -> int | None:
-    """Where the member that begins at `start` has its data; None if no whole header is there."""
+    """Return where the data of the member at `start` begins; None without a whole header."""
     if data[start : start + 3] != _MAGIC_AND_METHOD or len(data) - start < _HEADER_BYTES:
         return None
     flags = data[start + _FLAGS]

@@ -40,7 +40,7 @@ _U32: Final = struct.Struct("<I")
 
 
 def compress(data: Buffer, level: int | None) -> bytes:
-    """One frame; `level` None is lz4's default."""
+    """Return data as one frame; `level` None is lz4's default."""
     packed: bytes = lz4.frame.compress(
         data,
         compression_level=level or 0,
@@ -52,7 +52,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def with_v0_checksum(frame: Buffer) -> bytes:
-    """A frame of `compress` as messages of v0 have it.
+    """Return a frame of `compress` with the header checksum of messages of v0.
 
     Kafka before 0.10 computed the checksum of the frame's descriptor over the four bytes of the
     frame's magic too (KAFKA-3160), and readers of v0 continue to expect that.
@@ -61,7 +61,7 @@ def with_v0_checksum(frame: Buffer) -> bytes:
 
 
 def with_true_checksum(frame: Buffer) -> bytes:
-    """A frame of a message of v0 as other readers expect it; Kafka does not check it there.
+    """Return a frame of a message of v0 with the header checksum that lz4's library expects.
 
     Raises:
         CorruptBatch: it is no frame, or ends early.
@@ -74,7 +74,7 @@ def with_true_checksum(frame: Buffer) -> bytes:
 
 
 def _with_checksum(frame: Buffer, start: int) -> bytes:
-    """With the checksum of the bytes of the frame from `start` to the descriptor's end."""
+    """Return a frame with the checksum of its bytes from `start` to the end of the descriptor."""
     changed = bytearray(frame)
     at = _descriptor_end(changed[_FLAGS]) - 1
     changed[at] = _xxh32(bytes(changed[start:at])) >> 8 & 0xFF
@@ -86,7 +86,7 @@ def _descriptor_end(flags: int) -> int:
 
 
 def _xxh32(data: bytes) -> int:
-    """XxHash of 32 bits and seed 0, of fewer than 16 bytes."""
+    """Return the xxHash of 32 bits, with seed 0, of fewer than 16 bytes."""
     mask = 0xFFFFFFFF
     value = 374761393 + len(data) & mask
     whole = len(data) // 4 * 4
@@ -132,12 +132,12 @@ class _Lz4Packer:
 
 
 def packer(level: int | None, *, is_far: bool = False) -> Packer:
-    """As `compress`, in pieces; `is_far` finds all repetitions that the format can hold."""
+    """Return a compressor of pieces; `is_far` finds all repetitions that the format can hold."""
     return _Lz4Packer(level, is_far=is_far)
 
 
 def into(packed: memoryview, room: memoryview) -> int | None:
-    """Decompress a usual frame to the start of `room`; see `compression.decompress_into`."""
+    """Decompress a usual frame to the start of `room`; None as `compression.decompress_into`."""
     block_bytes = _USUAL_HEADERS.get(bytes(packed[:_DESCRIPTOR_END]))
     if block_bytes is None:
         return None
@@ -175,7 +175,7 @@ def into(packed: memoryview, room: memoryview) -> int | None:
 def chunks(
     packed: memoryview, chunk_bytes: int, _scratch: memoryview | None = None
 ) -> Iterator[Buffer]:
-    """The bytes of the frame, in pieces of at most `chunk_bytes`; the library makes them itself.
+    """Yield the bytes of a frame, in pieces of at most `chunk_bytes`.
 
     Raises:
         CorruptBatch: the frame is damaged or is one that Kafka cannot read; after all that can be
@@ -201,7 +201,7 @@ def chunks(
 
 
 def blocks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
-    """As `chunks`, but a block at a time where clients have written the frame as they usually do.
+    """Yield the bytes of a frame block by block, where it is one that clients usually write.
 
     A search of the first records decompresses no more than it needs.
     """
@@ -231,7 +231,7 @@ def blocks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
 
 
 def _check_frame(packed: memoryview) -> bool:
-    """Refuse what lz4's library reads and Kafka's reader does not.
+    """Refuse a frame that lz4's library reads and Kafka's reader does not.
 
     Returns:
         Whether there is an end mark.

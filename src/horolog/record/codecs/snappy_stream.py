@@ -27,13 +27,13 @@ _BEST_RATIO: Final = 22
 
 
 def compress(data: Buffer) -> bytes:
-    """A stream of xerial's framing."""
+    """Return data as a stream of xerial's framing."""
     stream = packer()
     return stream.compress(data) + stream.flush()
 
 
 class _Packer:
-    """Blocks of 32 KiB, the last one shorter."""
+    """Compressor to blocks of 32 KiB, the last one shorter."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -60,12 +60,12 @@ def _packed_block(data: Buffer) -> bytes:
 
 
 def packer() -> Packer:
-    """Compress pieces, one after the other."""
+    """Return a compressor of pieces, one after the other."""
     return _Packer()
 
 
 def into(packed: memoryview, room: memoryview) -> int | None:
-    """Decompress a stream of xerial's framing to the start of `room`, as `decompress_into`."""
+    """Decompress a stream of xerial's framing to the start of `room`; None as `decompress_into`."""
     position, end = len(_HEADER), len(packed)
     if end < position or bytes(packed[: len(_MAGIC)]) != _MAGIC:
         return None
@@ -95,7 +95,7 @@ def into(packed: memoryview, room: memoryview) -> int | None:
 def chunks(
     packed: memoryview, chunk_bytes: int, scratch: memoryview | None = None
 ) -> Iterator[Buffer]:
-    """The bytes of all blocks, in pieces of at most `chunk_bytes`; a block is held whole.
+    """Yield the bytes of all blocks, in pieces of at most `chunk_bytes`; a block is held whole.
 
     Blocks that fit are decompressed in `scratch`.
 

@@ -1,4 +1,4 @@
-"""Parts that the codecs share."""
+"""Limits, codec numbers and errors that all codecs share."""
 
 from enum import IntEnum
 from typing import Final, Protocol
@@ -13,7 +13,7 @@ INPUT_BYTES: Final = 64 << 10
 
 
 class Codec(IntEnum):
-    """Bits 0 to 2 of a batch's attributes."""
+    """Compression codec, in bits 0 to 2 of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -23,22 +23,22 @@ class Codec(IntEnum):
 
 
 class Packer(Protocol):
-    """Takes data in pieces and gives the stream in pieces."""
+    """Compressor that takes data in pieces and returns the stream in pieces."""
 
     def compress(self, data: Buffer, /) -> bytes:
-        """The part of the stream that is ready."""
+        """Return the part of the stream that is ready."""
         ...
 
     def flush(self) -> bytes:
-        """The rest of it; nothing may follow."""
+        """Return the rest of the stream; no data may follow."""
         ...
 
 
 def corrupt(codec: Codec, what: object) -> CorruptBatch:
-    """The error for records that cannot be decompressed."""
+    """Return the error for records that cannot be decompressed."""
     return CorruptBatch(f"Records cannot be decompressed with {codec.name.lower()}: {what}")
 
 
 def ends_early(codec: Codec) -> CorruptBatch:
-    """The error for a stream that does not reach its end."""
+    """Return the error for a stream that ends early."""
     return corrupt(codec, "the stream ends early")

@@ -34,12 +34,14 @@ _RLE: Final = 1  # a block's type: one byte, repeated
 
 
 def compress(data: Buffer, level: int | None) -> bytes:
-    """One frame; `level` None is zstd's default."""
+    """Return data as one frame; `level` None is zstd's default."""
     return zstandard.ZstdCompressor(level=_DEFAULT_LEVEL if level is None else level).compress(data)
 
 
 def packer(level: int | None, *, is_far: bool = False) -> Packer:
-    """Compress pieces, one after the other. The frame does not contain its size.
+    """Return a compressor of pieces.
+
+    The frame does not contain its size.
 
     `is_far` finds repetitions as far back as any reader can.
     """
@@ -52,7 +54,7 @@ def packer(level: int | None, *, is_far: bool = False) -> Packer:
 
 
 class _ZstdPerThread(threading.local):
-    """A context costs more to make than a batch to read, and serves one thread at a time."""
+    """A decompressor for each thread: it costs more to make than a batch to read."""
 
     decompressor: zstandard.ZstdDecompressor | None = None
 
@@ -61,13 +63,13 @@ _local = _ZstdPerThread()
 
 
 def _take_decompressor() -> zstandard.ZstdDecompressor:
-    """This thread's; a second reader on it, half-way through the first one, makes its own."""
+    """Take this thread's decompressor, or a new one while another reader of the thread has it."""
     decompressor, _local.decompressor = _local.decompressor, None
     return decompressor or zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
 
 
 def into(packed: memoryview, room: memoryview) -> int | None:
-    """Decompress frames to the start of `room`; see `compression.decompress_into`."""
+    """Decompress frames to the start of `room`; None as `compression.decompress_into`."""
     frames = _walk_frames(packed)
     if (
         frames.fault is not None
@@ -97,7 +99,7 @@ def into(packed: memoryview, room: memoryview) -> int | None:
 def chunks(
     packed: memoryview, chunk_bytes: int, scratch: memoryview | None = None
 ) -> Iterator[Buffer]:
-    """The bytes of all frames, in pieces of at most `chunk_bytes`; in `scratch` if there is one.
+    """Yield the bytes of all frames, in pieces of at most `chunk_bytes`; in `scratch` if given.
 
     Raises:
         CorruptBatch: a frame is damaged or asks for more than 128 MiB of window; after all that
@@ -166,7 +168,7 @@ def _walk_frames(packed: memoryview) -> _Frames:
 
 
 def _pass_frame(packed: memoryview, position: int) -> tuple[int, int, int]:
-    """A frame's window, its blocks, and where it ends; IndexError if it extends past `packed`."""
+    """Return a frame's window, its number of blocks, and its end."""
     descriptor = packed[position]
     position += 1
     window = 0

@@ -36,7 +36,7 @@ _COUNTS = BLOCK_COUNTS - COUNTS  # from where they are in the state of a walk
 
 
 def _add(rows, row, total):
-    """Take one more batch, or several, which follow those before."""
+    """Add one batch, or several, that follow the batches of a block."""
     if total[BLOCK_BATCHES] == 0:
         for place in range(BLOCK_SIZE):
             total[place] = rows[row + place]
@@ -110,7 +110,7 @@ def _put_entry(total, out, at):
 def fold_batches(
     rows: Int64s, total: Int64s, entries: Room, block_bytes: int, closing: bool
 ) -> int:
-    """Write the entries of the blocks that batches complete; how many they are.
+    """Write the entries of the blocks that batches complete; return their number.
 
     Args:
         rows: the batches, of `BLOCK_SIZE` numbers each.

@@ -32,12 +32,12 @@ _CACHE_TROUBLE = (RuntimeError, OSError, EOFError, ValueError, pickle.PickleErro
 
 
 def helper(function: Callable[..., Any], *, is_inlined: bool = False) -> Any:
-    """A function that kernels call. It is compiled into each of them."""
+    """Compile a function that kernels call into each of them."""
     return _njit(forceinline=is_inlined, **_OPTIONS)(function)
 
 
 def compile_kernel(signature: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` compiled for one signature; it runs without the interpreter's lock."""
+    """Compile a function for one signature; it runs without the interpreter's lock."""
     check_loading()
     for directory in _directories():
         before = _numba_config.CACHE_DIR
@@ -57,7 +57,7 @@ def _compile(signature: Any, function: Callable[..., Any], *, cache: bool) -> Ca
 
 
 def _directories() -> Iterator[Path]:
-    """Directories for a cache. Its files are executed, so no other user may write there."""
+    """Yield directories for a cache. Its files are executed, so no other user may write there."""
     for place in _places():
         directory = place / f"kernels-{sources_digest()}"
         try:
@@ -93,7 +93,7 @@ def _places() -> Iterator[Path]:
 
 @functools.cache
 def sources_digest() -> str:
-    """The digest of all that the kernels are compiled from."""
+    """Return the digest of the sources that kernels are compiled from."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())

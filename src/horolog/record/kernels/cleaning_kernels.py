@@ -221,7 +221,7 @@ def _absorb(data, position, end, v0, v1, v2, v3):
 
 
 def _hash(data, position, end, size, v0, v1, v2, v3):
-    """SipHash-2-4 of 128 bits of `size` bytes, the last of which are in the data."""
+    """Finish SipHash-2-4 of 128 bits of `size` bytes, the last of which are in the data."""
     whole = position + ((end - position) & ~7)
     v0, v1, v2, v3 = _absorb(data, position, whole, v0, v1, v2, v3)
     word = uint64(size & 0xFF) << 56
@@ -242,7 +242,7 @@ def _hash(data, position, end, size, v0, v1, v2, v3):
 
 
 def _record_at(data, position, end):
-    """Where a record begins behind its length, and where it ends.
+    """Return where a record begins behind its length, and where it ends.
 
     The end is TRUNCATED if that is behind the data, and TOO_LONG where it is malformed.
     """
@@ -257,7 +257,7 @@ def _record_at(data, position, end):
 
 
 def _cut_record_at(data, position, end_of_data):
-    """A record that ends behind the data: where it does, its deltas, and where these end.
+    """Return the end of a record that is cut off, its deltas, and where the deltas end.
 
     The last is TRUNCATED where more must come first, and TOO_LONG where it is malformed.
     """
@@ -276,7 +276,7 @@ def _cut_record_at(data, position, end_of_data):
 def _keys_of(
     data, position, end_of_data, base, least, last, count, secret, at, offsets, hashes, flags
 ):
-    """The keys of whole records, from a row on: how many, where they end, the next delta at least.
+    """Write the keys of whole records from a row on; return number, end and the next least delta.
 
     -1 as their number where one is malformed.
     """
@@ -317,7 +317,7 @@ def _keys_of(
 
 
 def _begin_cut_record(data, position, state, secret):
-    """Note in the state a record that ends behind the data; where its key begins.
+    """Note a record that is cut off in the state; return where its key begins.
 
     TRUNCATED where more must come first, TOO_LONG where it is malformed.
     """
@@ -343,7 +343,7 @@ def _begin_cut_record(data, position, state, secret):
 
 
 def _continue_key(data, position, state, row, offsets, hashes, flags):
-    """Hash what is there of the key of a cut record, and note the record once that is all.
+    """Hash the next part of the key of a cut record, and note the record at the key's end.
 
     Where it came to; TRUNCATED where the value's size is not there yet, TOO_LONG where it is
     malformed.
@@ -387,7 +387,7 @@ def _continue_key(data, position, state, row, offsets, hashes, flags):
 def read_keys(
     data: Bytes, state: Int64s, secret: UInt64s, offsets: Int64s, hashes: UInt64s, flags: Room
 ) -> int:
-    """Offset, hash and flags of each record in a piece of a batch's records.
+    """Write offset, hash and flags of each record in a piece of a batch's records.
 
     Of a record that continues in the next piece they are noted once its key and the size of its
     value are there, without `IS_BARE`; what follows is passed. What is behind KEYS_POSITION must
@@ -446,7 +446,7 @@ def read_keys(
 
 
 def _marker_kind(data, start, end, flags, first, last):
-    """The kind of a control batch with sound records; -1 where one may not be as it says."""
+    """Return the kind of a control batch with sound records; -1 if a record may be malformed."""
     position = start
     for number in range(first, last):
         if flags[number] & IS_BARE == 0:
@@ -472,7 +472,7 @@ def read_small(
     hashes: UInt64s,
     flags: Room,
 ) -> int:
-    """The keys of small batches that follow each other; how many they are.
+    """Write the keys of successive small batches; return how many batches were read.
 
     It ends before what is another kind of batch, damaged or not whole, as before what has no room.
     """
@@ -537,7 +537,7 @@ def read_small(
 
 
 def step(known: int, kind: int, number: int) -> tuple[int, int]:
-    """The state of a producer's transaction after a batch, and the fate of that batch.
+    """Return the state of a producer's transaction after a batch, and the fate of that batch.
 
     Args:
         known: what was known before it, as `layout` has it; 0 at first.
@@ -572,7 +572,7 @@ def meet(known: Int64s, places: Int64s, kinds: Int64s, numbers: Int64s, fates: I
 
 
 def _slot_of(table, slots, low, high):
-    """The place of the slot that has a hash, or of the free one for it; -1 if there is none."""
+    """Return the place of the slot of a hash, or of a free one for it; -1 for none."""
     index = int64(((low >> 32) * uint64(slots)) >> 32)
     for _ in range(slots):
         at = SLOT_SIZE * index
@@ -584,7 +584,7 @@ def _slot_of(table, slots, low, high):
 
 @kernel
 def note(table: UInt64s, state: Int64s, offsets: Int64s, hashes: UInt64s, flags: Room) -> int:
-    """Keep the latest offset of each key; how many records were noted before there was no room."""
+    """Keep the latest offset of each key; return how many records had room."""
     slots = len(table) // SLOT_SIZE
     from_offset, room = state[NOTE_FROM], state[NOTE_ROOM]
     count = len(offsets)
@@ -614,7 +614,7 @@ def note(table: UInt64s, state: Int64s, offsets: Int64s, hashes: UInt64s, flags:
 
 @kernel
 def find(table: UInt64s, hashes: UInt64s, latest: Int64s) -> None:
-    """Write the latest offset that was noted for each hash; -1 if there is none."""
+    """Write the latest noted offset of each hash; -1 for none."""
     slots = len(table) // SLOT_SIZE
     for number in range(len(latest)):
         slot = _slot_of(table, slots, hashes[2 * number], hashes[2 * number + 1])
@@ -657,7 +657,7 @@ def judge(
 
 
 def _put_shifted(data, body, cursor, end, time, delta, out, filled):
-    """Write a record with other deltas, as far as it is there; -1 where `out` has no room."""
+    """Write a record with other deltas, as far as it is in the data; -1 without room in `out`."""
     size = 1 + varint_size(time) + varint_size(delta) + end - cursor
     there = min(len(data), end) - cursor
     head = varint_size(size) + size - (end - cursor)
@@ -672,7 +672,7 @@ def _put_shifted(data, body, cursor, end, time, delta, out, filled):
 
 
 def _retain_records(data, position, end_of_data, base, shifts, keep, first, end, out, filled):
-    """Write the records that stay of whole ones; status, how full `out` is, the times; the place.
+    """Write whole records that stay; return status, fill of `out`, times and the next place.
 
     The times are how many records have one, and the largest. The place is where the next record
     begins, and its number. `shifts` are those of times and of offsets, as in the state of `retain`.
@@ -723,7 +723,7 @@ def _retain_records(data, position, end_of_data, base, shifts, keep, first, end,
 
 @kernel
 def retain(data: Bytes, state: Int64s, keep: Room, out: Room) -> int:
-    """Write the records of a piece that stay, with shifted deltas; the bytes of a record but those.
+    """Write the records of a piece that stay, with shifted deltas and otherwise unchanged.
 
     `keep` is of the records from the first on that begins in the piece. What is behind
     RETAIN_POSITION must be at the start of the next piece: the head of a record.
@@ -829,7 +829,7 @@ def write_small(
     out: Room,
     rows: Int64s,
 ) -> int:
-    """Write what stays of small batches, which were read before; how many they are.
+    """Write small batches that were read before, with the records that stay; return their number.
 
     -1 where they are others by now, or `out` has no room.
     """
@@ -876,7 +876,7 @@ def write_small(
 
 @kernel
 def pass_whole(data: Bytes, state: Int64s) -> None:
-    """Pass whole batches of v2 whose offsets follow each other, as far as nothing is odd."""
+    """Pass whole batches of v2 with successive offsets, up to the first unusual one."""
     position, last = state[PASS_POSITION], state[PASS_LAST]
     least, end, limit = state[PASS_NEXT], state[PASS_END], state[PASS_LIMIT]
     while len(data) - position >= HEADER_SIZE:

@@ -147,7 +147,7 @@ class Column(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of records that are no numbers; headers of row i as in a column of Arrow."""
+    """Columns of keys, values and headers; headers are indexed by row as in a column of Arrow."""
 
     key: Column
     value: Column
@@ -156,12 +156,12 @@ class Columns(NamedTuple):
     header_value: Column
 
     def arrays(self) -> tuple[Any, ...]:
-        """In a plain tuple, which a kernel is called with faster than with a named one."""
+        """Return the arrays in a plain tuple, with which a kernel is called faster."""
         return (*self.key, *self.value, self.header_ends, *self.header_key, *self.header_value)
 
 
 def columns_of(arrays: tuple[Any, ...]) -> Columns:
-    """The inverse of `Columns.arrays`."""
+    """Return the columns of a tuple that `Columns.arrays` has made."""
     return Columns(
         Column(arrays[0], arrays[1], arrays[2]),
         Column(arrays[3], arrays[4], arrays[5]),
@@ -234,7 +234,7 @@ def plan_batches(data: Bytes, state: Int64s, plan: Int64s, facts: Int64s) -> Non
 
 
 def _headers_cost(data, position, end, count):
-    """The cost of sound headers as columns."""
+    """Return the bytes that sound headers take in columns."""
     cost = count * HEADER_BYTES
     for _ in range(count):
         size, _start, position = read_bytes(data, position, end)
@@ -245,7 +245,7 @@ def _headers_cost(data, position, end, count):
 
 
 def _append(data, start, size, at, column, row):
-    """Where the column's data ends with this cell."""
+    """Append a cell to a column; return where the column's data ends."""
     if size > 0:
         copy_bytes(data, start, size, column.data, at)
         at += size
@@ -254,7 +254,7 @@ def _append(data, start, size, at, column, row):
 
 
 def _append_headers(data, position, end, count, state, keys, values):
-    """Append headers already found sound."""
+    """Append headers that were checked before."""
     first = state[HEADERS]
     keys_end = state[HEADER_KEY_BYTES]
     values_end = state[HEADER_VALUE_BYTES]
@@ -362,7 +362,7 @@ def gather(
     types: Int32s,
     arrays: _FilledArrays,
 ) -> int:
-    """Append the selected records of all stretches; DONE, CUT_OFF, FULL or MALFORMED.
+    """Append the selected records of all stretches; return DONE, CUT_OFF, FULL or MALFORMED.
 
     CUT_OFF is a record that extends past its stretch. CUT_OFF and FULL leave GATHER_STRETCH and
     GATHER_POSITION at the record to continue with, and in NEED what it takes, if that is known.
@@ -385,7 +385,7 @@ def gather(
 
 
 def _cell(column, row):
-    """Where a cell is, and its size as a record has it: -1 for null."""
+    """Return where a cell begins, and its size, -1 for null."""
     start = column.ends[row]
     if len(column.valid) > 0 and column.valid[row] == 0:
         return start, -1
@@ -414,7 +414,7 @@ def scatter(
     times: FixedInt64s,
     arrays: _GivenArrays,
 ) -> int:
-    """Write rows from ROW to before END_ROW as records to `out`; DONE after the last, else FULL.
+    """Write rows as records to `out`; return DONE after the last, otherwise FULL.
 
     Both are places in `order`, which has the numbers of rows, or, where it has no elements,
     numbers themselves. Offset deltas are those given for the rows, or, where `deltas` has no

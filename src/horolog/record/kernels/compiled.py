@@ -42,7 +42,7 @@ _ELEMENTS: Final[dict[str, Any]] = {
 
 
 def functions_of(text: ModuleType) -> SimpleNamespace:
-    """The kernels of a module of text, compiled."""
+    """Return the kernels of a module of text, compiled."""
     names = _compiled_names(text.__name__)
     kernels = {name: value for name, value in vars(text).items() if machine.is_kernel(value)}
     return SimpleNamespace(**{name: _entry(kernels[name], names) for name in kernels})
@@ -50,7 +50,7 @@ def functions_of(text: ModuleType) -> SimpleNamespace:
 
 @functools.cache
 def _compiled_names(module: str) -> dict[str, Any]:
-    """The globals of a module of text, as its compiled functions find them."""
+    """Return the globals of a module of text for its compiled functions."""
     names = dict(vars(sys.modules[module]))
     for name, value in list(names.items()):
         if not isinstance(value, FunctionType):
@@ -70,7 +70,7 @@ def _with_globals(function: Any, names: dict[str, Any]) -> Callable[..., Any]:
 
 
 def _entry(function: Callable[..., Any], names: dict[str, Any]) -> Callable[..., Any]:
-    """A compiled kernel, which takes any buffers."""
+    """Return a compiled kernel that takes any buffers."""
     *kinds, result = function.__annotations__.values()
     signature = _TYPES[result](*map(_type_of, kinds))
     compiled = compile_kernel(signature, _with_globals(function, names))
@@ -169,7 +169,7 @@ def _is_ascii(data, start, end):
 
 @helper
 def _checksum(tables, data, start, end):
-    """A CRC by eight tables: a tenth as fast as the processor's own, four times one table's."""
+    """Compute a CRC by eight tables: a tenth as fast as the processor's, four times one table's."""
     crc, position = np.uint64(_UINT32_MAX), start
     while position + 8 <= end:
         word = _word_at(data, position) ^ crc

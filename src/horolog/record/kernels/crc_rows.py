@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def crc_tables(polynomial: int) -> npt.NDArray[np.uint32]:
-    """Eight tables, one behind the other: eight bytes of a CRC at a time.
+    """Return eight tables, one behind the other, for eight bytes of a CRC at a time.
 
     The first is of a byte, each other of a byte that one more zero byte follows than in the one
     before.
@@ -27,7 +27,7 @@ _TABLE: Final = CRC32C_TABLES[:256].copy()
 
 
 def crc32c_of_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """The checksum of each row of bytes."""
+    """Return the checksum of each row of bytes."""
     crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     for column in rows.T:
         crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)

@@ -24,7 +24,7 @@ FARTHEST_TIME_DELTA: Final = 1 << 61
 
 @kernel
 def join(data: Bytes, state: Int64s, out: Room) -> int:
-    """Write the records of a batch behind those in `out`, with the deltas that they have there.
+    """Append the records of a batch to those in `out`, with their deltas in the joined batch.
 
     Length, time and offset of a record are written anew; the rest of it is copied, not looked at.
     DONE, FULL where `out` has no room, or MALFORMED where the batch is better passed on as it is:

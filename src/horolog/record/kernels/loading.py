@@ -26,11 +26,11 @@ _leaving = threading.Event()
 
 
 class LoadingStopped(Exception):
-    """The process exits: no further kernel is loaded."""
+    """Raised in place of loading a further kernel when the process exits."""
 
 
 def begin_loading(load: Callable[[], object], name: str) -> threading.Thread:
-    """Load kernels in a thread, which ends before the process does.
+    """Load kernels in a thread that ends before the process does.
 
     The interpreter stops daemon threads where they are when it exits. Within LLVM that is a crash.
     """
@@ -53,7 +53,7 @@ def _end(thread: threading.Thread) -> None:
 
 
 def check_loading() -> None:
-    """End the loading at exit, before the next kernel.
+    """Stop the loading at exit, before the next kernel.
 
     Raises:
         LoadingStopped: the process exits.
@@ -77,7 +77,7 @@ class Kernels:
         """The kernels by name, as they run now. They take buffers of any type."""
 
     def load(self) -> None:
-        """Compile what no cache contains. Returns when all are ready, and at once without numba."""
+        """Compile kernels that no cache contains; return when all are ready."""
         with self._loading:
             if self.is_loaded or not is_numba_installed():
                 return
@@ -87,14 +87,14 @@ class Kernels:
             self.is_loaded = True
 
     def load_in_background(self) -> threading.Thread:
-        """Begin to load, unless that has begun; the thread that does it may be joined."""
+        """Load in a thread, which is started once, and return the thread."""
         with self._starting:
             if self._thread is None:
                 self._thread = begin_loading(self.load, f"load {self.text_name}")
             return self._thread
 
     def note_work(self, size: int) -> None:
-        """Count bytes that plain Python went through; begin to load once there have been enough.
+        """Count bytes that plain Python has processed; begin to load once there were enough.
 
         Does not wait, also while the kernels are loaded.
         """
@@ -105,19 +105,19 @@ class Kernels:
             self.load_in_background()
 
     def load_for(self, size: int) -> None:
-        """Count bytes that are to be gone through, and wait for kernels that are being loaded."""
+        """Count bytes that will be processed, and wait for kernels that are being loaded."""
         self.note_work(size)
         if self._thread is not None:
             self._thread.join()
 
     @property
     def is_loading(self) -> bool:
-        """Whether they are being loaded in the background."""
+        """True while the kernels are being loaded in the background."""
         return self._thread is not None and self._thread.is_alive()
 
 
 class PlainKernels:
-    """The kernels of a module of text as plain Python, imported when the first is called."""
+    """The kernels of a module of text as plain Python, imported at the first call."""
 
     def __init__(self, text_name: str) -> None:
         self._text_name = text_name
@@ -130,7 +130,7 @@ class PlainKernels:
 
 @functools.cache
 def is_numba_installed() -> bool:
-    """Whether kernels can be compiled (`horolog[fast]`)."""
+    """Return True if kernels can be compiled (`horolog[fast]`)."""
     return is_installed("numba")
 
 
@@ -144,7 +144,7 @@ CLEANING_KERNELS: Final = Kernels("horolog.record.kernels.cleaning_kernels")
 
 
 def load_all() -> None:
-    """Load all kernels, so that processes which begin together do not compile the same."""
+    """Load all kernels, so that processes that start together need not compile the same."""
     for value in tuple(globals().values()):
         if isinstance(value, Kernels):
             value.load()

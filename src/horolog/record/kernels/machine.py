@@ -26,7 +26,7 @@ _Text = TypeVar("_Text", bound=Callable[..., Any])
 
 
 def kernel(function: _Text) -> _Text:
-    """Mark a kernel: a function that others than kernels call, whose arguments have types."""
+    """Mark a kernel: a function with annotated arguments that other code than kernels calls."""
     function.is_kernel = True  # type: ignore[attr-defined]
     return function
 
@@ -38,12 +38,12 @@ def inlined(function: _Text) -> _Text:
 
 
 def is_kernel(value: object) -> bool:
-    """Whether a function is marked."""
+    """Return True if a function is marked as a kernel."""
     return getattr(value, "is_kernel", False)
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel as plain Python. It takes what the compiled one takes."""
+    """Return a kernel as plain Python, with the arguments of the compiled one."""
     *kinds, _ = function.__annotations__.values()
     if all(kind in (int, bool) for kind in kinds):
         return function
@@ -55,7 +55,7 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _readable(argument: Any) -> Any:
-    """An argument whose elements are Python's own numbers: numpy's have 8 bits, or warn."""
+    """Return an argument with Python's own numbers as elements: numpy's have 8 bits, or warn."""
     if isinstance(argument, (int, bytes, array, memoryview)):
         return argument
     if isinstance(argument, tuple):
@@ -64,35 +64,35 @@ def _readable(argument: Any) -> Any:
 
 
 def int64(value: int) -> int:
-    """A number in 64 bits: it wraps where it has more."""
+    """Wrap a number to 64 bits."""
     if -_SIGN <= value < _SIGN:
         return value
     return (value + _SIGN & _MASK64) - _SIGN
 
 
 def uint64(value: int) -> int:
-    """A number in 64 bits without a sign: it wraps where it has more."""
+    """Wrap a number to 64 bits without a sign."""
     return value & _MASK64
 
 
 def byte_at(data: Bytes, position: int) -> int:
-    """The byte at a position."""
+    """Return the byte at a position."""
     byte: int = data[position]
     return byte
 
 
 def i32(data: Bytes, position: int) -> int:
-    """A signed number of 32 bits."""
+    """Return a signed number of 32 bits."""
     return int.from_bytes(data[position : position + 4], "big", signed=True)
 
 
 def i64(data: Bytes, position: int) -> int:
-    """A signed number of 64 bits."""
+    """Return a signed number of 64 bits."""
     return int.from_bytes(data[position : position + 8], "big", signed=True)
 
 
 def word_at(data: Bytes, position: int) -> int:
-    """Eight bytes as a number without a sign, the first one lowest."""
+    """Return eight bytes as a number without a sign, the first byte lowest."""
     return int.from_bytes(data[position : position + 8], "little")
 
 
@@ -107,20 +107,20 @@ def put_i64(out: Room, position: int, value: int) -> None:
 
 
 def copy_bytes(data: Bytes, start: int, size: int, out: Room, at: int) -> None:
-    """Copy bytes. Both ends have been checked."""
+    """Copy bytes; the caller has checked both ends."""
     out[at : at + size] = data[start : start + size]
 
 
 def is_ascii(data: Bytes, start: int, end: int) -> bool:
-    """Whether no byte has its highest bit set."""
+    """Return True if no byte has its highest bit set."""
     return bytes(data[start:end]).isascii()
 
 
 def crc32(data: Bytes, start: int, end: int) -> int:
-    """CRC-32 of some bytes."""
+    """Return the CRC-32 of some bytes."""
     return zlib.crc32(data[start:end])
 
 
 def crc32c(data: Bytes, start: int, end: int) -> int:
-    """CRC-32C of some bytes."""
+    """Return the CRC-32C of some bytes."""
     return _crc32c.crc32c(data[start:end])

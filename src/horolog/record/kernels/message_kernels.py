@@ -85,7 +85,7 @@ _MIN_DELTA = -(1 << 31)
 
 
 def _field(data, position, end):
-    """Size (negative for null) and end of a key or value; -1 where it extends past the message."""
+    """Return size (negative for null) and end of a key or value; -1 as the end if too long."""
     if end - position < 4:
         return -1, -1
     size = i32(data, position)
@@ -95,7 +95,7 @@ def _field(data, position, end):
 
 
 def _put_field(data, end, size, out, position):
-    """A key or value that ends there in the data, as records have it."""
+    """Write a key or value of a message, which ends at `end`, as records have it."""
     position = put_varint(out, position, max(size, -1))
     if size > 0:
         copy_bytes(data, end - size, size, out, position)
@@ -105,7 +105,7 @@ def _put_field(data, end, size, out, position):
 
 @kernel
 def to_records(data: Bytes, state: Int64s, out: Room) -> int:
-    """Write a record for each whole message; without `out` only look at them.
+    """Write a record for each whole message; without `out` only check the messages.
 
     DONE at the end of the data, CUT_OFF where a message extends past it, FULL, RUN_ENDS, or what
     is wrong with the message at CHANGE_POSITION.

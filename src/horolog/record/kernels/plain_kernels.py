@@ -112,7 +112,7 @@ def list_messages(data: Bytes, state: Int64s, rows: Int64s) -> int:
 
 @kernel
 def place_messages(data: Room, state: Int64s) -> int:
-    """Change the messages in place; DONE, or CUT_OFF before bytes that are no whole message."""
+    """Number and stamp messages in place; CUT_OFF before bytes that are no whole message."""
     magic, position = state[PLACE_MAGIC], state[PLACE_POSITION]
     is_stamped = magic != 0 and state[PLACE_STAMPED] != 0
     offset, time = state[PLACE_OFFSET], state[PLACE_TIME]

@@ -15,7 +15,7 @@ _POSITIVE = (1 << 63) - 1
 
 
 def read_varint(data: Bytes, position: int, end: int, longest: int) -> tuple[int, int]:
-    """A zigzag number and the position after it; TRUNCATED or TOO_LONG as that position."""
+    """Return a zigzag number and the position after it, or TRUNCATED or TOO_LONG as position."""
     if position < end:
         byte = byte_at(data, position)
         if byte < 0x80:
@@ -44,7 +44,7 @@ def _long_varint(data: Bytes, position: int, end: int, longest: int) -> tuple[in
 
 
 def read_bytes(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
-    """Size (negative for null), start and end of length-prefixed bytes; -1 as the end if amiss."""
+    """Return size (negative for null), start and end of bytes; -1 as the end if malformed."""
     size, start = read_varint(data, position, end, 5)
     if start < 0 or size > end - start:
         return size, start, -1
@@ -52,7 +52,7 @@ def read_bytes(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
 
 
 def pass_headers(data: Bytes, position: int, end: int, count: int) -> int:
-    """Where `count` headers end; -1 if they are malformed or go beyond `end`."""
+    """Return where `count` headers end; -1 if they are malformed or extend past `end`."""
     for _ in range(count):
         size, _start, position = read_bytes(data, position, end)
         if position < 0 or size < 0:
@@ -65,7 +65,7 @@ def pass_headers(data: Bytes, position: int, end: int, count: int) -> int:
 
 @inlined
 def read_fields(data: Bytes, body: int, end: int) -> tuple[int, int, int, int, int, int, int, int]:
-    """The fields of a record from behind its length to its end.
+    """Return the fields of a record, from behind its length to its end.
 
     Deltas of time and offset, size and start of key and value, number and start of headers. -1 as
     the last if the record is malformed, or longer than its fields.
@@ -87,7 +87,7 @@ def read_fields(data: Bytes, body: int, end: int) -> tuple[int, int, int, int, i
 
 
 def varint_size(value):
-    """Bytes of a zigzag number."""
+    """Return the bytes of a zigzag number."""
     raw = int64(value << 1) ^ (value >> 63)
     size = 1
     while raw & ~0x7F != 0:
@@ -97,7 +97,7 @@ def varint_size(value):
 
 
 def put_varint(out, position, value):
-    """Write a zigzag number; where it ends. There must be room."""
+    """Write a zigzag number, for which there is room; return where it ends."""
     raw = int64(value << 1) ^ (value >> 63)
     while raw & ~0x7F != 0:
         out[position] = raw & 0x7F | 0x80

@@ -80,7 +80,7 @@ _POSITIVE = (1 << 63) - 1
 
 
 def _note_fault(state, count, timestamp, keyless, faults):
-    """Note the record if it fails a check; whether that was the last there is room for."""
+    """Note the record if it fails a check; return True if that took the last room."""
     check = state[CHECK]
     lacks_key = check & CHECK_KEYS != 0 and keyless
     if not lacks_key:
@@ -141,7 +141,7 @@ def _finish_record(state, timestamp, delta, times, first, faults):
 
 
 def _age(now, timestamp):
-    """How old a record is; -1 if it is of the future, however far."""
+    """Return the age of a record; -1 if it is of the future."""
     if timestamp > now:
         return -1
     if now >= 0 and timestamp < now - _POSITIVE:
@@ -323,7 +323,7 @@ def _fields(data, position, state, times, first, faults):
 
 @kernel
 def walk(data: Bytes, position: int, state: Int64s, times: Int64s, faults: Int64s) -> int:
-    """Go through one piece of records; DONE, FOUND, ENOUGH, or what is wrong at POSITION.
+    """Walk through a piece of records; return DONE, FOUND, ENOUGH, or the fault at POSITION.
 
     Each record that ends in this piece leaves its timestamp in `times`, which has room for all of
     them or for none. A record that fails CHECK is noted in `faults`, FAULT_SIZE integers each,

@@ -56,11 +56,11 @@ class PlainMessages(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset that follows the last."""
+        """Offset that follows the last message."""
         return self.offsets[-1] + 1
 
     def header_of(self, index: int) -> BatchHeader:
-        """The header of one of these messages, but for its checksum."""
+        """Return the header of a message, without its checksum."""
         offset, time = self.offsets[index], self.times[index]
         return self.header._replace(
             base_offset=offset,
@@ -70,11 +70,11 @@ class PlainMessages(NamedTuple):
         )
 
     def end_of(self, index: int) -> int:
-        """The position after one of these messages."""
+        """Return the position after a message."""
         return self.positions[index + 1] if index + 1 < len(self.positions) else self.end
 
     def until(self, count: int) -> "PlainMessages":
-        """The first ones alone; fewer than there are, and at least one."""
+        """Return the first messages; fewer than all, and at least one."""
         return PlainMessages(
             self.header,
             self.positions[:count],
@@ -85,7 +85,7 @@ class PlainMessages(NamedTuple):
 
 
 def largest_of(times: "array[int]") -> int:
-    """The largest timestamp, below zero too; -1 if there is none (KIP-228)."""
+    """Return the largest timestamp, below zero too; -1 for none (KIP-228)."""
     largest = max(times)
     if largest == NO_TIMESTAMP:
         return max((time for time in times if time != NO_TIMESTAMP), default=NO_TIMESTAMP)
@@ -100,7 +100,7 @@ def list_messages(
     least_offset: int = _INT64_MIN,
     check_crcs: bool = False,
 ) -> PlainMessages | None:
-    """The plain message that `header` is of, and those like it that follow; None if it is none.
+    """List the plain message of `header` and similar ones that follow; None for another message.
 
     Ends before a message that is not whole, compressed, of another format or type of timestamps,
     out of order, damaged (if `check_crcs`), or beyond `MOST_LISTED`. Keys and values are not
@@ -129,7 +129,7 @@ def list_messages(
 
 
 def list_all(data: Buffer, header: BatchHeader) -> Iterator[PlainMessages]:
-    """The messages of a set that is known to be sound and plain, some at a time."""
+    """Yield the messages of a set that is sound and plain, some at a time."""
     found = list_messages(data, header)
     while found is not None:
         yield found
@@ -158,7 +158,7 @@ def place_messages(
 def place_compressed(
     message: bytearray, magic: int, last_offset: int, timestamp: int, *, is_append_time: bool
 ) -> None:
-    """Give a compressed message the offset of its last one, and in v1 a timestamp and its type.
+    """Set the last offset of a compressed message, and in v1 its timestamp and timestamp type.
 
     What it holds stays as it is; a checksum is computed only where the timestamp or type changes.
     """

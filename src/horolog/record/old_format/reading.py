@@ -61,10 +61,10 @@ _WRONG = {
 
 
 class MessageTooLong(RequestRefused):
-    """A record is too long for a message of v0 or v1 (MESSAGE_TOO_LARGE)."""
+    """Refusal of a record that is too long for a message of v0 or v1 (MESSAGE_TOO_LARGE)."""
 
     def __init__(self, magic: int) -> None:
-        """`magic` is the format."""
+        """Make the error; `magic` is the format of the message."""
         super().__init__(
             ErrorCode.message_too_large,
             f"A record is longer than {MOST_MESSAGE_BYTES} bytes, which no message of format "
@@ -73,7 +73,7 @@ class MessageTooLong(RequestRefused):
 
 
 class OpenedBatch(NamedTuple):
-    """A batch of v0 or v1 as the batch of format v2 that it would be, not compressed."""
+    """A batch of v0 or v1 as an uncompressed batch of format v2."""
 
     header: BatchHeader
     """As in v2: the true base offset, and how many records there are. Size and checksum are 0."""
@@ -87,12 +87,12 @@ class OpenedBatch(NamedTuple):
 
 
 def timestamp_type_of(header: BatchHeader) -> int:
-    """0 CreateTime, 1 LogAppendTime, -1 for messages of v0, whose records have none."""
+    """Return 0 for CreateTime, 1 for LogAppendTime, -1 for messages of v0, which have no times."""
     return NO_TIMESTAMP_TYPE if header.magic == 0 else header.attributes >> 3 & 1
 
 
 def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> OpenedBatch:
-    """The records of one whole message, plain or compressed.
+    """Open the records of one whole message, plain or compressed.
 
     The checksum of the message itself is not looked at; those of the messages in it are.
 
@@ -130,7 +130,7 @@ def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opene
 
 
 def true_header(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> BatchHeader:
-    """The header of a message, with where its records begin and how many there are.
+    """Return the header of a message, with its first offset and its number of records.
 
     Raises as `open_message` does.
     """
@@ -144,7 +144,7 @@ def true_header(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> BatchH
 
 
 def messages_in(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Iterator[Buffer]:
-    """The bytes of the messages of one whole message: itself, or what it holds, decompressed.
+    """Yield the bytes of a plain message, or of the messages in a compressed one.
 
     Raises as `open_message` does.
     """
@@ -154,7 +154,7 @@ def messages_in(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Iterat
 
 
 def add_records(chunks: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:
-    """The records that the messages in `chunks` make, in pieces of whole ones.
+    """Yield the records of the messages in `chunks`, in pieces of whole records.
 
     The state may have seen messages before: records continue counting from the first of these.
     """
@@ -162,7 +162,7 @@ def add_records(chunks: Iterable[Buffer], state: "array[int]") -> Iterator[Buffe
 
 
 class MessageRun(NamedTuple):
-    """Plain messages that follow each other, of one format and one type of timestamps."""
+    """Successive plain messages of one format and one type of timestamps."""
 
     opened: OpenedBatch
     size: int
@@ -170,7 +170,7 @@ class MessageRun(NamedTuple):
 
 
 def open_run(data: Buffer, header: BatchHeader, *, check_crcs: bool = True) -> MessageRun:
-    """The records of a plain message at the start of `data`, and of those like it that follow.
+    """Open the records of a plain message at the start of `data`, and of similar ones that follow.
 
     It ends before a message that is not whole, compressed, of another format or type, out of
     order, or damaged.
@@ -185,7 +185,7 @@ def open_run(data: Buffer, header: BatchHeader, *, check_crcs: bool = True) -> M
 
 
 def add_run(data: memoryview, state: "array[int]") -> tuple[memoryview, int]:
-    """The records of plain messages up to one that is different, and the messages' size.
+    """Return the records of plain messages up to a different one, and the messages' size.
 
     Raises:
         CorruptBatch: the first message is damaged.
@@ -202,7 +202,7 @@ def add_run(data: memoryview, state: "array[int]") -> tuple[memoryview, int]:
 
 
 def new_state(header: BatchHeader) -> "array[int]":
-    """The state of a kernel that reads or writes messages with this header's times and format."""
+    """Return the state of a kernel for messages of this header's format and times."""
     state = _FRESH_STATE[:]
     state[CHANGE_MAGIC] = header.magic
     if header.timestamp_type is LOG_APPEND_TIME:
@@ -212,13 +212,13 @@ def new_state(header: BatchHeader) -> "array[int]":
 
 
 def to_records(data: memoryview, state: "array[int]", out: memoryview) -> int:
-    """Write records of messages, as `message_kernels` describes it."""
+    """Run the kernel that writes records of messages."""
     MESSAGE_KERNELS.note_work(len(data))
     return int(MESSAGE_KERNELS.run.to_records(data, state, out))
 
 
 def to_messages(data: memoryview, state: "array[int]", out: memoryview) -> int:
-    """Write messages of records, as `message_kernels` describes it."""
+    """Run the kernel that writes messages of records."""
     MESSAGE_KERNELS.note_work(len(data))
     return int(MESSAGE_KERNELS.run.to_messages(data, state, out))
 
@@ -240,7 +240,7 @@ def _decompressed(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterato
 
 
 def _value(message: memoryview, header: BatchHeader) -> Buffer:
-    """The compressed messages that a message contains."""
+    """Return the compressed messages in a message."""
     at = _HEADS[header.magic]
     size = 0
     for field in ("key", "value"):
@@ -283,12 +283,12 @@ def _passes(chunks: Iterable[Buffer], state: "array[int]", *, is_written: bool) 
 
 
 def _room_for(size: int) -> int:
-    """Bytes that messages of this size can take as records, at most."""
+    """Return the most bytes that messages of this size take as records."""
     return size + (size >> 2) + 2 * LONGEST_RECORD_HEAD
 
 
 def _opened_header(header: BatchHeader, state: "array[int]") -> BatchHeader:
-    """Header of the batch of records, once all messages have been read."""
+    """Return the header of the batch of records, once all messages have been read."""
     count = state[CHANGE_COUNT]
     if not count:
         raise _broken(header, "it is compressed, and holds no messages")

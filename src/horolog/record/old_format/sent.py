@@ -1,4 +1,4 @@
-"""Messages that a producer of v0 or v1 sends to a partition: plain, compressed, or both.
+"""Messages of v0 or v1 that a producer sends to a partition: plain, compressed, or both.
 
 Its records are numbered from 0, whatever offsets they were sent with: a leader counts their place
 (KIP-31). All checksums are compared. Bytes after the last whole message are ignored.
@@ -52,10 +52,10 @@ _CODECS = tuple(Codec)
 
 
 class Sent:
-    """The messages of a produce request for one partition; their headers have been looked at."""
+    """Messages of a produce request for one partition, whose headers were checked."""
 
     def __init__(self, messages: Buffer, *, max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES) -> None:
-        """Of the bytes that were sent.
+        """Check the headers of the messages.
 
         Raises:
             CorruptBatch: there is no whole message of v0 or v1, or one names a codec that its
@@ -84,11 +84,11 @@ class Sent:
 
     @property
     def claims_append_time(self) -> bool:
-        """Whether one says that its timestamp is an append time, which no producer may (KIP-32)."""
+        """True if a message has the type LogAppendTime, which no producer may send (KIP-32)."""
         return bool(self._attributes & LOG_APPEND_TIME_BIT)
 
     def open(self, *, renumber: bool = True) -> OpenedBatch:
-        """The records, to be gone through once; their count and largest timestamp are not known.
+        """Open the records, once; their count and largest timestamp are unknown before the end.
 
         Args:
             renumber: whether offset deltas are 0, 1, 2, ...; otherwise those of the messages that
@@ -114,7 +114,7 @@ class Sent:
         return OpenedBatch(header, chain(begin, pieces))
 
     def as_batch(self, *, max_bytes: int = MAX_SET_BYTES) -> bytes:
-        """The records as one batch of v2, with the messages' codec; those of v0 have no timestamp.
+        """Return the records as one batch of v2 with the messages' codec; v0 has no timestamps.
 
         Raises:
             CorruptBatch, RequestRefused: as `open`, or it is longer than `max_bytes` (10).
@@ -161,7 +161,7 @@ class Sent:
         self.codec = _CODECS[codec]
 
     def _pieces(self, state: "array[int]", numbering: int) -> Iterator[Buffer]:
-        """All records; then the state says how many there were."""
+        """Yield all records; the state has their number in the end."""
         position, left = 0, self._max_batch_bytes
         while (found := next(iter_headers(self._messages, position), None)) is not None:
             _, header = found

@@ -45,7 +45,7 @@ _I64 = struct.Struct(">q")
 
 
 class WrittenMessages(NamedTuple):
-    """A message set, and what it could not hold."""
+    """A message set, and counts of data that it cannot contain."""
 
     messages: bytes
     records: int
@@ -66,7 +66,7 @@ def write_messages(
     max_bytes: int = MAX_SET_BYTES,
     start_offset: int | None = None,
 ) -> WrittenMessages:
-    """The records of a batch as messages of v0 or v1: one compressed one, or plain ones.
+    """Write the records of a batch as plain messages of v0 or v1, or as one compressed message.
 
     Args:
         magic: 0 or 1.
@@ -127,7 +127,7 @@ def write_messages(
 
 
 def _message_pieces(pieces: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:
-    """Messages of the records in `pieces`; each piece is good until the next is asked for."""
+    """Yield messages of the records in `pieces`, each valid until the next is asked for."""
     out = memoryview(bytearray(CHUNK_BYTES))
     carry = bytearray()
     need = 0
@@ -173,7 +173,7 @@ def message_bytes(
     codec: int = 0,
     is_append_time: bool = False,
 ) -> bytes:
-    """A message of format v0 or v1, offset and size first. In v0 it has no time."""
+    """Return a message of format v0 or v1, offset and size first; v0 has no time."""
     body = bytearray((magic, codec | (LOG_APPEND_TIME_BIT if magic and is_append_time else 0)))
     if magic:
         body += _I64.pack(timestamp)
