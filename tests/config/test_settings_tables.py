@@ -108,14 +108,16 @@ def test_every_fallback_is_a_broker_setting_of_the_same_family() -> None:
 
 
 def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_way_round() -> None:
-    obeyed = {s.field_name for s in topic_settings().values() if s.status is Status.OBEYED}
+    obeyed = {
+        s.name.replace(".", "_") for s in topic_settings().values() if s.status is Status.OBEYED
+    }
     resolved = {"message_timestamp_difference_max_ms", "internal_segment_bytes"}
     of_the_broker = {"may_store_zstd"}  # by inter.broker.protocol.version
     assert set(TopicConfig.__dataclass_fields__) == (obeyed - resolved) | of_the_broker
 
     fallbacks = {name for s in topic_settings().values() for name in s.falls_back_to}
     obeyed = {
-        s.field_name
+        s.name.replace(".", "_")
         for s in broker_settings().values()
         if s.status is Status.OBEYED and s.name not in fallbacks
     }

@@ -9,7 +9,7 @@ config        how brokers are reached; `properties`, the same from Kafka's prope
 brokers       which broker leads a partition; `link` and `connection` lead there
 retrying      requests again after an error that may pass, until the `deadline`
 closing       what is closed at the end of a `with` block
-appends       batches to several partitions at once; `size_limits`, the error of one too large
+appends       batches to several partitions at once
 producer      Arrow tables to batches (`arrow_rows`, `row_batches`) and requests
 lines         numbered lines to records and requests
 transactional the producer in a transaction; `rows_digest` compares two attempts

@@ -159,12 +159,21 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    lengths = pc.binary_length(as_binary(column))
+    counts: npt.NDArray[np.int64] = pc.fill_null(lengths, 0).to_numpy().astype(np.int64)
+    return counts
+
+
+def as_binary(column: pa.Array) -> pa.Array:
+    """Return a column of strings or bytes as large binary.
+
+    Raises:
+        ValueError: the column is of a type that cannot be written.
+    """
     try:
-        lengths = pc.binary_length(column.cast(pa.large_binary()))
+        return column.cast(pa.large_binary())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise ValueError(f"A column of type {column.type} cannot be written: {error}") from None
-    found: npt.NDArray[np.int64] = pc.fill_null(lengths, 0).to_numpy().astype(np.int64)
-    return found
 
 
 def one_of(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -1,22 +1,19 @@
 """Records of numbered lines, sent one batch after the other; what is refused names its lines."""
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from horolog.client.client import Client
 from horolog.client.records import Produced
-from horolog.client.size_limits import naming_size_limit
 from horolog.client.topic_facts import partition_numbers
-from horolog.errors import ErrorCode, RecordsRejected
+from horolog.errors import RecordsRejected, RequestRefused
 from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 
 _BATCH_BYTES = 500_000  # well below max.message.bytes, 1 MiB by default
-_CREATION_TRIES = 10
-_CREATION_PAUSE_S = 0.1
 
 
 class Line(NamedTuple):
@@ -39,13 +36,13 @@ class LineSender:
         self._topic = topic
         self._codec = codec
         self._acks = acks
-        leaders = _partitions(client, topic)
+        with suppress(RequestRefused):  # the lookup below says better what is wrong
+            client.topics.numbers(topic, auto_create=True)
+        leaders = partition_numbers(client, topic, None if partition is None else [partition])
         self._partitions = list(leaders)
         # A record without a key goes where it can, as of Kafka's producers.
         served = [number for number, leader in leaders.items() if leader is not None]
         self._served = served or self._partitions
-        if partition is not None and partition not in self._partitions:
-            partition_numbers(client, topic, [partition])
         self._partition = partition
         self._turn = 0
 
@@ -78,7 +75,7 @@ class LineSender:
     def _send_batch(self, partition: int, lines: Sequence[Line]) -> None:
         batch = build_batch((line.record for line in lines), codec=self._codec)
         try:
-            with naming_size_limit(self._client, self._topic):
+            with self._client.topics.naming_size_limit(self._topic):
                 produced = self._client.produce(self._topic, partition, batch, acks=self._acks)
         except RecordsRejected as refusal:
             raise _with_lines(refusal, lines) from None
@@ -103,21 +100,6 @@ def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejec
     if len(refusal.errors) > 10:
         message.append(f"  and {len(refusal.errors) - 10} more")
     return RecordsRejected(refusal.code, "\n".join(message), refusal.errors)
-
-
-def _partitions(client: Client, topic: str) -> dict[int, int | None]:
-    """Partitions with their leaders; retries while a broker creates the topic on first use."""
-    for _ in range(_CREATION_TRIES):
-        found = client.metadata([topic], auto_create=True).topics.get(topic)
-        if found is not None and found.error == ErrorCode.none and found.partitions:
-            break
-        if found is not None and found.error not in (
-            ErrorCode.unknown_topic_or_partition,
-            ErrorCode.leader_not_available,
-        ):
-            break
-        time.sleep(_CREATION_PAUSE_S)
-    return partition_numbers(client, topic)
 
 
 def _batches(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:

@@ -30,7 +30,6 @@ from horolog.client.row_batches import (
     choose_partitions,
     refused_partition,
 )
-from horolog.client.size_limits import naming_size_limit
 from horolog.clock import SystemClock
 from horolog.errors import RecordsRejected, RequestRefused
 from horolog.offsets import TopicPartition
@@ -192,7 +191,7 @@ class Producer(Closeable):
         if self._is_idempotent and self._id is None:
             self._begin_sequences(self._client.init_producer_id())
         chunks = chunks_of(reader, self._chunk_bytes(partitions))
-        with naming_size_limit(self._client, topic):
+        with self._client.topics.naming_size_limit(topic):
             self._send_chunks(topic, chunks, partitions, written, metadata=metadata)
         return written
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from horolog.client.arrow_rows import milliseconds
+from horolog.client.arrow_rows import as_binary, milliseconds
 
 __all__ = ["LAYOUT", "RowsDigest"]
 
@@ -82,10 +82,7 @@ class _Columns:
         return b"".join(parts)
 
     def _add_bytes(self, name: str, column: pa.Array) -> None:
-        try:
-            column = column.cast(pa.large_binary())
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-            raise ValueError(f"A column of type {column.type} cannot be written: {error}") from None
+        column = as_binary(column)
         lengths = pc.fill_null(pc.binary_length(column), _NULL)
         self._update(f"{name} lengths", lengths.to_numpy().astype("<i8", copy=False))
         if column.null_count:

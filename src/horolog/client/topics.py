@@ -1,7 +1,8 @@
 """Topics and their settings: made, changed and described; who leads them."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -13,7 +14,7 @@ from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import ClusterMetadata, refuse
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.questions import (
@@ -186,6 +187,22 @@ class Topics(RetriedCalls):
             return described
 
         return self._persist(attempt)
+
+    @contextmanager
+    def naming_size_limit(self, topic: str) -> Iterator[None]:
+        """Add `max.message.bytes` of the topic to the error of a batch that exceeds it."""
+        try:
+            yield
+        except RequestRefused as refusal:
+            if refusal.code is not ErrorCode.message_too_large:
+                raise
+            limit = None
+            with suppress(HorologError):
+                resource = (ResourceType.TOPIC, topic)
+                limit = self.describe_configs([resource])[resource]["max.message.bytes"].value
+            if limit is None:
+                raise
+            raise RequestRefused(refusal.code, f"{refusal}, of {limit} bytes") from None
 
     def settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
         """Settings of topics or of their brokers, without the defaults of the software.

@@ -61,11 +61,6 @@ class Setting:
         object.__setattr__(self, "default_value", value)
 
     @property
-    def field_name(self) -> str:
-        """The attribute of `TopicConfig` or `BrokerConfig` that holds an obeyed setting."""
-        return self.name.replace(".", "_")
-
-    @property
     def sensitive(self) -> bool:
         """Whether its value is never shown."""
         return self.kind is SettingKind.PASSWORD

@@ -137,26 +137,20 @@ class Settings:
         self, setting: Setting, overrides: Mapping[str, str]
     ) -> Iterator[tuple[Given, Value]]:
         """Every value given for a topic setting, the effective one first."""
-        for name in (setting.name, *setting.aliases):
-            if name in overrides:
-                text = overrides[name]
-                yield Given(SettingSource.TOPIC, name, text), setting.read(text, name)
+        yield from _given_in(overrides, SettingSource.TOPIC, setting)
         for source, layer in self._layers():
             for fallback in map(broker_setting, setting.falls_back_to):
-                for name in (fallback.name, *fallback.aliases):
-                    if name in layer:
-                        value = fallback.read(layer[name], name)
-                        yield Given(source, name, layer[name]), _in_ms(value, fallback.name)
+                for given, value in _given_in(layer, source, fallback):
+                    yield given, _in_ms(value, fallback.name)
 
     def given_for_broker(self, setting: Setting) -> Iterator[tuple[Given, Value]]:
-        """Every value given for a broker setting, the effective one first."""
+        """Yield every value given for a broker setting, the effective one first."""
         for source, layer in self._layers():
             for name in (setting.name, *setting.aliases):
                 if name in layer:
-                    yield (
-                        Given(source, name, layer[name]),
-                        broker_setting(name).read(layer[name], name),
-                    )
+                    text = layer[name]
+                    # An alias may be a setting with values of its own, as broker.id of node.id.
+                    yield Given(source, name, text), broker_setting(name).read(text, name)
 
     def bound_from_difference(
         self, setting: Setting, overrides: Mapping[str, str]
@@ -281,6 +275,14 @@ class Settings:
                 "run one broker for each, or join the disks below one file system"
             )
         return str(directories[0])
+
+
+def _given_in(
+    layer: Mapping[str, str], source: SettingSource, setting: Setting
+) -> Iterator[tuple[Given, Value]]:
+    for name in (setting.name, *setting.aliases):
+        if name in layer:
+            yield Given(source, name, layer[name]), setting.read(layer[name], name)
 
 
 def _complaint(check: Callable[..., object], *arguments: str) -> str | None:

@@ -19,11 +19,6 @@ _ALIASES = {
     "node.id": ("broker.id",),
 }
 _EMPTY = '""'  # a default that is there, and not the absence of one
-_STATUS = {
-    "obeyed": Status.OBEYED,
-    "accepted": Status.ACCEPTED,
-    "refused": Status.REFUSED,
-}
 
 
 @cache
@@ -81,7 +76,7 @@ def _read_table(file_name: str) -> Iterator[Setting]:
     for line in text.splitlines():
         if line.startswith("["):
             word, _, why = line.strip("[]").partition(": ")
-            status = _STATUS[word]
+            status = Status[word.upper()]
         elif line and not line.startswith("#"):
             yield _read_row(line, status, why, of_topics=of_topics)
 

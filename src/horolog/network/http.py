@@ -77,7 +77,7 @@ class HttpServer:
         sockets = bind(endpoint, config)
         self.bound = endpoint._replace(port=sockets[0].getsockname()[1])
         """The endpoint with its actual port."""
-        self._respond = respond
+        self.respond = respond
         self.incomplete: dict[_Connection, None] = {}
         """The connections without a whole request, the oldest first."""
         self.answered: dict[_Connection, None] = {}
@@ -91,10 +91,6 @@ class HttpServer:
             acceptor.close()
         for connection in [*self.incomplete, *self.answered]:
             connection.close()
-
-    async def respond(self, request: HttpRequest) -> HttpResponse:
-        """The response to a request."""
-        return await self._respond(request)
 
     def admit(self, connection: "_Connection") -> None:
         """Give a new connection a place."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NotRequired, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import BrokerParts
@@ -25,6 +25,7 @@ from horolog.wire.requests import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    TxnOffsetCommitRequestPartition,
 )
 
 if TYPE_CHECKING:
@@ -46,30 +47,7 @@ class CommittedPartition(TypedDict):
     error_code: NotRequired[int]
 
 
-class NamedPartition(Protocol):
-    """A partition in a request."""
-
-    @property
-    def partition_index(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def committed_offset(self) -> int:
-        """The offset to commit."""
-        ...
-
-    @property
-    def committed_leader_epoch(self) -> int:
-        """Leader epoch of the last record the consumer read; -1 if unknown."""
-        ...
-
-    @property
-    def committed_metadata(self) -> str | None:
-        """Text that the client keeps with the offset."""
-        ...
-
-
+NamedPartition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 NamedPartitionT = TypeVar("NamedPartitionT", bound=NamedPartition)
 
 

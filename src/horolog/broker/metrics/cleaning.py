@@ -2,7 +2,7 @@
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.metrics import families as of
-from horolog.broker.metrics.exposition import Exposition, labels_of
+from horolog.broker.metrics.exposition import Exposition
 from horolog.broker.scheduling.turns import TimeSlice
 
 
@@ -23,8 +23,7 @@ async def add_cleaning(
         ratios[topic] = max(ratios.get(topic, 0.0), state.ratio)
         overdue_ms = max(overdue_ms, state.overdue_ms)
         if by_partition:
-            labels = labels_of(("topic", "partition"), (topic, partition.index))
-            found.add(of.DIRTY_RATIO, round(state.ratio, 4), labels)
+            found.add(of.DIRTY_RATIO, round(state.ratio, 4), topic, partition.index)
     for partition, run in list(cleaner.runs.items()):
         await turns.pause()
         if run.ended_ms is None or not run.is_whole or partition.is_closed:
@@ -35,13 +34,12 @@ async def add_cleaning(
         longest_ms = max(longest_ms, run.ended_ms - run.started_ms)
         fullest = max(fullest, run.map_share)
         if by_partition:
-            labels = labels_of(("topic", "partition"), (topic, partition.index))
-            found.add(of.SINCE_CLEANED, age_ms, labels)
+            found.add(of.SINCE_CLEANED, age_ms, topic, partition.index)
     if not by_partition:
         for topic, ratio in ratios.items():
-            found.add(of.DIRTY_RATIO, round(ratio, 4), labels_of(("topic",), (topic,)))
+            found.add(of.DIRTY_RATIO, round(ratio, 4), topic)
         for topic, age_ms in ages.items():
-            found.add(of.SINCE_CLEANED, age_ms, labels_of(("topic",), (topic,)))
+            found.add(of.SINCE_CLEANED, age_ms, topic)
     left_out = [partition for partition, _ in cleaner.uncleanable()]
     if cleaner.looked_ms is not None:
         found.add(of.SINCE_CLEANER_LOOKED, max(0, now_ms - cleaner.looked_ms))

@@ -1,6 +1,7 @@
 """Samples in Prometheus' text format, version 0.0.4."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
@@ -11,8 +12,9 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def labels_of(names: Iterable[str], values: Iterable[object]) -> str:
-    """Labels as a sample has them; what clients choose is escaped."""
+@lru_cache(maxsize=64)  # several families have a sample with the same labels
+def labels_of(names: Sequence[str], values: Sequence[object]) -> str:
+    """Return the labels of a sample, with names that clients choose escaped."""
     pairs = [
         f'{name}="{str(value).translate(_ESCAPED)}"'
         for name, value in zip(names, values, strict=True)
@@ -34,21 +36,26 @@ class Exposition:
         """Samples beyond that."""
 
     def begin(self, *families: Family) -> None:
-        """These are exposed even if they have no sample."""
+        """Expose families even if they have no sample."""
         for family in families:
             self._lines.setdefault(family, [])
 
-    def add(self, family: Family, value: float, labels: str = "", suffix: str = "") -> None:
-        """One sample; labels as `labels_of` makes them."""
+    def add(self, family: Family, value: float, *labels: object, suffix: str = "") -> None:
+        """Add a sample with the values of the family's labels, and of a last one if it has it."""
         if labels:
-            self._add_lines(family, [f"{family.name}{suffix}{labels} {value}\n"])
+            names = family.labels
+            if len(labels) > len(names):
+                names = (*names, family.last_label)
+            line = f"{family.name}{suffix}{labels_of(names, labels)} {value}\n"
+            self._add_lines(family, [line])
         else:
-            self._lines.setdefault(family, []).append(f"{family.name}{suffix} {value}\n")
+            self._lines.setdefault(family, []).append(f"{family.name} {value}\n")
 
     def add_buckets(
-        self, family: Family, bounds: Sequence[str], counts: Sequence[int], labels: str
+        self, family: Family, bounds: Sequence[str], counts: Sequence[int], *values: object
     ) -> None:
-        """The buckets of a histogram with these labels, each with what is in it alone."""
+        """Add the buckets of a histogram, each with the records in it alone."""
+        labels = labels_of(family.labels, values)
         begin = f"{family.name}_bucket{labels[:-1]},le="
         so_far = list(accumulate(counts))
         lines = [f'{begin}"{le}"}} {n}\n' for le, n in zip(bounds, so_far, strict=True)]
@@ -62,7 +69,7 @@ class Exposition:
         self._lines.setdefault(family, []).extend(lines)
 
     def parts(self) -> Iterator[bytes]:
-        """All of them; those of one family together, behind its help and type."""
+        """Yield all samples; those of one family together, after its help and type."""
         for family, lines in self._lines.items():
             # The helps have neither a backslash nor a line break.
             head = f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"

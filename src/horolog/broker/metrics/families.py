@@ -5,7 +5,6 @@ configuration of Prometheus' JMX exporter makes of Apache Kafka's metrics; `kafk
 `kafka_consumergroup_*` and `kafka_brokers` are those of kafka_exporter; `horolog_*` are ours.
 """
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 
@@ -16,10 +15,16 @@ class Family(NamedTuple):
     kind: str
     """counter, gauge, histogram or summary."""
     help: str
-    labels: Sequence[str] = ()
-    """Besides `le` and `quantile`."""
+    labels: tuple[str, ...] = ()
+    """Label names, without `le` and `quantile`."""
     by_partition: bool = False
-    """Whether it has the label `partition` where partitions are asked for, else sums or maxima."""
+    """True if it has the label `partition` where partitions are requested; otherwise it has sums
+    or maxima."""
+
+    @property
+    def last_label(self) -> str:
+        """Label of samples that have one more than `labels`."""
+        return "partition" if self.by_partition else "quantile"
 
 
 _TOPIC: Final = ("topic",)
@@ -364,63 +369,5 @@ LEFT_OUT: Final = Family(
     "consumer groups.",
 )
 
-FAMILIES: Final = (
-    MESSAGES_IN,
-    BYTES_IN,
-    BYTES_OUT,
-    FAILED_PRODUCE,
-    PRODUCE_CONVERSIONS,
-    FETCH_CONVERSIONS,
-    CONVERSIONS,
-    REQUESTS,
-    REQUEST_TIMES,
-    PARTITIONS,
-    LEADERS,
-    UNDER_REPLICATED,
-    OFFLINE_REPLICAS,
-    OFFLINE_PARTITIONS,
-    ACTIVE_CONTROLLERS,
-    TOPICS,
-    ALL_PARTITIONS,
-    FETCH_SESSIONS,
-    FETCH_SESSION_PARTITIONS,
-    FETCH_SESSION_EVICTIONS,
-    LOG_SIZE,
-    SEGMENTS,
-    BROKERS,
-    TOPIC_PARTITIONS,
-    CURRENT_OFFSET,
-    OLDEST_OFFSET,
-    LATENCY,
-    FUTURE,
-    UNTIMED,
-    REFUSED,
-    AHEAD,
-    FOLLOW_BEHIND,
-    FOLLOW_LAG,
-    NOT_FOLLOWED,
-    MAX_DIRTY_PERCENT,
-    SINCE_CLEANER_LOOKED,
-    UNCLEANABLE,
-    UNCLEANABLE_BYTES,
-    RECOPY_PERCENT,
-    MAX_CLEAN_TIME,
-    MAX_BUFFER_UTILIZATION,
-    MAX_COMPACTION_DELAY,
-    DIRTY_RATIO,
-    SINCE_CLEANED,
-    OPEN_TRANSACTIONS,
-    HANGING_TRANSACTIONS,
-    OLDEST_TRANSACTION,
-    COORDINATED,
-    OLDEST_COORDINATED,
-    MEMBERS,
-    COMMITTED,
-    LAG,
-    LAG_SUM,
-    LAG_MS,
-    LOST,
-    UNREAD_DELETED,
-    FIRST_DELETED,
-    LEFT_OUT,
-)
+FAMILIES: Final = tuple(value for value in list(vars().values()) if isinstance(value, Family))
+"""All families, in the order of the page."""

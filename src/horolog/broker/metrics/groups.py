@@ -20,7 +20,7 @@ from horolog.broker.coordinators.group_lag import (
     doomed,
 )
 from horolog.broker.metrics import families as of
-from horolog.broker.metrics.exposition import Exposition, labels_of
+from horolog.broker.metrics.exposition import Exposition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import TopicConfig
 from horolog.errors import HorologError
@@ -88,9 +88,7 @@ class GroupNumbers:
         """Add the numbers of all groups."""
         broker = self._broker
         for group in broker.groups.all():
-            found.add(
-                of.MEMBERS, group.member_count, labels_of(of.MEMBERS.labels, (group.group_id,))
-            )
+            found.add(of.MEMBERS, group.member_count, group.group_id)
             await turns.pause()
         sums: dict[tuple[str, str], _GroupSums] = {}
         rest = broker.group_lags.behind()
@@ -99,16 +97,14 @@ class GroupNumbers:
         while some := list(islice(rest, _AT_ONCE)):
             for key, numbers in await self._numbers_of(some, appended, judged):
                 if by_partition:
-                    names = (*of.LAG.labels, "partition")
-                    _add(found, numbers, labels_of(names, key))
+                    _add(found, numbers, *key)
                 before = sums.get(key[:2])
                 sums[key[:2]] = numbers if before is None else before.plus(numbers)
             await turns.pause()
         for group_and_topic, numbers in sums.items():
-            labels = labels_of(of.LAG.labels, group_and_topic)
-            found.add(of.LAG_SUM, numbers.behind, labels)
+            found.add(of.LAG_SUM, numbers.behind, *group_and_topic)
             if not by_partition:
-                _add(found, numbers, labels)
+                _add(found, numbers, *group_and_topic)
 
     async def _numbers_of(
         self,
@@ -193,12 +189,12 @@ def _appended(behind: Behind, from_offset: int) -> _Appended:
     return _Appended(behind.log, first, end, append_time_of(view, record))
 
 
-def _add(found: Exposition, numbers: _GroupSums, labels: str) -> None:
-    found.add(of.COMMITTED, numbers.committed, labels)
-    found.add(of.LAG, numbers.behind, labels)
-    found.add(of.LOST, numbers.lost, labels)
-    found.add(of.UNREAD_DELETED, numbers.doomed.records, labels)
+def _add(found: Exposition, numbers: _GroupSums, *labels: object) -> None:
+    found.add(of.COMMITTED, numbers.committed, *labels)
+    found.add(of.LAG, numbers.behind, *labels)
+    found.add(of.LOST, numbers.lost, *labels)
+    found.add(of.UNREAD_DELETED, numbers.doomed.records, *labels)
     if numbers.lag_ms is not None:
-        found.add(of.LAG_MS, numbers.lag_ms, labels)
+        found.add(of.LAG_MS, numbers.lag_ms, *labels)
     if numbers.doomed.first_ms is not None:
-        found.add(of.FIRST_DELETED, numbers.doomed.first_ms, labels)
+        found.add(of.FIRST_DELETED, numbers.doomed.first_ms, *labels)

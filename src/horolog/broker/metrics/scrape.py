@@ -9,7 +9,7 @@ from typing import Final
 from horolog.broker.broker import BrokerParts
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.cleaning import add_cleaning
-from horolog.broker.metrics.exposition import Exposition, labels_of
+from horolog.broker.metrics.exposition import Exposition
 from horolog.broker.metrics.groups import GroupNumbers
 from horolog.broker.metrics.transactions import TransactionNumbers
 from horolog.broker.partition import Partition
@@ -102,14 +102,12 @@ class Scrape:
                 numbers = _numbers_of(partition, now_ms)
                 sums.add(numbers, partition.log.counts)
                 if by_partition:
-                    labels = labels_of(("topic", "partition"), (topic.name, index))
                     for family, number in zip(_SUMMED, numbers, strict=True):
-                        found.add(family, number, labels)
-            labels = labels_of(("topic",), (topic.name,))
+                        found.add(family, number, topic.name, index)
             if not by_partition:
                 for family, number in zip(_SUMMED, sums.numbers, strict=True):
-                    found.add(family, number, labels)
-            found.add(of.TOPIC_PARTITIONS, len(topic.partitions), labels)
+                    found.add(family, number, topic.name)
+            found.add(of.TOPIC_PARTITIONS, len(topic.partitions), topic.name)
             served += len(topic.partitions) - missing
             offline += missing
             followed += (len(topic.partitions) - missing) * topic.followed
@@ -143,20 +141,18 @@ class Scrape:
             its = (entry.offsets_behind, entry.lag_ms, is_stopped)
             sums.setdefault(entry.topic, []).append(its)
             if by_partition:
-                labels = labels_of(("topic", "partition"), (entry.topic, entry.partition))
                 for family, number in ((of.FOLLOW_BEHIND, its[0]), (of.FOLLOW_LAG, its[1])):
                     if number is not None:
-                        found.add(family, number, labels)
+                        found.add(family, number, entry.topic, entry.partition)
         for topic, partitions in sums.items():
-            labels = labels_of(("topic",), (topic,))
             behind, lags, stopped = zip(*partitions, strict=True)
-            found.add(of.NOT_FOLLOWED, sum(stopped), labels)
+            found.add(of.NOT_FOLLOWED, sum(stopped), topic)
             if by_partition:
                 continue
             if None not in behind:
-                found.add(of.FOLLOW_BEHIND, sum(behind), labels)
+                found.add(of.FOLLOW_BEHIND, sum(behind), topic)
             if None not in lags:
-                found.add(of.FOLLOW_LAG, max(lags), labels)
+                found.add(of.FOLLOW_LAG, max(lags), topic)
 
     def _add_traffic(self, found: Exposition) -> None:
         traffic = self._broker.traffic
@@ -169,23 +165,21 @@ class Scrape:
             found.add(family, counted.total)
             for topic, count in counted.topics.items():
                 if topic in self._broker.topics:  # a request may have outlived it
-                    found.add(family, count, labels_of(("topic",), (topic,)))
+                    found.add(family, count, topic)
         for (api, version), count in traffic.converted_for.items():
-            found.add(of.CONVERSIONS, count, labels_of(of.CONVERSIONS.labels, (api.title, version)))
+            found.add(of.CONVERSIONS, count, api.title, version)
         for key, count in traffic.refused.items():
-            found.add(of.REFUSED, count, labels_of(of.REFUSED.labels, key))
+            found.add(of.REFUSED, count, *key)
 
     def _add_requests(self, found: Exposition) -> None:
         for answered in self._times:
             name = answered.api.title
             for version, count in answered.counts.items():
-                labels = labels_of(of.REQUESTS.labels, (name, version))
-                found.add(of.REQUESTS, count, labels)
+                found.add(of.REQUESTS, count, name, version)
             for share, milliseconds in zip(QUANTILES, answered.quantiles, strict=False):
-                labels = labels_of(("request", "quantile"), (name, share))
-                found.add(of.REQUEST_TIMES, round(milliseconds, 4), labels)
+                found.add(of.REQUEST_TIMES, round(milliseconds, 4), name, share)
             count = sum(answered.counts.values())
-            found.add(of.REQUEST_TIMES, count, labels_of(("request",), (name,)), "_count")
+            found.add(of.REQUEST_TIMES, count, name, suffix="_count")
 
 
 def _numbers_of(partition: Partition, now_ms: int) -> tuple[int, ...]:
@@ -201,10 +195,9 @@ def _numbers_of(partition: Partition, now_ms: int) -> tuple[int, ...]:
 
 
 def _add_appended(found: Exposition, topic: str, appended: BlockTotals) -> None:
-    labels = labels_of(("topic",), (topic,))
-    found.add(of.MESSAGES_IN, appended.records, labels)
-    found.add(of.BYTES_IN, appended.size, labels)
-    found.add(of.FUTURE, appended.latencies[0], labels)
-    found.add(of.UNTIMED, appended.untimed, labels)
+    found.add(of.MESSAGES_IN, appended.records, topic)
+    found.add(of.BYTES_IN, appended.size, topic)
+    found.add(of.FUTURE, appended.latencies[0], topic)
+    found.add(of.UNTIMED, appended.untimed, topic)
     if any(appended.latencies):
-        found.add_buckets(of.LATENCY, _LATENCY_LABELS, appended.latencies, labels)
+        found.add_buckets(of.LATENCY, _LATENCY_LABELS, appended.latencies, topic)

@@ -12,7 +12,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.group_lag import append_time_of
 from horolog.broker.coordinators.open_transactions import OpenTransaction
 from horolog.broker.metrics import families as of
-from horolog.broker.metrics.exposition import Exposition, labels_of
+from horolog.broker.metrics.exposition import Exposition
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.errors import HorologError
@@ -70,11 +70,10 @@ class TransactionNumbers:
             all_of_them = all_of_them.plus(numbers)
             sums[partition.topic] = sums.get(partition.topic, _TransactionSums()).plus(numbers)
             if by_partition:
-                where = partition.topic, partition.index
-                _add(found, numbers, labels_of(("topic", "partition"), where))
-        _add(found, all_of_them, "")
+                _add(found, numbers, partition.topic, partition.index)
+        _add(found, all_of_them)
         for topic, numbers in sums.items() if not by_partition else ():
-            _add(found, numbers, labels_of(("topic",), (topic,)))
+            _add(found, numbers, topic)
         coordinated = broker.transactions.open_for_ms()
         found.add(of.COORDINATED, len(coordinated))
         found.add(of.OLDEST_COORDINATED, max(coordinated, default=0))
@@ -122,7 +121,7 @@ def _appended_ms(where: _FirstRecord) -> int | None:
         return None
 
 
-def _add(found: Exposition, numbers: _TransactionSums, labels: str) -> None:
-    found.add(of.OPEN_TRANSACTIONS, numbers.opened, labels)
-    found.add(of.HANGING_TRANSACTIONS, numbers.hanging, labels)
-    found.add(of.OLDEST_TRANSACTION, numbers.oldest_ms, labels)
+def _add(found: Exposition, numbers: _TransactionSums, *labels: object) -> None:
+    found.add(of.OPEN_TRANSACTIONS, numbers.opened, *labels)
+    found.add(of.HANGING_TRANSACTIONS, numbers.hanging, *labels)
+    found.add(of.OLDEST_TRANSACTION, numbers.oldest_ms, *labels)

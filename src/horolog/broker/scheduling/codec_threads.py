@@ -65,7 +65,9 @@ class CodecThreads:
             nonlocal until
             check()
             if perf_counter() >= until:
-                self._hand_over()
+                if self._waiting:
+                    self._give()
+                    self._take()
                 check()
                 until = perf_counter() + SLICE_SECONDS
 
@@ -79,30 +81,20 @@ class CodecThreads:
             self._give()
 
     def _take(self) -> None:
+        """Wait for the turn of this thread."""
         with self._lock:
             if not self._is_taken:
                 self._is_taken = True
                 return
-            turn = self._enqueue()
-        turn.acquire()
-
-    def _hand_over(self) -> None:
-        with self._lock:
-            if not self._waiting:
-                return
-            self._waiting.popleft().release()
-            turn = self._enqueue()
+            turn = Lock()
+            turn.acquire()
+            self._waiting.append(turn)
         turn.acquire()
 
     def _give(self) -> None:
+        """Give the turn to the next thread that waits, if any."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().release()
             else:
                 self._is_taken = False
-
-    def _enqueue(self) -> Lock:
-        turn = Lock()
-        turn.acquire()
-        self._waiting.append(turn)
-        return turn
