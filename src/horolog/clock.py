@@ -44,11 +44,11 @@ class Clock(Protocol):
     """Record time and monotonic time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; may jump in either direction."""
+        """Return milliseconds since the epoch; may jump in either direction."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary origin; never decreases and never jumps."""
+        """Return milliseconds since an arbitrary origin; never decreases and never jumps."""
         ...
 
 
@@ -56,11 +56,11 @@ class SystemClock:
     """The machine's wall clock and its monotonic clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         return time.time_ns() // 1_000_000  # noqa: TID251 - this is the one place
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary origin."""
+        """Return milliseconds since an arbitrary origin."""
         return time.monotonic_ns() // 1_000_000
 
 
@@ -95,7 +95,7 @@ class ManualClock:
 
     @classmethod
     def following(cls) -> "ManualClock":
-        """A clock that follows the system's clock until it is moved."""
+        """Return a clock that follows the system's clock until it is moved."""
         clock = cls()
         clock.follow()
         return clock
@@ -104,12 +104,12 @@ class ManualClock:
         return f"<ManualClock {'at' if self.is_frozen else 'running at'} {self.now_ms()} ms>"
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         state = self._state
         return state.wall_ms if state.is_frozen else state.wall_ms + _MACHINE.now_ms()
 
     def monotonic_ms(self) -> int:
-        """Elapsed milliseconds since an arbitrary origin."""
+        """Return elapsed milliseconds since an arbitrary origin."""
         state = self._state
         if state.is_frozen:
             return state.monotonic_ms
@@ -117,7 +117,7 @@ class ManualClock:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether time only changes by calls."""
+        """True if time only changes by calls."""
         return self._state.is_frozen
 
     def advance(self, by: Duration) -> int:
@@ -173,7 +173,7 @@ class ManualClock:
             self._watchers = (*self._watchers, on_moved)
 
     def unwatch(self, on_moved: Callable[[], None]) -> None:
-        """Call it no more."""
+        """Stop calling `on_moved`."""
         with self._turning:
             self._watchers = tuple(watcher for watcher in self._watchers if watcher != on_moved)
 
@@ -200,7 +200,7 @@ class ManualClock:
 
 
 def moment_ms(moment: Moment, *, rounds_up: bool = False) -> int:
-    """Milliseconds since the epoch, down to a whole one unless it `rounds_up`.
+    """Return milliseconds since the epoch, rounded down unless `rounds_up` is set.
 
     A bound does, at both ends of a range: the first millisecond at or after it is the first that
     is in [from, to), or no longer.
@@ -227,7 +227,7 @@ def moment_ms(moment: Moment, *, rounds_up: bool = False) -> int:
 
 
 def duration_ms(duration: Duration) -> int:
-    """Milliseconds.
+    """Return a duration in milliseconds.
 
     Raises:
         ValueError: the text is not a duration; the message shows the format.

@@ -1,4 +1,4 @@
-"""Names that are imported when they are first used, and what to install where a package lacks.
+"""Lazy imports of names, and errors that tell which extra to install.
 
 The base install has neither pyarrow nor Spark. An import that fails for that is one sentence with
 the extra to install; `dir()`, and so tab completion, has the names that can be used.
@@ -33,7 +33,7 @@ class MissingExtra(Misconfigured, ImportError):
 
 
 def missing_extra(error: ImportError, what: str, extra: str | None = None) -> MissingExtra | None:
-    """The sentence for a failed import; None if no extra installs what is missing.
+    """Return the error for a failed import; None if no extra installs the missing package.
 
     Args:
         extra: is named where it has the package; otherwise the first that has it.
@@ -92,7 +92,7 @@ def lazy_names(
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported, as far as that is known without importing it."""
+    """Return True if a package can be imported, as far as known without importing it."""
     try:
         return find_spec(package) is not None
     except (ValueError, ImportError):  # its import is blocked

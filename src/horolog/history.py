@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
 
 MOST_ENTRIES: Final = 1_000
-"""In one answer, all its pages together."""
+"""Most entries of an answer, over all its pages."""
 
 _Most = Annotated[int, range(1, MOST_ENTRIES + 1)]
 
@@ -18,7 +18,7 @@ class KeptLog(NamedTuple):
     """Since when it has every change, in milliseconds, up to the time that was asked for; None:
     since its beginning. Of earlier times it has what was not replaced since."""
     damage: tuple[str, ...] = ()
-    """The parts that could not be read."""
+    """Sentences on parts that could not be read."""
 
 
 class TopicAspect(StrEnum):
@@ -29,24 +29,24 @@ class TopicAspect(StrEnum):
     PARTITIONS = "partitions"
     SETTING = "setting"
     STATE = "state"
-    """Facts that Kafka does not have: whether it is adopted, or followed."""
+    """Facts that Kafka does not record: the topic is adopted, or followed."""
 
 
 class TopicChange(NamedTuple):
     """One change of a topic."""
 
     time: int
-    """When it was written, in milliseconds."""
+    """Time of the record of the change, in milliseconds."""
     log: str
     topic_id: str
-    """As Kafka prints it."""
+    """Topic id as Kafka prints it."""
     aspect: TopicAspect
     name: str | None = None
-    """Of the setting or the state."""
+    """Name of the setting or state."""
     before: str | None = None
     after: str | None = None
     is_earlier: bool = False
-    """It was so by then: when it came about is not kept."""
+    """True if the change happened by `time`, at an unknown moment."""
 
 
 class AskTopicHistory(NamedTuple):
@@ -55,7 +55,7 @@ class AskTopicHistory(NamedTuple):
     topic: str
     at: int | None = None
     most: _Most = MOST_ENTRIES
-    """At most this number of entries, the last ones."""
+    """Most entries of the answer: the last ones."""
     start: int = 0
     end: int | None = None
 
@@ -66,7 +66,7 @@ class TopicHistory(NamedTuple):
     changes: tuple[TopicChange, ...]
     logs: tuple[KeptLog, ...]
     end: int
-    """How many changes there are, with those that are left out."""
+    """Number of changes, including those left out."""
     next: int | None = None
 
 
@@ -75,9 +75,9 @@ class GroupAspect(StrEnum):
 
     COMMITTED = "committed"
     REMOVED = "removed"
-    """A committed offset."""
+    """A committed offset was removed."""
     GROUP = "group"
-    """Its members, after a rebalance."""
+    """Members of the group after a rebalance."""
     GROUP_REMOVED = "group-removed"
 
 
@@ -85,14 +85,14 @@ class GroupEvent(NamedTuple):
     """One change of a group."""
 
     time: int
-    """When it was written, and in a transaction when that was committed; milliseconds."""
+    """Time of the record, or of its transaction's commit; milliseconds."""
     log: str
     aspect: GroupAspect
     topic: str | None = None
     partition: int | None = None
     committed: int | None = None
     topic_id: str | None = None
-    """As Kafka prints it; None from releases that do not write it."""
+    """Topic id as Kafka prints it; None from releases that do not write it."""
     metadata: str | None = None
     generation: int | None = None
     members: int | None = None
@@ -103,9 +103,9 @@ class AskGroupHistory(NamedTuple):
 
     at: int | None = None
     topic: str | None = None
-    """Only its committed offsets."""
+    """Topic whose committed offsets are asked for; None for all."""
     most: _Most = MOST_ENTRIES
-    """At most this number of entries, the last ones; those at a time are in order of partitions."""
+    """Most entries of the answer: the last ones; with `at` in order of partitions."""
     start: int = 0
     end: int | None = None
     since: int | None = None
@@ -119,7 +119,7 @@ class GroupHistory(NamedTuple):
     events: tuple[GroupEvent, ...]
     logs: tuple[KeptLog, ...]
     end: int
-    """How many events there are, with those that are left out."""
+    """Number of events, including those left out."""
     next: int | None = None
     since: int | None = None
     """The offset before which the log was not read, as the last entries are behind it; None: it was

@@ -1,4 +1,4 @@
-"""JSON that a file or a peer gives, of which nothing may be wrong but what a caller checks."""
+"""Strict reading of JSON from files and peers, as documents or as typed values."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def from_json(text: str | bytes) -> Any:
-    """The document; its numbers are finite.
+    """Parse a document whose numbers are finite.
 
     Raises:
         ValueError: it is no JSON (`Infinity` and `NaN` are none), is nested too deeply, or has a
@@ -64,7 +64,7 @@ def _refuse(text: str) -> Any:
 
 
 def read_as(kind: type[T], document: Any, *, may_have_more: bool = False) -> T:
-    """A document as a named tuple or dataclass: an object by its members, an array by their order.
+    """Convert a document to a type: an object by its members, an array by their order.
 
     Members are integers of 64 bits, or of the range that `Annotated` gives, strings, booleans,
     members of a `StrEnum`, named tuples, dataclasses, arrays (`tuple[X, ...]`, `list[X]`,
@@ -134,7 +134,7 @@ def _made(kind: Any, value: Any, may_have_more: bool) -> Any:
 
 @cache
 def _members(kind: Any) -> tuple[dict[str, Any], set[str]]:
-    """The types of a value's members by their names, and which of them have no default."""
+    """Return the types of a class's members by name, and the names without a default."""
     hints = get_type_hints(kind, include_extras=True)
     if is_dataclass(kind):
         without = {

@@ -1,4 +1,4 @@
-"""A partition, offsets of it that follow each other, and what groups commit as such."""
+"""Offsets of a partition, and groups that commit them."""
 
 from typing import Final, NamedTuple, TypeAlias
 
@@ -6,11 +6,11 @@ TopicPartition: TypeAlias = tuple[str, int]
 """Topic and number of a partition; `storage.names` has one that prints as Kafka prints it."""
 
 SINK_GROUPS: Final = "horolog/"
-"""How the groups begin in which Spark's sink keeps what it has written (docs/exactly-once.md)."""
+"""Prefix of the groups in which Spark's sink records its batches (docs/exactly-once.md)."""
 
 
 def commits_positions(group_id: str) -> bool:
-    """Whether the offsets that a group commits are positions: those of sinks number batches."""
+    """Return True if a group commits positions; groups of sinks commit numbers of batches."""
     return not group_id.startswith(SINK_GROUPS)
 
 
@@ -28,17 +28,17 @@ class HeldUp(NamedTuple):
     producer_id: int
     producer_epoch: int
     transactional_id: str | None
-    """None: no transactional id has it, or it is not known here."""
+    """Transactional id; None if no id has the transaction, or it is unknown here."""
     is_hanging: bool | None
-    """Whether no transactional id has it, so that nothing ends it; None: not known here."""
+    """True if no transactional id has it, so that nothing ends it; None if unknown here."""
     offset: int
-    """The last stable offset: of its first record, or the log start if that is deleted."""
+    """Offset of its first record, the last stable one; the log start if that is deleted."""
     since_ms: int | None
     """When its first record was appended, or at Apache Kafka's brokers when it was begun; None if
     that is not known, or the record is deleted."""
     offsets: int
-    """From there to the high watermark."""
+    """Number of offsets from there to the high watermark."""
     records: int | None
-    """Of these offsets, of all producers; None where block maps do not count them."""
+    """Records of all producers at these offsets; None if block maps do not count them."""
     open_transactions: int
-    """Of the partition."""
+    """Open transactions of the partition."""

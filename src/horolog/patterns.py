@@ -15,9 +15,9 @@ from typing import Any, Final
 from horolog.errors import Misconfigured
 
 LONGEST_PATTERN: Final = 1_000
-"""In characters."""
+"""Characters of the longest pattern."""
 LONGEST_NAME: Final = (1 << 15) - 1
-"""In bytes of UTF-8, as Kafka's strings; no pattern matches a longer name."""
+"""Bytes of UTF-8 of the longest name that a pattern matches, as in Kafka's strings."""
 
 _MOST_MEMORY: Final = 1 << 16
 """In bytes, of a compiled pattern and its automaton: some 2,000 instructions, a step for each byte
@@ -59,7 +59,7 @@ class NamePattern:
         self.expression: Final = expression
 
     def matches(self, name: str) -> bool:
-        """Whether a whole name matches."""
+        """Return True if a whole name matches."""
         return self._match(name) is not None
 
     def groups(self, name: str) -> dict[str | int, str] | None:
@@ -74,12 +74,12 @@ class NamePattern:
 
     @property
     def group_names(self) -> set[str | int]:
-        """The keys of `groups`."""
+        """Keys of `groups`."""
         numbers = range(self._regexp.groups + 1)
         return {*numbers, *(key.decode() for key in self._regexp.groupindex)}
 
     def is_slow_for(self, names: Iterable[str]) -> bool:
-        """Whether it may take seconds to match all of these names."""
+        """Return True if matching all of these names may take seconds."""
         size = sum(len(name.encode(errors="surrogatepass")) for name in names)
         return size * int(self._regexp.programsize) > MOST_STEPS
 
@@ -90,7 +90,7 @@ class NamePattern:
 
 @lru_cache(maxsize=32)
 def name_pattern(expression: str) -> NamePattern:
-    """A pattern, compiled once.
+    """Return a pattern, compiled once.
 
     Raises:
         ValueError: as `NamePattern`.
@@ -99,7 +99,7 @@ def name_pattern(expression: str) -> NamePattern:
 
 
 def given_pattern(expression: str, option: str) -> NamePattern:
-    """The pattern that a user has given.
+    """Return the pattern that a user has given.
 
     Args:
         expression: in RE2's syntax.

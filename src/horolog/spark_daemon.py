@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def import_ahead() -> bool:
-    """Import what tasks need; whether the process may be forked, as it has no other thread."""
+    """Import the modules of tasks; return True if the process has one thread and may fork."""
     if not _THREADS.is_dir():
         return False  # not on Linux: threads that C code started are not seen
     gc.disable()  # imports leave no garbage worth a pass
@@ -104,7 +104,7 @@ class _Archive(zipimporter):
 
 
 def _list_archives_once() -> None:
-    """Let packages in archives, PySpark's own among them, be found by such importers."""
+    """Let packages in archives, PySpark's among them, be found by `_Archive` importers."""
     sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
     for path, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):

@@ -1,4 +1,4 @@
-"""Parses and formats times as users write them, in milliseconds since 1970.
+"""Parser and formatter of times as users write them, in milliseconds since 1970.
 
 2026-11-20T09:00:00Z   ISO-8601, with a zone or with --tz; a date alone is its midnight
 1795165200000          milliseconds since 1970
@@ -27,7 +27,7 @@ _FORMS = "write it as 2026-11-20T09:00:00Z, as milliseconds since 1970, or relat
 def parse_time(
     text: str, *, now_ms: int, zone: tzinfo | None = None, rounds_up: bool = False
 ) -> int:
-    """Milliseconds since 1970.
+    """Parse a time in milliseconds since 1970.
 
     Args:
         now_ms: The base of relative times.
@@ -49,7 +49,7 @@ def parse_time(
 
 
 def parse_record_time(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int:
-    """The timestamp of a record: as `parse_time`; the number -1 stands for none.
+    """Parse the timestamp of a record; the number -1 stands for none.
 
     Raises:
         Misconfigured: Also where a moment would be written as none.
@@ -78,14 +78,14 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def format_time(timestamp_ms: int | None, zone: tzinfo = UTC) -> str:
-    """As `format_moment`, of a record's timestamp: "none" where it has none, also as -1."""
+    """Format a record's timestamp; "none" for None and -1."""
     if timestamp_ms is None or timestamp_ms == -1:
         return "none"
     return format_moment(timestamp_ms, zone)
 
 
 def format_moment(ms: int, zone: tzinfo = UTC) -> str:
-    """ISO-8601 to the millisecond; the number itself beyond year 9999."""
+    """Format a time as ISO-8601 to the millisecond; the number itself beyond year 9999."""
     try:
         moment = (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone)
     except (OverflowError, ValueError):
@@ -95,7 +95,7 @@ def format_moment(ms: int, zone: tzinfo = UTC) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds from a duration such as 500ms, 15m or 1h30m.
+    """Parse a duration such as 500ms, 15m or 1h30m, in milliseconds.
 
     Raises:
         Misconfigured: it is none.
@@ -106,7 +106,7 @@ def parse_duration(text: str) -> int:
 
 
 def duration_text(ms: int) -> str:
-    """A duration as `parse_duration` takes it, in its largest whole unit."""
+    """Format a duration as `parse_duration` takes it, in its largest whole unit."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
         if ms and ms % size == 0:
             return f"{ms // size}{unit}"

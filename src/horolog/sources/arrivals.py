@@ -1,4 +1,4 @@
-"""When the batches of a log arrived, as far as that is known."""
+"""Append times of a log's batches, as far as they are known."""
 
 from array import array
 from collections.abc import Collection, Iterator, Sequence
@@ -24,18 +24,18 @@ _MAX_UNPACKED = 1 << 30
 
 
 class ArrivedTimes(NamedTuple):
-    """The records of a batch, by time in milliseconds."""
+    """Create times of a batch's records in milliseconds, and the batch's append time."""
 
     base_offset: int
     next_offset: int
     append_ms: int | None
-    """None: it is not known when they arrived."""
+    """Append time of the batch; None if unknown."""
     create_times: Sequence[int]
-    """-1 for none."""
+    """Create times in milliseconds; -1 is none."""
 
 
 class ArrivalLog:
-    """The arrivals in a log as it is when this is made. Close it after use."""
+    """Batches of a log with their append times, as of when this was made."""
 
     def __init__(self, options: ReadOptions, numbers: Collection[int] | None = None) -> None:
         """Plan to read all, or partitions of these numbers.
@@ -56,16 +56,16 @@ class ArrivalLog:
 
     @property
     def offsets(self) -> int:
-        """How many there are to go through."""
+        """Number of offsets to read through."""
         return sum(stretch.end - stretch.start for stretch in self._stretches)
 
     def offsets_of(self, partition: TopicPartition) -> int:
-        """How many there are of one partition."""
+        """Return the number of offsets of one partition."""
         its = (stretch for stretch in self._stretches if stretch.partition == partition)
         return sum(each.end - each.start for each in its)
 
     def of(self, partition: TopicPartition) -> Iterator[Arrival]:
-        """The arrivals of one partition, in the order of offsets; reads all times of its records.
+        """Yield the batches of one partition as arrivals, in order of offsets.
 
         Raises:
             Misconfigured: it is not known when a batch arrived.
@@ -92,7 +92,7 @@ class ArrivalLog:
             )
 
     def times(self, partition: TopicPartition) -> Iterator[ArrivedTimes]:
-        """The create times of one partition's records, batch by batch; raises as `of`."""
+        """Yield the create times of one partition's records, batch by batch; raises as `of`."""
         for batch, header, append_ms in self._batches(partition):
             if not header.is_control:
                 times = timestamps(batch, header, max_bytes=_MAX_UNPACKED, create_times=True)
@@ -101,7 +101,7 @@ class ArrivalLog:
     def _batches(
         self, partition: TopicPartition
     ) -> Iterator[tuple[memoryview, BatchHeader, int | None]]:
-        """Whole batches, and when they were appended, as far as that is known."""
+        """Yield whole batches with their append times; None where unknown."""
         with StretchReader(self._options) as reader:
             for stretch in self._stretches:
                 if stretch.partition != partition:
@@ -116,7 +116,7 @@ class ArrivalLog:
 def append_times(
     reader: StretchReader, stretch: Stretch
 ) -> "tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]":
-    """The batches of a stretch: the offsets behind each, and when it was appended, -1: not known.
+    """Return the end offset and append time of each batch of a stretch; -1 is unknown.
 
     Raises:
         as `ArrivalLog.of`.
@@ -131,6 +131,6 @@ def append_times(
 
 
 def _read(reader: StretchReader, stretch: Stretch) -> Iterator[Batches]:
-    """All batches, with append times where the log keeps some beside the timestamps."""
+    """Yield all batches, with append times where the log keeps them apart from timestamps."""
     is_kept = not isinstance(stretch, BrokerStretch) or reader.client.offsets.has_append_times()
     return reader.batches(stretch, RowFilter(), with_append_times=is_kept, with_markers=True)

@@ -1,4 +1,6 @@
-"""File systems that pyarrow opens, behind the storage's own `Files`. Imports pyarrow.
+"""File systems of pyarrow behind the storage's `Files` interface.
+
+Imports pyarrow.
 
 Indexes, seals and checkpoints are read by the same code wherever they are.
 """
@@ -30,7 +32,7 @@ def _entry(info: pafs.FileInfo) -> FileEntry:
 
 
 def system_of(uri: str, store: StoreOptions = NO_OPTIONS) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or URI, and the path within it.
+    """Return the file system of a path or URI, and the path within it.
 
     Raises:
         Misconfigured: pyarrow has no such file system, or cannot open it so.
@@ -87,7 +89,7 @@ def _s3(uri: str, store: StoreOptions) -> tuple[pafs.FileSystem, str]:
 
 
 class _Handle(Protocol):
-    """A file of pyarrow's, as far as it is used."""
+    """Interface of a pyarrow file, as far as it is used."""
 
     def read_at(self, nbytes: int, offset: int) -> bytes: ...
 
@@ -97,7 +99,7 @@ class _Handle(Protocol):
 
 
 class _ArrowFile(OpenFile):
-    """A file that pyarrow has open; a small one that is no log is read once, as a whole."""
+    """A file opened by pyarrow; a small file that is no log is read once as a whole."""
 
     __slots__ = ("_content", "handle")
 
@@ -118,7 +120,7 @@ class _ArrowFile(OpenFile):
 
 
 class ArrowFiles(Files):
-    """Files of any pyarrow file system; read only."""
+    """Read-only files of any pyarrow file system."""
 
     least_read = _LEAST_BYTES
     is_local = False
@@ -129,7 +131,7 @@ class ArrowFiles(Files):
         self._store = store
 
     def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Read up to `size` bytes; fewer only at the end of the file."""
         assert isinstance(file, _ArrowFile)
         try:
             return file.read_at(size, position)
@@ -137,18 +139,18 @@ class ArrowFiles(Files):
             raise self._failed("read", file.path, error) from None
 
     def data_from(self, file: OpenFile, position: int) -> int:
-        """The position itself: objects have no holes."""
+        """Return the position itself: objects have no holes."""
         return position
 
     def will_need(self, file: OpenFile, size: int, position: int) -> None:
         """Do nothing: there is no page cache."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or a directory."""
+        """Return True if a file or directory exists."""
         return bool(self.info(path).type != pafs.FileType.NotFound)
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what is at a path; None if nothing is."""
+        """Return the entry of a path; None if nothing exists there."""
         info = self.info(path)
         return None if info.type == pafs.FileType.NotFound else _entry(info)
 
@@ -159,11 +161,11 @@ class ArrowFiles(Files):
         return (_entry(info) for info in found if info.type == pafs.FileType.File)
 
     def names_in(self, directory: str) -> list[str]:
-        """The names of what is in a directory, in order; none if it is not there."""
+        """Return the sorted names in a directory; none if it does not exist."""
         return sorted(info.base_name for info in self.listed(directory))
 
     def listed(self, directory: str, *, recursive: bool = False) -> list[pafs.FileInfo]:
-        """What pyarrow says is in a directory; nothing if it is not there."""
+        """Return pyarrow's entries of a directory; none if it does not exist."""
         selector = pafs.FileSelector(directory, recursive=recursive, allow_not_found=True)
         try:
             return list(self._system.get_file_info(selector))
@@ -171,11 +173,11 @@ class ArrowFiles(Files):
             raise self._failed("list", directory, error) from None
 
     def size(self, path: str) -> int:
-        """The length of a file; 0 if it is not there."""
+        """Return the length of a file; 0 if it does not exist."""
         return int(self.info(path).size or 0)
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last changed, by its file system.
+        """Return when a file was last modified, in milliseconds.
 
         Raises:
             FileMissing: it is not there.
@@ -186,20 +188,20 @@ class ArrowFiles(Files):
         return changed_ns // 1_000_000
 
     def modified_ns(self, path: str) -> int:
-        """As `modified_ms`; -1 if there is no such file, 0 where the system does not say."""
+        """Return when a file was last modified, in nanoseconds; -1 without a file, 0 if unknown."""
         info = self.info(path)
         return -1 if info.type == pafs.FileType.NotFound else int(info.mtime_ns or 0)
 
     def inode(self, path: str) -> int:
-        """0: such a file has no number."""
+        """Return 0: files of object stores have no inode."""
         return 0
 
     def inode_of(self, file: OpenFile) -> int:
-        """0: such a file has no number."""
+        """Return 0: files of object stores have no inode."""
         return 0
 
     def info(self, path: str) -> pafs.FileInfo:
-        """What pyarrow says of a path."""
+        """Return pyarrow's entry of a path."""
         now = self._renamed_later.get(path)
         if now is not None:
             found = self._info(now)
@@ -214,7 +216,7 @@ class ArrowFiles(Files):
             raise self._failed("look at", path, error) from None
 
     def length(self, file: OpenFile) -> int:
-        """How many bytes an open file has."""
+        """Return the length of an open file."""
         assert isinstance(file, _ArrowFile)
         return file.handle.size()
 
@@ -231,7 +233,7 @@ class ArrowFiles(Files):
 
 
 class ArrowFilesLookedAtOnce(ArrowFiles):
-    """As they were when each was first looked at, or its directory listed.
+    """Files of an object store that keep the first answer about each path and directory.
 
     A look costs a round trip, or two if there is nothing, and checks look again and again.
     """
@@ -242,7 +244,7 @@ class ArrowFilesLookedAtOnce(ArrowFiles):
         self._in_directories: dict[str, list[pafs.FileInfo]] = {}
 
     def listed(self, directory: str, *, recursive: bool = False) -> list[pafs.FileInfo]:
-        """What pyarrow says is in a directory; nothing if it is not there."""
+        """Return pyarrow's entries of a directory; none if it does not exist."""
         if recursive:
             return super().listed(directory, recursive=True)
         if directory not in self._in_directories:

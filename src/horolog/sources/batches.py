@@ -14,15 +14,15 @@ class Batches(NamedTuple):
 
     data: Buffer
     start: int
-    """The first offset that is read; the first batch may begin before it."""
+    """First offset to read; the first batch may begin before it."""
     end: int
-    """The offset after the last; the last batch may end behind it."""
+    """Offset after the last one to read; the last batch may end behind it."""
     append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None
     """Gives them in order, for offsets from the first up to the second; perhaps not those of
     batches that are stamped with LogAppendTime. Where a follower saw records whose append times are
     unknown, they are when it did (`is_seen`). None where nothing else is known."""
     aborted: Sequence[AbortedTransaction] | None = None
-    """Transactions whose records are left out; None if there are none among the batches."""
+    """Aborted transactions among the batches, whose records are left out; None without any."""
 
     def walk(self) -> BatchWalk:
         """The batches that have an offset from `start` to before `end`, one by one."""

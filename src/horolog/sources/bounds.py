@@ -1,4 +1,4 @@
-"""From limits to offsets: where a read starts and ends in each partition.
+"""Resolving limits to offsets: start and end of a read in each partition.
 
 The bounds are taken whenever a query is planned, as with Spark's Kafka source: each
 query sees the log as it is then, unless an option fixes an end.
@@ -46,39 +46,39 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class BoundedLog(Protocol):
-    """A log whose start, end and offsets by time can be asked: a broker, or files."""
+    """A log, at a broker or in files, that gives its start, end and offsets by time."""
 
     def partitions(self) -> Collection[TopicPartition]:
-        """The partitions that the read subscribes to."""
+        """Return the partitions that the read subscribes to."""
         ...
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """The first offset of each."""
+        """Return the first offset of each partition."""
         ...
 
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """The offset after the last one to be read of each."""
+        """Return the offset after the last readable one of each partition."""
         ...
 
     def at_or_after(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | None]:
-        """The earliest offset whose time is at or after the given one; None if there is none."""
+        """Return the earliest offset at or after each time; None where no record is that late."""
         ...
 
 
 class StreamLog(BoundedLog, Protocol):
-    """A log with the further questions of a stream."""
+    """A log that also answers a stream's question about earlier records."""
 
     def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """An offset of each before which all is earlier; not of those where everything is."""
+        """Return an offset of each partition before which no record reaches a time."""
         ...
 
 
 def resolve(options: ReadOptions, log: BoundedLog) -> dict[TopicPartition, Bounds]:
-    """The bounds of a batch read in every partition that it subscribes to.
+    """Return the bounds of a batch read in each partition that it subscribes to.
 
     Raises:
         Misconfigured: limits that name other partitions than the subscription, that no
@@ -116,7 +116,7 @@ def resolve(options: ReadOptions, log: BoundedLog) -> dict[TopicPartition, Bound
 
 
 class StreamStarts(NamedTuple):
-    """Where a stream starts, and of a backfill where the log ended then."""
+    """Offsets at which a stream starts, and the log ends where its backfill ends."""
 
     starts: Offsets
     seams: Offsets
@@ -125,7 +125,7 @@ class StreamStarts(NamedTuple):
 def stream_starts(
     options: ReadOptions, log: StreamLog, partitions: Collection[TopicPartition]
 ) -> StreamStarts:
-    """Where a stream starts in the partitions that it finds when it starts for the first time.
+    """Return where a stream starts in the partitions that exist at its first start.
 
     Raises:
         Misconfigured: as `resolve`.
@@ -147,7 +147,7 @@ def stream_starts(
 def _skipping(
     log: StreamLog, from_ms: int | None, earliest: Offsets, latest: Offsets
 ) -> dict[TopicPartition, int]:
-    """The earliest offsets, or later ones before which no record is as late as `from_ms`."""
+    """Return the first offset of each partition that may have a record at or after `from_ms`."""
     if from_ms is None:
         return dict(earliest)
     first = log.none_before(from_ms, list(earliest))
@@ -188,7 +188,7 @@ def _checked_starts(
 def later_starts(
     options: ReadOptions, log: BoundedLog, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where a stream starts in partitions that it finds while it runs.
+    """Return where a stream starts in partitions that appear while it runs.
 
     At their first record that late, where the stream starts at a moment. Everything in them
     is newer than any other start of the stream, "latest" included: it is read from the
@@ -206,7 +206,7 @@ def later_starts(
 
 
 def _is(limit: Limit, end: Everywhere, as_offset: int, partition: TopicPartition) -> bool:
-    """Whether a limit is this end of a partition's log."""
+    """Return True if a limit is this end of a partition's log."""
     match limit:
         case OffsetByPartition(by_partition) | TimeByPartition(by_partition):
             return by_partition[partition] == as_offset
@@ -217,7 +217,7 @@ def _is(limit: Limit, end: Everywhere, as_offset: int, partition: TopicPartition
 def _looked_up(
     limit: Limit, partitions: Collection[TopicPartition], log: BoundedLog
 ) -> Mapping[TopicPartition, int | None]:
-    """The offsets of a limit that is a time; nothing of another, which needs no lookup."""
+    """Look up the offsets of a limit in time; other limits need no lookup."""
     match limit:
         case AtTime(timestamp_ms=timestamp_ms):
             return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
@@ -274,7 +274,7 @@ def _require_all(
 def _unmatched_start(
     options: ReadOptions, starting: Limit, partition: TopicPartition, end: int
 ) -> int:
-    """The end, so that nothing of the partition is read, if that was asked for."""
+    """Return the end as start of a partition without a matching record, if the options allow it."""
     if options.no_match_is_latest:
         return end
     moment = starting.timestamp_ms if isinstance(starting, AtTime) else None
@@ -293,7 +293,7 @@ def _within(
     earliest: Offsets,
     latest: Offsets,
 ) -> Bounds:
-    """The bounds as far as the log has them; what it has not is lost data."""
+    """Return the bounds cut to what the log has; the rest is lost data."""
     first, last = earliest[partition], latest[partition]
     if bounds.start < first:
         data_lost(
@@ -311,14 +311,14 @@ def _within(
 
 
 def first_time(header: BatchHeader) -> int | None:
-    """The time of a batch's first record, as far as its header says."""
+    """Return the time of a batch's first record, as far as its header gives it."""
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     at = header.max_timestamp if is_append_time else header.base_timestamp
     return None if at == NO_TIMESTAMP or header.has_delete_horizon else at
 
 
 def data_lost(options: ReadOptions, message: str) -> None:
-    """Fail, or continue with a warning, as `failOnDataLoss` says.
+    """Fail, or warn and continue, as `failOnDataLoss` says.
 
     Raises:
         DataLost: it says to fail.
@@ -330,7 +330,7 @@ def data_lost(options: ReadOptions, message: str) -> None:
 
 
 def loss_hint(options: ReadOptions, purpose: str) -> str:
-    """How the user of a read can have it continue, or what else can be done, if anything."""
+    """Return the sentence on how a read can continue after a loss; empty if it cannot."""
     option, advice = options.loss_option, options.loss_advice
     if option:
         return f". Set {option} to false to {purpose}"

@@ -1,4 +1,4 @@
-"""A log at a broker as the planner sees it: where it starts and ends, and what to read."""
+"""Log at a broker for planners: its start, end and offsets by time, and stretches to read."""
 
 import logging
 import time
@@ -49,9 +49,9 @@ class BrokerLog:
         self._options = options
         self._client = Client.of(options.brokers)
         self.topic_ids: dict[str, str] = {}
-        """By topic, as `partitions` last found them; none from brokers before Kafka 2.8."""
+        """Topic ids by name, as of the last `partitions`; empty from Kafka before 2.8."""
         self.leaderless: frozenset[TopicPartition] = frozenset()
-        """Those without a leader, as `partitions` last found them."""
+        """Partitions without a leader, as of the last `partitions`."""
 
     def __enter__(self) -> "BrokerLog":
         return self
@@ -62,7 +62,7 @@ class BrokerLog:
     # As `bounds.BoundedLog`.
 
     def partitions(self, *, may_miss: bool = False) -> Collection[TopicPartition]:
-        """The partitions that the read subscribes to.
+        """Return the partitions that the read subscribes to.
 
         Raises:
             Misconfigured: one that is named does not exist, unless it `may_miss`.
@@ -96,7 +96,7 @@ class BrokerLog:
         return subscribed(subscription, present, where, may_miss=may_miss)
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:
-        """Return once there are records at one of the positions, or after `max_wait_ms`."""
+        """Wait until a position has records, or for `max_wait_ms`."""
         self._client.records.wait_for_records(
             {(each.topic, each.partition): offset for each, offset in positions.items()},
             max_wait_ms=max_wait_ms,
@@ -104,17 +104,17 @@ class BrokerLog:
         )
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log start offset of each."""
+        """Return the log start offset of each partition."""
         return self._ends(partitions, EARLIEST)
 
     def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The high watermark of each, or its last stable offset if committed ones are read."""
+        """Return the high watermark of each, or its last stable offset for committed reads."""
         return self._ends(partitions, LATEST)
 
     def at_or_after(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """The earliest offset whose time is at or after the given one; None if there is none.
+        """Return the earliest offset at or after each time; None where no record is that late.
 
         Raises:
             Misconfigured: a time before 1970, which Apache Kafka cannot be asked for.
@@ -151,7 +151,7 @@ class BrokerLog:
         }
 
     def time_at(self, partition: TopicPartition, offset: int) -> int | None:
-        """The time of the first record of the batch that holds an offset, or follows it.
+        """Return the time of the first record of the batch that holds or follows an offset.
 
         None where there is none, or it has no timestamp.
         """
@@ -162,7 +162,7 @@ class BrokerLog:
         return None
 
     def now_ms(self) -> int | None:
-        """The time of the cluster's controller in milliseconds; None where it does not say."""
+        """Return the time of the cluster's controller in milliseconds; None if unknown."""
         return self._persist(self._client.topics.cluster_time_ms)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -183,7 +183,7 @@ class BrokerLog:
     def stretches(
         self, bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
     ) -> list[BrokerStretch]:
-        """The stretches of offsets that may hold what the filter takes within the bounds."""
+        """Return the stretches of offsets that may hold records of the filter within the bounds."""
         stretches = []
         for partition in sorted(bounds):
             start = max(bounds[partition].start, row_filter.offsets.first)
@@ -209,7 +209,7 @@ class BrokerLog:
     def _in_time(
         self, stretches: Sequence[BrokerStretch], window: TimeRange
     ) -> list[BrokerStretch]:
-        """The parts of stretches that may hold a time of a window.
+        """Return the parts of stretches that may hold a time of a window.
 
         The brokers know them if they are horolog's; from Apache Kafka's a whole range is read.
         Each leader is asked once, about every partition from its first range to its last.
@@ -231,7 +231,7 @@ class BrokerLog:
     def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """An offset of each before which all is earlier; not of those where everything is.
+        """Return an offset of each partition before which no record reaches a time.
 
         Offset 0 where the brokers do not know: see `Client.none_before`.
         """
@@ -244,7 +244,7 @@ class BrokerLog:
     def largest(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, FoundOffset | None]:
-        """The record with the largest time of each; None where it is unknown."""
+        """Return the record with the largest time of each partition; None where it is unknown."""
         committed = self._options.read_committed
         found = self._persist(
             lambda: self._client.offsets.largest(partitions, read_committed=committed)
@@ -274,7 +274,7 @@ class BrokerLog:
         return {partition: found[partition] for partition in targets}
 
     def _persist(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Ask as often as `fetchOffset.numRetries` says, as long as asking again may help."""
+        """Ask as often as `fetchOffset.numRetries` says, as long as a retry may help."""
         fetching = self._options.fetching
         attempts = max(1, fetching.lookup_retries)
         for attempt in range(1, attempts + 1):

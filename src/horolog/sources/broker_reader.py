@@ -1,4 +1,4 @@
-"""One stretch of a partition, fetched from its broker as whole batches.
+"""Fetching a stretch of a partition from its broker as whole batches.
 
 The next request is sent before what the last one gave is decoded and handed on: the broker and the
 sockets' buffers work ahead, without a thread that would compete for the interpreter.
@@ -28,13 +28,13 @@ _GONE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
 
 def task_client(options: ReadOptions) -> Client:
-    """A client for one task; it may wait as long as `kafkaConsumer.pollTimeoutMs` says."""
+    """Return a client for one task, with the time limit of `kafkaConsumer.pollTimeoutMs`."""
     assert options.brokers is not None
     return Client.of(replace(options.brokers, timeout_ms=options.fetching.poll_timeout_ms))
 
 
 def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
-    """The stretches of a task, those that follow the log end up to where it is now."""
+    """Return the task with stretches that follow the log end extended to the present end."""
     followed = [each for each in task if isinstance(each, BrokerStretch) and each.until is not None]
     if not followed:
         return task
@@ -58,7 +58,7 @@ def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
 def narrowed_to_appends(
     client: Client, stretch: BrokerStretch, row_filter: RowFilter
 ) -> BrokerStretch | None:
-    """The part of a stretch that can have the append times of a filter; None if nothing can."""
+    """Return the part of a stretch that can have append times of a filter; None if none can."""
     is_planned = stretch.size is not None and stretch.until is None  # by blocks, which is enough
     if row_filter.append_times.is_everything or is_planned:
         return stretch
@@ -66,7 +66,7 @@ def narrowed_to_appends(
 
 
 def appended_then(client: Client, stretch: BrokerStretch, times: TimeRange) -> BrokerStretch | None:
-    """The part of a stretch that can have been appended at these times; None if nothing can.
+    """Return the part of a stretch that can have been appended at these times; None if none can.
 
     Records before the first one were appended earlier. What follows the last one was appended
     later, if append times have never been reset.
@@ -176,7 +176,7 @@ def _request(
     options: ReadOptions,
     with_append_times: bool,
 ) -> PartitionFetch:
-    """A fetch from an offset on, of no more than `size` bytes if that is known."""
+    """Return a fetch from an offset on, of no more than `size` bytes if that is known."""
     fetching = options.fetching
     most = fetching.max_bytes
     return PartitionFetch(
@@ -194,7 +194,7 @@ def _request(
 def _after_loss(
     client: Client, stretch: BrokerStretch, options: ReadOptions, offset: int, error: RequestRefused
 ) -> int:
-    """Where to continue when the broker has not what was asked for; the end if nowhere.
+    """Return the offset to continue at when the broker lacks the one asked for.
 
     The same offset, where the log has it after all: the leader may have changed meanwhile.
 

@@ -1,4 +1,4 @@
-"""When records were created and appended, in addition to what `decode` gives.
+"""Create and append times as columns, in addition to the columns of `decode`.
 
 append_ms   when the broker appended a record; null where that is unknown
 seen_ms     when a follower saw a record whose append time is unknown; null for all others
@@ -60,7 +60,7 @@ def decode_with_clocks(
 
 
 def appended_in(table: pa.RecordBatch, times: TimeRange) -> pa.RecordBatch:
-    """The rows that were appended then; none of those whose append time is unknown."""
+    """Return the rows with an append time in a range, none with an unknown one."""
     column = table.column(APPEND)
     values: npt.NDArray[np.int64] = column.fill_null(0).to_numpy(zero_copy_only=False)
     known = column.is_valid().to_numpy(zero_copy_only=False)
@@ -74,7 +74,7 @@ def _append_columns(
     table: pa.RecordBatch,
     asked: Sequence[str],
 ) -> dict[str, pa.Array]:
-    """When the rows of a table were appended, and when those were seen of which that is unknown."""
+    """Return columns of append times, and of seen times where append times are unknown."""
     starts = np.fromiter((stretch.offset for stretch in stretches), np.int64, len(stretches))
     times = np.fromiter((stretch.ms or 0 for stretch in stretches), np.int64, len(stretches))
     unknown = np.fromiter(
@@ -104,7 +104,7 @@ def _is_stamped(table: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 
 class _CreateTimes:
-    """The create times in a buffer; decoded a second time only where batches are stamped."""
+    """Create times of a buffer, decoded a second time only where batches are stamped."""
 
     def __init__(self, buffer: Buffer, how: dict[str, Any]) -> None:
         self._buffer = buffer
@@ -117,7 +117,7 @@ class _CreateTimes:
         self._times: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     def column(self, table: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> pa.Array:
-        """The create times of the rows of a table with these offsets."""
+        """Return the create times of a table's rows."""
         times: npt.NDArray[np.int64] = table.column("timestamp_ms").to_numpy()
         stamped = _is_stamped(table)
         if not stamped.any():

@@ -1,4 +1,4 @@
-"""The columns a read can have: Spark's Kafka source's, `timestampMs`, producers, clocks.
+"""Columns of a read: those of Spark's Kafka source, `timestampMs`, producers and clocks.
 
 `timestamp` is null where Spark, Python or pandas would fail on it: for Kafka's -1,
 and outside the years 1 to 9999. The first and the last day of those are left out
@@ -68,11 +68,11 @@ INCLUDED_BY = {
     "includeSeenTime": OF_SEEN,
     "includeLateness": (LATE_BY_MS,),
 }
-"""The columns that a read has only where an option asks for them."""
+"""Columns that a read has only if an option asks for them."""
 
 
 def default_columns(*included: str) -> tuple[str, ...]:
-    """The columns of a read that names none, with those that these options include."""
+    """Return the columns of a read that names none, with those that options include."""
     left_out = {
         name for option, its in INCLUDED_BY.items() if option not in included for name in its
     }
@@ -80,7 +80,7 @@ def default_columns(*included: str) -> tuple[str, ...]:
 
 
 def named_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of option `columns`, in that order; names ignore case.
+    """Return the columns of option `columns`, in that order; names ignore case.
 
     Raises:
         Misconfigured: a name is unknown or comes twice.
@@ -100,7 +100,7 @@ def named_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_schema(fields: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """The columns that a schema given by the user selects; `fields` are names and types.
+    """Return the columns that a user's schema selects; `fields` are names and types.
 
     Raises:
         Misconfigured: a name or a type that the log does not have. Left to itself,

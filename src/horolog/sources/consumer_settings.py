@@ -48,7 +48,7 @@ TUNING = (
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Refuse what a read cannot obey; `options` by lower-case name, others than `kafka.*` too.
+    """Refuse consumer settings that a read cannot obey; `options` have lower-case names.
 
     Raises:
         Misconfigured: forbidden, or no setting of Kafka's consumer.

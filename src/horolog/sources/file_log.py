@@ -1,4 +1,4 @@
-"""A log in files as the planner sees it: where it starts, ends, passes a moment; what to read.
+"""A log in files for planners: its start, end and offsets by time, and stretches to read.
 
 Replicas of a partition are merged first (see `merge`); from then on a partition is a
 row of parts, each of one segment file.
@@ -46,7 +46,9 @@ _MAX_BATCH_BYTES = 1 << 30
 
 
 class FileLog:
-    """The logs below the paths of a read, as they were when this was made. Close it after use.
+    """The logs below the paths of a read, as they were when this was made.
+
+    Close it after use.
 
     Topics that are named, and logs at all, must be there unless they `may_miss`.
 
@@ -65,7 +67,7 @@ class FileLog:
         self._of_topic: dict[str, Replica] = {}  # one that has a topic id
         self._compacted: dict[TopicPartition, bool] = {}
         self.topic_ids: dict[str, str] = {}
-        """By topic, as `partition.metadata` has them; none in logs of a Kafka before 2.8."""
+        """Topic ids by name from `partition.metadata`; empty in logs of Kafka before 2.8."""
         with ExitStack() as undo:
             undo.callback(self._stack.close)
             self._open()
@@ -100,7 +102,7 @@ class FileLog:
             self._replicas[partition] = found
 
     def _found(self, root: Root) -> list[tuple[Root, Replica]]:
-        """The replicas below a path, each with what it was found below."""
+        """Return the replicas below a path, each with the match that it was found below."""
         matches = root.matches(may_miss=self._may_miss)
         may_miss = self._may_miss or len(matches) > 1
         found = [
@@ -145,18 +147,18 @@ class FileLog:
     # As `bounds.BoundedLog`.
 
     def partitions(self) -> Collection[TopicPartition]:
-        """The partitions that the read subscribes to."""
+        """Return the partitions that the read subscribes to."""
         return self._parts.keys()
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log start offset of each."""
+        """Return the log start offset of each partition."""
         return {
             partition: parts[0].start if (parts := self._parts[partition]) else self._end(partition)
             for partition in partitions
         }
 
     def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of each, or where its first undecided transaction begins."""
+        """Return the end of each partition, or the start of its first undecided transaction."""
         if not self._options.read_committed:
             return {partition: self._end(partition) for partition in partitions}
         return {
@@ -167,7 +169,7 @@ class FileLog:
     def at_or_after(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """The earliest offset whose time is at or after the given one; None if there is none.
+        """Return the earliest offset at or after each time; None where no record is that late.
 
         A committed read has none where an undecided transaction begins before it, as at a broker.
         """
@@ -178,7 +180,7 @@ class FileLog:
         return found
 
     def time_at(self, partition: TopicPartition, offset: int) -> int | None:
-        """The time of the first record of the batch that holds an offset, or follows it."""
+        """Return the time of the first record of the batch that holds or follows an offset."""
         for part in self._parts.get(partition, []):
             if offset < part.end:
                 position = part.segment.open(part.root.files).position_for(None, offset)
@@ -192,7 +194,7 @@ class FileLog:
     def stretches(
         self, bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
     ) -> list[SegmentStretch]:
-        """The stretches of files that may hold what the filter takes within the bounds.
+        """Return the stretches of files that may hold records of the filter within the bounds.
 
         Raises:
             DataLost: something within the bounds is gone, and data loss is to fail.
@@ -211,7 +213,7 @@ class FileLog:
         return stretches
 
     def _within(self, partition: TopicPartition, start: int, end: int) -> list[SegmentPart]:
-        """The parts of a stretch of offsets; what no part has is lost data."""
+        """Return the parts of an offset range; offsets that no part has are lost data."""
         position = start
         found = []
         for part in self._parts.get(partition, []):
@@ -226,7 +228,7 @@ class FileLog:
     def _up_to_their_ends(
         self, partition: TopicPartition, parts: list[SegmentPart]
     ) -> list[SegmentPart]:
-        """The parts; where one ends before the next begins, a segment between them is gone."""
+        """Return the parts; report a gap where one ends before the next begins."""
         followed = [part for part in parts if part.is_followed]
         if not followed:
             return parts
@@ -240,7 +242,7 @@ class FileLog:
         return found
 
     def is_compacted(self, partition: TopicPartition) -> bool:
-        """Whether only compaction can have left offsets out: within a segment, or all of one."""
+        """Return True if compaction can have left offsets out of a partition."""
         if partition not in self._compacted:
             self._compacted[partition] = any(map(has_holes, self._parts[partition]))
         return self._compacted[partition]
@@ -253,7 +255,7 @@ class FileLog:
             )
 
     def _in_time(self, parts: list[SegmentPart], row_filter: RowFilter) -> list[SegmentPart]:
-        """Without what is known to hold no time of the filter: whole segments, or parts of them."""
+        """Return the parts that may hold a time of the filter."""
         if not row_filter.windows or not parts:
             return parts
 
@@ -276,7 +278,7 @@ class FileLog:
     def _aborted(
         self, partition: TopicPartition, start: int, end: int
     ) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions that reach into `[start, end)`, of a committed read.
+        """Return the aborted transactions that reach into `[start, end)`, for a committed read.
 
         Raises:
             DataLost: damage hides them, and data loss is to fail.
@@ -319,7 +321,7 @@ class FileLog:
     def _walked(
         self, root: Root, replica: Replica, parts: Sequence[SegmentPart]
     ) -> Iterator[OpenLogPart]:
-        """All parts, and before them what is still in files from before the log start offset."""
+        """Yield all parts, after batches from before the log start that are still in files."""
         first = parts[0].segment.base_offset if parts else 0
         for segment, start, end in replica._replace(start=0).stretches():
             if start < first:
@@ -357,7 +359,7 @@ class FileLog:
 
 
 def _batches_of(root: Root, segment: ListedSegment, limit: int) -> BatchReader:
-    """The batches of a segment, whose offsets are before a limit."""
+    """Return the batches of a segment whose offsets are before a limit."""
     reader = segment.open(root.files)
     reader.log.limit = limit
     return reader.batches(FEWEST_BYTES)

@@ -1,4 +1,4 @@
-"""One stretch of a segment file as whole batches."""
+"""Reading a stretch of a segment file as whole batches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -30,7 +30,7 @@ def batches_in_file(
     with_markers: bool,
     runs_ahead: bool,
 ) -> Iterator[Batches]:
-    """The batches of a stretch of a segment that may hold what a filter takes; they stay valid.
+    """Yield the batches of a stretch that may hold records of a filter; they stay valid.
 
     `StretchReader.batches` has the arguments. Of an object store the next ones are read while some
     are worked on, if that `runs_ahead`.
@@ -113,7 +113,7 @@ def _stretches(
     *,
     makes_map: bool,
 ) -> Iterator[Span]:
-    """What has to be read, as far as indexes and the block map say.
+    """Yield the byte spans to read, as far as indexes and the block map narrow them.
 
     All of a span's batches have its offsets: what is skipped cannot show that one is changed.
     """

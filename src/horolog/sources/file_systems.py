@@ -1,4 +1,4 @@
-"""A path that logs are read from, opened: a directory, a segment file, or a pattern of them.
+"""Opened paths that logs are read from: a directory, a segment file, or a pattern.
 
 A local path is read by the storage's own `Files`, any other by pyarrow, behind the same methods.
 """
@@ -23,7 +23,9 @@ _Result = TypeVar("_Result")
 
 
 class Root:
-    """A path given to `load()`, opened: a directory, or a segment file. Close it after use.
+    """An opened path given to `load()`: a directory, a segment file, or a pattern.
+
+    Close it after use.
 
     It may be a pattern, and its `matches` are what is to be read then. With `looks_once` an object
     store is asked once for what there is about a file, and once for what a directory has.
@@ -34,7 +36,7 @@ class Root:
     ) -> None:
         self.given = given
         self.name = given.name
-        """The URI without credentials, for messages."""
+        """URI without credentials, for messages."""
         self._pattern = given.pattern
         self.files, self._above = _opened(given, store, looks_once=looks_once)
         self.path = self._above
@@ -44,7 +46,7 @@ class Root:
 
     @cached_property
     def block_cache(self) -> BlockCache | None:
-        """Where maps of logs by time are kept, since none is written next to them."""
+        """Cache for block maps, since none is written beside the logs."""
         return block_cache(self.given.scheme)
 
     def __enter__(self) -> "Root":
@@ -54,11 +56,11 @@ class Root:
         self.files.close()
 
     def exists(self, path: str | None = None) -> bool:
-        """Whether there is a file or a directory."""
+        """Return True if a file or directory exists."""
         return self.files.entry(self.path if path is None else path) is not None
 
     def matches(self, *, may_miss: bool = False) -> "list[Root]":
-        """What matches the path now if it is a pattern, unless it is there literally; else itself.
+        """Return the paths that match the pattern now, or the path itself if it exists.
 
         They are closed with this one.
 
@@ -94,7 +96,7 @@ class Root:
         return [f"{directory.rstrip('/')}/{name}" for name in children]
 
     def at(self, path: str) -> "Root":
-        """A path of the same file system, which is closed with this one."""
+        """Return a path of the same file system, which closes with this one."""
         root = copy(self)
         root.path = path
         root.name = path if self.is_local else f"{self.given.scheme}://{path}"
@@ -102,7 +104,7 @@ class Root:
         return root
 
     def entries(self, *, may_miss: bool = False) -> list[FileEntry]:
-        """Every file below the root, at any depth; of a file, itself.
+        """Return every file below the root at any depth; a file returns itself.
 
         Raises:
             Misconfigured: there is nothing at the path, unless it `may_miss`.
@@ -115,7 +117,7 @@ class Root:
         return sorted(self.files.below(self.path)) if entry.is_directory else [entry]
 
     def map(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-        """The function of each item; many at a time where every look costs a round trip."""
+        """Apply a function to each item, many at a time in an object store."""
         if self.is_local:
             return [function(item) for item in items]
         with ThreadPoolExecutor(_REMOTE_LOOKS) as pool:
@@ -123,7 +125,7 @@ class Root:
 
 
 def _opened(given: LogPath, store: StoreOptions, *, looks_once: bool) -> tuple[Files, str]:
-    """Return the files of a path's file system, and the path above its pattern within that.
+    """Return the files of a path's file system, and the path above its pattern.
 
     Raises:
         Misconfigured: there is no such file system, or it cannot be opened so.

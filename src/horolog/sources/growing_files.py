@@ -1,4 +1,4 @@
-"""The log below the paths of a stream, while brokers append to it and delete from it.
+"""Log in files for streams, while brokers append to it and delete from it.
 
 Each look lists the files. Only where something has changed since the look before, logs are opened
 again: a log ends at its last whole batch then, and starts at its log start offset or first segment.
@@ -22,13 +22,13 @@ from horolog.storage.listing import FileEntry
 from horolog.storage.names import TopicPartition
 
 REMOTE_LOOK_S = 1.0
-"""How often object stores are asked for news, at most: they charge for each listing."""
+"""Seconds between two listings of an object store, which charges for each."""
 
 _VANISHED_AGAIN = 3
 
 
 class GrowingFiles:
-    """Logs in files, as a stream asks them. Close it after use."""
+    """Logs in files that a stream reads repeatedly. Close it after use."""
 
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -52,13 +52,13 @@ class GrowingFiles:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """By topic, as the files had them when they were last looked at."""
+        """Topic ids by name, as of the last look at the files."""
         return {} if self._log is None else self._log.topic_ids
 
     # As `bounds.StreamLog`.
 
     def partitions(self, *, may_miss: bool = False) -> Collection[TopicPartition]:
-        """The partitions that the read subscribes to.
+        """Return the partitions that the read subscribes to.
 
         Raises:
             Misconfigured: one that is named is not there, or there is no log at all, unless those
@@ -69,11 +69,11 @@ class GrowingFiles:
         return self._look(may_miss=may_miss).partitions()
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log start offset of each."""
+        """Return the log start offset of each partition."""
         return self._opened().earliest(self._held(partitions))
 
     def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of each, as of now."""
+        """Return the present end of each partition."""
         log = self._look(may_miss=True)
         held = self._held(partitions)
         missing = held - self._latest.keys()
@@ -83,19 +83,19 @@ class GrowingFiles:
     def at_or_after(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """The earliest offset whose time is at or after the given one; None if there is none."""
+        """Return the earliest offset at or after each time; None where no record is that late."""
         held = self._held(times_ms)
         return self._opened().at_or_after({each: times_ms[each] for each in held})
 
     def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """An offset of each before which all is earlier; not of those where everything is."""
+        """Return an offset of each partition before which no record reaches a time."""
         found = self.at_or_after(dict.fromkeys(partitions, from_ms))
         return {partition: at for partition, at in found.items() if at is not None}
 
     def time_at(self, partition: TopicPartition, offset: int) -> int | None:
-        """The time of the first record of the batch that holds an offset, or follows it.
+        """Return the time of the first record of the batch that holds or follows an offset.
 
         None where there is none, or it has no timestamp.
         """
@@ -104,20 +104,20 @@ class GrowingFiles:
     def largest(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, FoundOffset | None]:
-        """The record with the largest time of each: not known without reading the log."""
+        """Return None for each partition: its largest time is unknown without reading the log."""
         return dict.fromkeys(partitions)
 
     def now_ms(self) -> None:
-        """None: files have no clock."""
+        """Return None: files have no clock."""
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:
-        """Return after `max_wait_ms`: files do not say when they grow."""
+        """Sleep for `max_wait_ms`: files do not announce that they grow."""
         time.sleep(max_wait_ms / 1000)
 
     # What to read.
 
     def segments(self, stretches: Iterable[BrokerStretch]) -> list[SegmentStretch]:
-        """The stretches of files that hold these offsets.
+        """Return the stretches of files that hold the offsets of broker stretches.
 
         Raises:
             DataLost: some are gone, and data loss is to fail.
@@ -134,7 +134,7 @@ class GrowingFiles:
     # Details.
 
     def _look(self, *, may_miss: bool) -> FileLog:
-        """The log as it is now."""
+        """Return the log as it is now, opened again if the files have changed."""
         now = self._clock()
         is_due = self._is_local or now - self._listed_at >= REMOTE_LOOK_S
         if self._log is None or is_due:
@@ -158,7 +158,7 @@ class GrowingFiles:
         return self._look(may_miss=True) if self._log is None else self._log
 
     def _held(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Those of the partitions that are there: files may go away between two questions."""
+        """Return the partitions that still exist: files may vanish between two questions."""
         return set(partitions) & set(self._opened().partitions())
 
     def _forget(self) -> None:

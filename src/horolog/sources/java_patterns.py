@@ -15,7 +15,7 @@ from horolog.errors import Misconfigured
 from horolog.extras import missing_extra
 
 LONGEST_S: Final = 1.0
-"""For one name."""
+"""Seconds that a match of one name may take."""
 
 # What both read alike: escapes, groups, repetition, sets, and other characters.
 _ALIKE: Final = r"""(?x)(?:
@@ -31,11 +31,11 @@ _QUOTED: Final = r"(?s)(?<!\\)(?:\\\\)*+\K\\Q(.*?)(?:\\E|\Z)"  # whatever Java t
 
 
 class UnlikeJavaError(ValueError):
-    """Java refuses a pattern, or reads it in another way; the reason is for its user."""
+    """A pattern that Java refuses or reads differently; the reason is for its user."""
 
 
 def java_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a function that says whether a topic's whole name matches, as in Java.
+    """Return a function that matches a topic's whole name as Java does.
 
     That raises Misconfigured for a name that takes too long.
 

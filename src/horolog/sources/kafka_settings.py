@@ -1,4 +1,4 @@
-"""Settings of Kafka's Java clients, given as `kafka.*` options, and how they are checked.
+"""Settings of Kafka's Java clients, given as `kafka.*` options, and their check.
 
 A setting that could change which rows are read or written is obeyed or refused. One that
 only tunes the Java client is accepted, so that moving a query from Spark's Kafka source or
@@ -36,7 +36,7 @@ TUNING = (
     "send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms",
 )
-"""What tunes a consumer as well as a producer."""
+"""Settings that tune a consumer as well as a producer."""
 
 
 def security_of(options: Mapping[str, str]) -> Security:
@@ -57,7 +57,7 @@ def security_of(options: Mapping[str, str]) -> Security:
 def check_settings(
     options: Mapping[str, str], client: str, forbidden: Mapping[str, str], known: Collection[str]
 ) -> None:
-    """Refuse settings that are forbidden, and names that are none of a `client`'s.
+    """Refuse forbidden settings, and names that a `client` of Kafka does not have.
 
     `options` are by lower-case name, others than `kafka.*` too.
 

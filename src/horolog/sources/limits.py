@@ -1,4 +1,4 @@
-"""The part of a log that a read asks for: topics, partitions, and where each starts and ends.
+"""Topics, partitions and bounds that a read asks for, parsed from options.
 
 Values, and their reading from options; `bounds` turns them into offsets.
 """
@@ -30,14 +30,14 @@ _TIMES = (
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """`subscribe`: topics by name."""
+    """Topics by name, from option `subscribe`."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`topicsPattern`, of RE2's syntax, or `subscribePattern`, of Java's.
+    """Pattern of whole topic names, from `topicsPattern` (RE2) or `subscribePattern` (Java).
 
     Topics whose whole name matches it; Kafka's internal topics never do.
     """
@@ -46,7 +46,7 @@ class Pattern:
     is_java: bool = False
 
     def matcher(self) -> Callable[[str], bool]:
-        """Whether a topic's name matches."""
+        """Return a function that tells if a topic's name matches."""
         if not self.is_java:
             return name_pattern(self.expression).matches
         return java_matcher(self.expression)
@@ -54,7 +54,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """`assign`: partitions by name and number."""
+    """Partitions by topic and number, from option `assign`."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -69,7 +69,7 @@ def subscribed(
     *,
     may_miss: bool = False,
 ) -> list[TopicPartition]:
-    """Those of all partitions that are subscribed to, in order; `where` is for the error.
+    """Return the subscribed ones of the `partitions`, in order; errors name the place `where`.
 
     Raises:
         Misconfigured: one that is named does not exist, unless it `may_miss`.
@@ -97,17 +97,17 @@ def subscribed(
 
 
 class Everywhere(Enum):
-    """One end of the log, for all partitions."""
+    """One end of the log, the same for all partitions."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     LATEST_TIME = "-1"
-    """`LATEST` as Kafka's lookup by time says it: Kafka's source lets batches start there."""
+    """`LATEST` in Kafka's lookup by time; Kafka's source lets batches start there."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """In each partition the earliest record at or after one moment.
+    """Limit at the first record at or after a moment, in each partition.
 
     A relative moment (`-3d`) counts from a query's first start.
     """
@@ -118,7 +118,7 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class TimeByPartition:
-    """In each partition the earliest record at or after its own moment.
+    """Limit at the first record at or after a moment of each partition's own.
 
     -2 is its earliest offset, -1 its latest, as in Kafka's lookup by time (ListOffsets).
     """
@@ -128,7 +128,7 @@ class TimeByPartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetByPartition:
-    """An offset for each partition; -2 is its earliest, -1 its latest."""
+    """Limit at an offset of each partition; -2 is its earliest, -1 its latest."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -200,7 +200,7 @@ def _assigned(text: str) -> Assigned:
 
 
 def limit_of(given: Mapping[str, str], at_time: str, by_time: str, by_offset: str) -> Limit | None:
-    """The first of the three that is given wins, as in Kafka's source."""
+    """Return the limit of the first given option of three, as Kafka's source does."""
     if at_time.lower() in given:
         return _at_time(given, at_time)
     if by_time.lower() in given:
@@ -227,7 +227,7 @@ def limit_of(given: Mapping[str, str], at_time: str, by_time: str, by_offset: st
 
 
 def _at_time(given: Mapping[str, str], option: str) -> Limit:
-    """A moment, or the end of the log that Kafka's lookup by time calls by a number."""
+    """Return the limit of a moment, or the end of the log that Kafka names -1 or -2."""
     at = AtTime(moment(given, option), is_relative(given, option))
     if _NUMBER.fullmatch(given[option.lower()].strip()) is None:
         return at
@@ -271,7 +271,7 @@ def _by_partition(text: str, option: str, example: str) -> dict[TopicPartition, 
 
 
 def check_order(starting: Limit | None, ending: Limit) -> None:
-    """Check the options alone: same partitions, and start not after end."""
+    """Check that both ends name the same partitions, and that no start is after its end."""
     pairs: list[tuple[str, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]] = []
     match starting, ending:
         case OffsetByPartition(first), OffsetByPartition(last):

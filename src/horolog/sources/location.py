@@ -1,4 +1,4 @@
-"""Where a job reads and writes: a broker's `host:port[,host:port]`, or a path of segment files."""
+"""Place that a job reads or writes: brokers, or a path of segment files."""
 
 import os
 import re
@@ -40,14 +40,14 @@ class Location:
 
     @property
     def is_broker(self) -> bool:
-        """Whether a broker is asked, and not files read."""
+        """True if the location is a broker's address."""
         return self.bootstrap_servers is not None
 
     @property
     def paths(self) -> tuple[LogPath, ...]:
-        """The path, if it is one."""
+        """The path as a tuple; empty for a broker."""
         return () if self.path is None else (self.path,)
 
     def __str__(self) -> str:
-        """The same in whatever way a path on this machine is written; no secrets."""
+        """Return the address or path, normalised and without secrets."""
         return self.bootstrap_servers or ("" if self.path is None else self.path.name)

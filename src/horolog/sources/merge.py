@@ -1,4 +1,4 @@
-"""Replicas of one partition as one log. Pure.
+"""Merging replicas of one partition into one log, by leader epochs.
 
 Each replica has the leader epoch (KIP-101) in which each of its offsets was written. Of
 two replicas that hold the same offset the higher epoch is right: the other one missed
@@ -36,7 +36,7 @@ class _Choice(NamedTuple):
 
 
 def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[ReplicaStretch]:
-    """The spans of the merged log in order; each replica by its place in the sequence."""
+    """Return the spans of the merged log in order, each with the place of its replica."""
     borders = sorted({edge for spans in replicas for span in spans for edge in span[:2]})
     merged: list[ReplicaStretch] = []
     newest = -1

@@ -1,4 +1,4 @@
-"""File systems that are not local, under the names that Spark's users know them by.
+"""File systems that are not local, under the names that Spark's users know.
 
     s3://, s3a://, s3n://   S3 and what speaks its protocol
     gs://, gcs://           Google Cloud Storage
@@ -42,7 +42,7 @@ class StoreOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "StoreOptions":
-        """Take the options of file systems from all options, `given` by lower-case name.
+        """Take the options of file systems from all options; names are lower-case.
 
         Raises:
             Misconfigured: one that is not supported, or an incomplete or impossible value.
@@ -63,7 +63,7 @@ class StoreOptions:
         return found
 
     def scrubbed(self, text: object) -> str:
-        """A text of others, for an error: without secrets."""
+        """Return a foreign text without secrets, for an error."""
         said = shown(str(text))
         for name, value in self.settings.items():
             if value and name.startswith(_SECRETS):
@@ -72,12 +72,12 @@ class StoreOptions:
 
     @property
     def names_s3(self) -> bool:
-        """Whether anything is said of S3."""
+        """True if any setting is one of S3."""
         return any(name in self.settings for name in _OF_S3)
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether S3 is asked without credentials.
+        """True if S3 is asked without credentials.
 
         Raises:
             Misconfigured: another provider than those that the settings or the chain stand for.
@@ -93,7 +93,7 @@ class StoreOptions:
         return known == _ANONYMOUS
 
     def azure_key(self, host: str) -> str | None:
-        """The key of an account of Azure."""
+        """Return the key of an Azure account; None if none is given."""
         return self.settings.get(f"{_AZURE_KEY}.{host.lower()}", self.settings.get(_AZURE_KEY))
 
 

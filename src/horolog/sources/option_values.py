@@ -1,4 +1,4 @@
-"""One option's text, read as the type it must have; each error names the option and the value.
+"""Parsers of option values; each error names the option and the value.
 
 `given` holds all options by lower-case name.
 """
@@ -41,7 +41,7 @@ def refuse_misspelt(
 
 
 def topic_name(name: str, option: str) -> str:
-    """The name, if topics may have it.
+    """Return a topic's name after checking it.
 
     Raises:
         Misconfigured: they may not; says what they may.
@@ -54,7 +54,7 @@ def topic_name(name: str, option: str) -> str:
 
 
 def flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
-    """The words true and false, in any case."""
+    """Read `true` or `false`, in any case."""
     value = given.get(option.lower(), str(default)).strip().lower()
     if value not in ("true", "false"):
         raise Misconfigured(f"Option '{option}' is '{value}'; it is true or false")
@@ -62,7 +62,7 @@ def flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
 
 
 def one_of(given: Mapping[str, str], option: str, default: str, *allowed: str) -> str:
-    """One of the words `allowed`, in any case."""
+    """Read one of the words `allowed`, in any case."""
     value = given.get(option.lower(), default).strip()
     for word in allowed:
         if word.lower() == value.lower():
@@ -71,14 +71,14 @@ def one_of(given: Mapping[str, str], option: str, default: str, *allowed: str) -
 
 
 def positive(given: Mapping[str, str], option: str) -> int | None:
-    """A whole number above zero, or None when it was not given."""
+    """Read a whole number above zero; None if the option is not given."""
     return integer(given, option, 1, least=1) if option.lower() in given else None
 
 
 def integer(
     given: Mapping[str, str], option: str, default: int, *, least: int, most: int = INT64_MAX
 ) -> int:
-    """A whole number from `least` to `most`; `default` when it was not given."""
+    """Read a whole number from `least` to `most`; `default` if the option is not given."""
     text = given.get(option.lower())
     if text is None:
         return default
@@ -92,7 +92,7 @@ def integer(
 
 
 def duration(given: Mapping[str, str], option: str, default: str) -> int:
-    """Milliseconds, not below zero: a text as 15m or 10s, also in the units of Spark's settings.
+    """Read a duration such as 15m or 10s, in milliseconds and not below zero.
 
     Those are `min` for `m` and `us`, of which milliseconds are the whole ones.
     """
@@ -113,12 +113,12 @@ def duration(given: Mapping[str, str], option: str, default: str) -> int:
 
 
 def is_relative(given: Mapping[str, str], option: str) -> bool:
-    """Whether a moment counts from now, as -15m."""
+    """Return True if a moment counts from now, as -15m does."""
     return _RELATIVE.fullmatch(given[option.lower()].strip()) is not None
 
 
 def moment(given: Mapping[str, str], option: str) -> int:
-    """A bound in milliseconds: a number, ISO-8601 with a zone, or relative to now as in -15m."""
+    """Read a moment in milliseconds: a number, ISO-8601 with a zone, or relative as -15m."""
     text = given[option.lower()].strip()
     try:
         if is_relative(given, option):
@@ -129,7 +129,7 @@ def moment(given: Mapping[str, str], option: str) -> int:
 
 
 def parsed(text: str, option: str, example: str) -> Any:
-    """JSON; `example` shows in the error what was expected."""
+    """Read JSON; the error shows `example` as the expected form."""
     try:
         return from_json(text)
     except ValueError:

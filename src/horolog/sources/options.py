@@ -1,4 +1,4 @@
-"""The options of `format("horolog")`: Spark's Kafka source's names, rules and defaults.
+"""Options of `format("horolog")`: names, rules and defaults of Spark's Kafka source.
 
 Names ignore case. What Kafka's source refuses is refused here, with a sentence;
 what its Java consumer would only be tuned by is accepted without effect (`consumer_settings`).
@@ -52,7 +52,7 @@ from horolog.sources.uris import LogPath
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """How brokers are asked; times in milliseconds, sizes in bytes."""
+    """Settings of requests to brokers; times in milliseconds, sizes in bytes."""
 
     max_bytes: int = 8 << 20
     max_wait_ms: int = 500
@@ -76,7 +76,7 @@ class ReadOptions:
     brokers: ClientConfig | None = None
     paths: tuple[LogPath, ...] = ()
     may_have_any_name: bool = False
-    """A directory of segments that is given itself: it is partition 0 of a topic of its name."""
+    """True if a path may be a directory of any name, as partition 0 of a topic of that name."""
     subscription: Subscription | None = None
     starting: Limit | None = None
     ending: Limit = Everywhere.LATEST
@@ -85,11 +85,11 @@ class ReadOptions:
     times: RowTimes = ANY_TIME
     fail_on_data_loss: bool = True
     loss_option: str | None = "failOnDataLoss"
-    """What users of this read call it, for messages; None if they cannot set it."""
+    """Name of the option for lost data in messages; None if users cannot set it."""
     loss_advice: str | None = None
-    """What they can do instead, for messages."""
+    """Advice to those users, for messages."""
     fail_on_damage: bool = False
-    """Whether what is damaged fails a read that skips what is gone."""
+    """True if damage fails a read that skips lost records."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
@@ -97,7 +97,7 @@ class ReadOptions:
     max_trigger_delay_ms: int = 15 * 60_000
     commits_to_group: str | None = None
     included: frozenset[str] = frozenset()
-    """Of `columns.INCLUDED_BY`, the options that are true."""
+    """Options of `columns.INCLUDED_BY` that are true."""
     appended: TimeRange = EVER_APPENDED
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
@@ -113,7 +113,7 @@ class ReadOptions:
         location: Location | None = None,
         times: RowTimes | None = None,
     ) -> "ReadOptions":
-        """Read the options of one `load()`, of which these two may be known already.
+        """Read the options of one `load()`, apart from a `location` or `times` that are given.
 
         Raises:
             Misconfigured: an option, its value, or a combination that no read can have.
@@ -201,7 +201,7 @@ class ReadOptions:
         max_wait_ms: int = 500,
         **more: Any,
     ) -> "ReadOptions":
-        """A read with a client of the caller's, which asks again within its time limit itself."""
+        """Return options of a read with a caller's client, which has its own time limit."""
         fetching = Fetching(
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
@@ -212,20 +212,20 @@ class ReadOptions:
 
     @classmethod
     def of_topic(cls, config: ClientConfig, topic: str) -> "ReadOptions":
-        """A read of a whole topic that continues where something is gone, and fails at damage."""
+        """Return options of a read of a whole topic that skips lost records, not damage."""
         return cls.of_client(
             config, max_bytes=4 << 20, subscription=TopicSelection((topic,)), **_THROUGH_LOSS
         )
 
     @classmethod
     def of_path(cls, path: str, settings: Mapping[str, str] | None = None) -> "ReadOptions":
-        """The same of a path; `settings` are those of its object store."""
+        """Return options of a read of a path that skips lost records, not damage."""
         given = {name.lower(): value for name, value in (settings or {}).items()}
         store, paths = StoreOptions.parse(given), (LogPath.parse(path),)
         return cls(paths=paths, may_have_any_name=True, store=store, **_THROUGH_LOSS)
 
     def batch_starting(self) -> Limit:
-        """Where a batch read starts: Kafka's source refuses "latest" there.
+        """Return where a batch read starts: Kafka's source refuses "latest" there.
 
         Raises:
             Misconfigured: latest, for all partitions or for one.
@@ -243,7 +243,7 @@ class ReadOptions:
         return starting
 
     def stream_starting(self) -> Limit:
-        """Where a stream starts: by default at the latest offsets, as Kafka's source.
+        """Return where a stream starts: by default at the latest offsets, as in Kafka's source.
 
         Raises:
             Misconfigured: the options are those of a batch.
@@ -266,14 +266,14 @@ class ReadOptions:
     # Relative moments stay what they were when a query first started.
 
     def relative_ms(self) -> dict[str, int]:
-        """The relative moments in milliseconds, by option."""
+        """Return the relative moments in milliseconds, by option."""
         found = self.times.relative_ms()
         if isinstance(self.starting, AtTime) and self.starting.is_relative:
             found[STARTING] = self.starting.timestamp_ms
         return found
 
     def pinned(self, relative_ms: Mapping[str, int]) -> "ReadOptions":
-        """With the relative moments that a checkpoint holds instead of today's."""
+        """Return the options with the relative moments of a checkpoint in place of today's."""
         starting = self.starting
         if isinstance(starting, AtTime) and starting.is_relative and STARTING in relative_ms:
             starting = AtTime(relative_ms[STARTING], is_relative=True)
@@ -281,7 +281,7 @@ class ReadOptions:
 
 
 def _paths(given: Mapping[str, str]) -> tuple[LogPath, ...]:
-    """`load(path)` and `load([a, b])`; Spark hands over the list as JSON under `paths`."""
+    """Return the paths of `load(path)` or `load([a, b])`, a list that Spark passes as JSON."""
     paths = [given["path"]] if "path" in given else []
     if "paths" in given:
         listed = parsed(given["paths"], "paths", '["/logs/a","/logs/b"]')
@@ -313,7 +313,7 @@ def _row_times(given: Mapping[str, str], *, has_starting: bool) -> RowTimes:
 
 
 def _group(given: Mapping[str, str]) -> str | None:
-    """The consumer group that a stream's offsets are committed to."""
+    """Return the consumer group to which a stream's offsets are committed."""
     group = given.get("commitoffsetstogroup")
     if group is not None and not group.strip():
         raise Misconfigured("Option 'commitOffsetsToGroup' names no group")

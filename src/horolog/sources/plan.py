@@ -1,4 +1,4 @@
-"""How a read is cut into tasks. Pure: no Spark, no file, no broker.
+"""Cutting a read into tasks, without Spark, files or brokers.
 
 The stretches of a log are laid end to end in order and cut into equal shares, so that
 small segments end up together and large ones apart. A cut that falls close to the
@@ -45,13 +45,13 @@ class BrokerStretch:
     is_from_earliest: bool = False
     until: int | None = None
     size: int | None = None
-    """Bytes of its batches, if the broker has said it."""
+    """Bytes of the batches, if the broker gave them."""
     times: TimeRange = ALL_TIMES
     largest_ms: int | None = None
 
     @property
     def weight(self) -> int:
-        """Offsets, the only measure that a broker gives."""
+        """Number of offsets, the only measure that a broker gives."""
         return self.end - self.start
 
 
@@ -97,7 +97,7 @@ def from_offset(stretch: Stretch, offset: int) -> Stretch:
 
 
 def offsets_in(task: Task) -> int:
-    """How many offsets a task goes through."""
+    """Return the number of offsets that a task reads through."""
     return sum(stretch.end - stretch.start for stretch in task)
 
 
@@ -112,7 +112,7 @@ def share_out(
     min_tasks: int | None = None,
     max_records: int | None = None,
 ) -> list[tuple[_Stretch, ...]]:
-    """The stretches of each task, in order, none of them empty.
+    """Return the stretches of each task, in order; no task is empty.
 
     Args:
         stretches: what is to be read, in the order of topic, partition and offset.
@@ -137,7 +137,7 @@ def left_open(
     open_starts: Collection[TopicPartition],
     open_ends: Mapping[TopicPartition, BrokerStretch],
 ) -> list[tuple[BrokerStretch, ...]]:
-    """The same tasks; the first and the last stretches of a partition follow the log's ends.
+    """Return the tasks with first and last stretches that follow the log's start and end.
 
     Nothing but what is read of a partition shows that it begins later than planned, so that all
     of its stretches in its first task are first ones until one has given a row. Another task does
@@ -182,14 +182,14 @@ def _task_count(total: int, task_weight: int, cores: int, min_tasks: int | None)
 
 
 class _PlanCut(NamedTuple):
-    """Where a task begins: at an offset of the stretch at this place."""
+    """Begin of a task: an offset of the stretch at a place."""
 
     place: int
     offset: int
 
 
 def _cut(stretches: Sequence[_Stretch], tasks: int) -> list[tuple[_Stretch, ...]]:
-    """Equal shares of the line that the stretches form."""
+    """Cut the stretches, laid end to end, into equal shares."""
     ends = list(accumulate(stretch.weight for stretch in stretches))
     share = ends[-1] / tasks
     cuts = [_PlanCut(0, stretches[0].start)]
@@ -240,7 +240,7 @@ def _part(stretch: _Stretch, start: int, end: int) -> _Stretch | None:
 
 
 def _limited(share: tuple[_Stretch, ...], max_records: int) -> list[tuple[_Stretch, ...]]:
-    """The share in tasks of at most `max_records` offsets."""
+    """Cut a share into tasks of at most `max_records` offsets."""
     tasks: list[tuple[_Stretch, ...]] = []
     current: list[_Stretch] = []
     room = max_records

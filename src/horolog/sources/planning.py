@@ -1,4 +1,4 @@
-"""The look at the log that the driver takes for each query: the bounds of its read, its tasks."""
+"""Planning of a query by the driver: bounds of the read, and its tasks."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ _LONGEST_TASK = 8  # times what a task should read, where the cluster is not kno
 
 
 def check_paths(options: ReadOptions) -> None:
-    """Make sure that the paths of a read are there.
+    """Check that the paths of a read exist.
 
     Raises:
         Misconfigured: one is not.
@@ -42,7 +42,9 @@ def check_paths(options: ReadOptions) -> None:
 
 
 def opened_log(options: ReadOptions) -> FileLog | BrokerLog:
-    """The log that a read is of, as it is now. Close it after use.
+    """Open the log of a read, as it is now.
+
+    Close it after use.
 
     Raises:
         Misconfigured: it is not there.
@@ -90,7 +92,7 @@ def plan_offsets(
 def numbered(
     partitions: Collection[TopicPartition], numbers: Collection[int], what: str
 ) -> list[TopicPartition]:
-    """The partitions of these numbers, in order.
+    """Return the partitions with these numbers, in order.
 
     Raises:
         RequestRefused: one of them is not there; `what` is for the message.
@@ -126,7 +128,7 @@ def tasks(
 
 
 def shared_out(options: ReadOptions, stretches: Sequence[Stretch], cores: int | None) -> list[Task]:
-    """The stretches in tasks, as the options say."""
+    """Return the stretches as tasks of the size that the options ask for."""
     task_weight = TASK_BYTES if options.paths else TASK_RECORDS
     cores = cores or _guessed_cores(sum(stretch.weight for stretch in stretches) // task_weight)
     shares: list[Task] = [
@@ -144,14 +146,14 @@ def shared_out(options: ReadOptions, stretches: Sequence[Stretch], cores: int | 
 
 
 def _asks_for_pieces(options: ReadOptions, partitions: int) -> bool:
-    """Whether the ends are fixed by the plan, because it cuts partitions as options say."""
+    """Return True if options cut partitions, so that the plan fixes the ends."""
     least = options.min_partitions
     is_cut = least is not None and least > partitions
     return is_cut or options.max_records_per_partition is not None
 
 
 def _warn_of_many_tasks(options: ReadOptions, shares: Sequence[Task], cores: int) -> None:
-    """Say what it costs where options ask for more tasks than cores are kept busy with."""
+    """Warn about options that ask for more tasks than the cores can keep busy with."""
     limit = options.max_records_per_partition
     option = "minPartitions" if limit is None else "maxRecordsPerPartition"
     offsets = sum(stretch.end - stretch.start for share in shares for stretch in share)
@@ -182,5 +184,5 @@ def _following_the_log(
 
 
 def _guessed_cores(tasks: int) -> int:
-    """The driver's, or of a larger cluster as many as keep a task from becoming far too long."""
+    """Return the driver's cores, or as many as keep a task short on a larger cluster."""
     return max(os.cpu_count() or 1, tasks // (TASKS_PER_CORE * _LONGEST_TASK))

@@ -1,4 +1,4 @@
-"""The options of a read, and what each does; the option reference in the documents is made from it.
+"""Options of a read with their meaning; `docs/spark-options.md` is generated from this table.
 
 Settings of Kafka's consumer, given as `kafka.*`, are in `consumer_settings`.
 """

@@ -26,7 +26,7 @@ def read_task(
     names: Sequence[str],
     nullable: Sequence[bool],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task's stretches, with these columns."""
+    """Yield the rows of a task's stretches, with these columns."""
     shaper = RowShaper(names, nullable)
     decoded = decoded_columns(names)
     begun = set[TopicPartition]()
@@ -55,7 +55,7 @@ def tables_of(
     *,
     max_bytes: int = TABLE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a stretch that a filter takes, with these columns of `clocks` and maybe more.
+    """Yield the records of a stretch that a filter takes, as tables with at least these columns.
 
     No table is empty, or larger than `max_bytes`, unless a single record is.
     """

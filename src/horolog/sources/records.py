@@ -44,15 +44,17 @@ class ReadRecord(NamedTuple):
     timestamp_type: str
     record: LogRecord
     appended_ms: int | None = None
-    """When it was appended, if that was asked for and is known."""
+    """Append time, if it was asked for and is known."""
     created_ms: int | None = None
-    """The time that its bytes hold, where its timestamp is an append time."""
+    """Create time in the bytes of a record whose timestamp is an append time."""
     seen_ms: int | None = None
-    """When a follower saw it, if that was asked for and it is unknown when it was appended."""
+    """Time when a follower saw the record, if asked for and the append time is unknown."""
 
 
 class RecordLog:
-    """The records of a read whose times are in a range. Close it after use.
+    """Records of a log whose times are in a range.
+
+    Close it after use.
 
     Unless it `runs_ahead`, several partitions may be read in turns. What is gone before it is read
     is warned of, where the options do not let it fail.
@@ -91,7 +93,7 @@ class RecordLog:
         return plan_offsets(self._log, partitions, RowFilter().within(self._times), starts, {})
 
     def read(self, stretch: Stretch) -> Iterator[tuple[int, list[ReadRecord]]]:
-        """The records of a stretch, batch by batch, each with the next offset to read.
+        """Yield the records of a stretch batch by batch, each with the next offset to read.
 
         Raises:
             CorruptBatch: a batch is damaged; those before it are given.
@@ -119,7 +121,7 @@ class RecordLog:
     def follow(
         self, positions: Mapping[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, ReadRecord]]:
-        """The records that are appended at or behind these offsets, without end.
+        """Yield records that are appended at or behind these offsets, without end.
 
         Raises:
             Misconfigured: this is a log in files, which do not say when they grow.
@@ -158,7 +160,7 @@ class RecordLog:
             yield header.next_offset, records
 
     def _may_hold(self, header: BatchHeader, batch: memoryview, appended_ms: int | None) -> bool:
-        """Whether a batch has a record of these times; reads only times, which is much faster."""
+        """Return True if a batch has a record in the times; decodes only times."""
         times = self._times
         if times.is_everything:
             return True
@@ -177,7 +179,7 @@ def read_batch(
     partition: int,
     appended: AppendTimeStretch = _UNKNOWN,
 ) -> Iterator[ReadRecord]:
-    """The records of a batch; raises as `read_with_create_times` does."""
+    """Yield the records of a batch; raises as `read_with_create_times` does."""
     kind = header.timestamp_type_name
     is_stamped = header.timestamp_type is LOG_APPEND_TIME
     for record, created in read_with_create_times(batch):

@@ -1,4 +1,4 @@
-"""The segments that have a stretch of offsets when a task reads it.
+"""Segments that hold a planned stretch of offsets when a task reads it.
 
 A plan names the segment that was listed. Until a task runs, compaction may have put others in its
 place, under the same name or another one: then the stretch is found by its offsets in what is there
@@ -18,7 +18,7 @@ from horolog.storage.removal.leftovers import segments_in
 from horolog.storage.segments.reader import SegmentReader
 
 _LOOKS = 20
-"""At a directory, while it changes each time before its segments are open."""
+"""Attempts to open the segments of a directory that keeps changing."""
 
 
 def present_segments(
@@ -60,7 +60,7 @@ def _found_by_offset(
 
 
 def _pieces(root: Root, stretch: SegmentStretch) -> tuple[list[SegmentStretch], bool]:
-    """Return the present segments' parts of a stretch, and whether offsets of it are gone.
+    """Return a stretch's pieces in the present segments, and True if some of its offsets are gone.
 
     Raises:
         FileMissing: the directory has changed while it was read.

@@ -1,4 +1,4 @@
-"""Find the partition directories and segments below the paths given to `load()`.
+"""Finding partition directories and segments below the paths given to `load()`.
 
     <path>/.../<topic>-<partition>/<base offset, 20 digits>.log
 
@@ -57,7 +57,7 @@ class Replica(NamedTuple):
     topic_id: UUID | None = None
 
     def joined(self, other: "Replica") -> "Replica":
-        """This and what was found of the same directory by another path."""
+        """Return the union with segments of the same directory that another path has found."""
         segments = {segment.base_offset: segment for segment in (*other.segments, *self.segments)}
         return self._replace(
             segments=tuple(segments[base] for base in sorted(segments)),
@@ -67,7 +67,7 @@ class Replica(NamedTuple):
         )
 
     def stretches(self) -> Iterator[tuple[ListedSegment, int, int]]:
-        """Each segment with the offsets that it holds, `start` to before `end`."""
+        """Yield each segment with the offsets that it holds, `start` to before `end`."""
         ends = [*(later.base_offset for later in self.segments[1:]), self.end]
         for segment, end in zip(self.segments, ends, strict=True):
             start = max(segment.base_offset, self.start)
@@ -78,7 +78,7 @@ class Replica(NamedTuple):
 def find_replicas(
     root: Root, *, may_miss: bool = False, may_have_any_name: bool = False
 ) -> list[Replica]:
-    """The replicas below one path, each up to its last batch that is whole and fits its CRC.
+    """Return the replicas below a path, each up to its last batch that fits its CRC.
 
     The directory that the path leads to may have another name than topic-0 if it
     `may_have_any_name`: it is partition 0 of a topic of that name.
@@ -96,7 +96,7 @@ def find_replicas(
 
 
 def _listed(root: Root, *, may_miss: bool) -> dict[str, list[ListedSegment]]:
-    """The segments below a root, by directory.
+    """List the segments below a root, by directory.
 
     Raises:
         FileMissing: a directory has changed while it was read.
@@ -120,7 +120,7 @@ def _replicas_in(
     may_miss: bool,
     may_have_any_name: bool,
 ) -> list[Replica]:
-    """The replicas in directories that were listed.
+    """Return the replicas in directories that were listed.
 
     Raises:
         FileMissing: the last segment of one is gone, or another, since then.
@@ -169,7 +169,7 @@ def _replicas_in(
 def _segments_of(
     files: Files, directory: str, present: Mapping[str, FileEntry]
 ) -> list[ListedSegment]:
-    """The segments of a directory; `present` are the names that were listed in it.
+    """Return the segments of a directory; `present` are its listed names.
 
     Raises:
         FileMissing: the directory has changed since then.
@@ -209,7 +209,7 @@ def _nothing_found(root: Root, directories: Iterable[str]) -> str:
 
 
 def _cleaned(root: Root, log_dirs: Iterable[str]) -> set[tuple[str, TopicPartition]]:
-    """Log directory and partition of those that a Kafka has compacted, so far as can be read."""
+    """Return the log directory and partition of each log that a Kafka has compacted."""
     found: set[tuple[str, TopicPartition]] = set()
     for log_dir in log_dirs:
         try:
@@ -223,12 +223,12 @@ def _cleaned(root: Root, log_dirs: Iterable[str]) -> set[tuple[str, TopicPartiti
 
 @lru_cache(maxsize=1 << 10)
 def _warn_once(note: str) -> None:
-    """Log a sentence: a stream opens its files again and again."""
+    """Log a warning once: a stream opens its files repeatedly."""
     _logger.warning("%s", note)
 
 
 def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
-    """In which leader epoch each of a replica's offsets was written.
+    """Return the leader epoch of each offset range of a replica.
 
     From its checkpoint, or where there is none that its batches confirm from the batch headers.
     """

@@ -1,4 +1,4 @@
-"""The rows that a read takes, column by column: values that planners and tasks share.
+"""Rows that a read takes, column by column, as values that planners and tasks share.
 
 `filters` makes them of the filters that Spark pushes down. They are joined by "and"
 within a query (`&`) and by "or" across queries (`hull`), and can be JSON (`json_text.read_as`).
@@ -15,7 +15,7 @@ _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
 
 _Bound = Annotated[int, range(_INT64_MIN - 1, _INT64_MAX + 2)]
-"""Of 64 bits, or one that none of those is beyond."""
+"""A number of 64 bits, or the one beyond either end."""
 
 
 class Interval(NamedTuple):
@@ -32,7 +32,7 @@ class Interval(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Holds no number at all."""
+        """True if the interval contains no number."""
         return self.first > self.last
 
 
@@ -42,7 +42,7 @@ NOTHING = Interval(0, -1)
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Whole numbers of an interval and, where there is one, of a list."""
+    """Whole numbers of an interval, and of a list if one is given."""
 
     interval: Interval = EVERYTHING
     listed: frozenset[int] | None = None
@@ -57,11 +57,11 @@ class Numbers:
 
     @property
     def is_empty(self) -> bool:
-        """Holds no number at all."""
+        """True if no number is left."""
         return self.interval.is_empty or self.listed == frozenset()
 
     def hull(self, other: "Numbers") -> "Numbers":
-        """Holds what either holds, and perhaps more."""
+        """Return numbers that contain both, and perhaps more."""
         if self.is_empty or other.is_empty:
             return other if self.is_empty else self
         one, two = self.interval, other.interval
@@ -79,7 +79,7 @@ class NameTest:
     words: tuple[str, ...]
 
     def __call__(self, name: str) -> bool:
-        """Whether the name satisfies it."""
+        """Return True if the name satisfies the condition."""
         match self.how:
             case "is":
                 return name in self.words
@@ -104,7 +104,7 @@ class Names:
         return isinstance(name, str) and any(all(test(name) for test in row) for row in self.rows)
 
     def hull(self, other: "Names") -> "Names":
-        """Holds what either holds."""
+        """Return the names of either."""
         return Names(tuple(dict.fromkeys((*self.rows, *other.rows))))
 
 
@@ -115,7 +115,7 @@ _OF_APPENDS = (columns.APPEND_TIME, columns.APPEND_TIME_MS)
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """The rows that a read takes. A column that is not named here is not limited."""
+    """Rows that a read takes; columns that are not listed are not limited."""
 
     of: Mapping[str, Narrowing] = field(default_factory=dict)
 
@@ -126,21 +126,21 @@ class RowFilter:
         return RowFilter(of)
 
     def within(self, times: TimeRange) -> "RowFilter":
-        """The same of these times alone, and perhaps of records without one."""
+        """Return the filter limited to these times, which may keep records without a time."""
         if times.is_everything:
             return self
         name = columns.APPEND_TIME_MS if times.of_append else columns.TIMESTAMP_MS
         return self & RowFilter({name: Numbers(Interval(times.first_ms, times.last_ms))})
 
     def hull(self, other: "RowFilter") -> "RowFilter":
-        """Takes what either takes, and perhaps more."""
+        """Return a filter that takes the rows of either, and perhaps more."""
         shared = self.of.keys() & other.of.keys()
         return RowFilter({name: _hull(self.of[name], other.of[name]) for name in sorted(shared)})
 
     # What planners and tasks ask.
 
     def takes(self, topic: str, partition: int) -> bool:
-        """Whether it takes records of this partition."""
+        """Return True if the filter takes records of a partition."""
         if self.append_times.is_empty or self.times.is_empty:
             return False
         if self._numbers(columns.OFFSET).is_empty:
@@ -150,19 +150,19 @@ class RowFilter:
 
     @property
     def offsets(self) -> Interval:
-        """The smallest range that has all offsets that it takes."""
+        """Smallest interval with all offsets that the filter takes."""
         return self._numbers(columns.OFFSET).interval
 
     @property
     def times(self) -> TimeRange:
-        """The smallest range that has all times that it takes."""
+        """Smallest range with all times that the filter takes."""
         shown, exact = self._numbers(columns.TIMESTAMP), self._numbers(columns.TIMESTAMP_MS)
         both = shown.interval & exact.interval
         return TimeRange(both.first, both.last, with_untimed=NO_TIMESTAMP in both)
 
     @property
     def append_times(self) -> TimeRange:
-        """The smallest range that has all append times that it takes."""
+        """Smallest range with all append times that the filter takes."""
         asked = [self._numbers(name).interval for name in _OF_APPENDS if name in self.of]
         if not asked:
             return EVER_APPENDED
@@ -171,7 +171,7 @@ class RowFilter:
 
     @property
     def from_ms(self) -> int | None:
-        """The earliest time that it takes, None if there is none.
+        """Earliest time that the filter takes; None without a limit.
 
         None, too, when it takes -1: a batch of earlier times may hold a record of -1,
         which its header's largest timestamp does not count.
@@ -180,12 +180,12 @@ class RowFilter:
 
     @property
     def to_ms(self) -> int | None:
-        """The first time that it no longer takes, None if there is none."""
+        """First time that the filter no longer takes; None without a limit."""
         return self.times.to_ms
 
     @property
     def windows(self) -> tuple[TimeRange, ...]:
-        """Those of either clock: blocks that lack one of these hold nothing that it takes."""
+        """Limited ranges of either clock; a block outside one of them has no row of the filter."""
         return tuple(each for each in (self.times, self.append_times) if not each.is_everything)
 
     def _numbers(self, name: str) -> Numbers:

@@ -1,4 +1,4 @@
-"""The rows that a read gives by their own time, whatever their offset, and the end of a stream.
+"""Options that filter rows by time, and the one that ends a stream at a moment.
 
     fromTimestamp, toTimestamp   rows with a time in [from, to), late ones included
     backfillFromTimestamp        of a stream: of what the log holds when the query first starts,
@@ -34,7 +34,7 @@ class GivenMoment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowTimes:
-    """The moments that a read was given; the names of the fields are short for the options'."""
+    """Moments of a read; fields are named after the options."""
 
     from_: GivenMoment | None = None
     to: GivenMoment | None = None
@@ -63,16 +63,16 @@ class RowTimes:
 
     @property
     def range(self) -> TimeRange:
-        """The times of the rows of a read."""
+        """Times of the rows of a read."""
         return self._since(self.from_)
 
     @property
     def backfill_range(self) -> TimeRange:
-        """The same for rows that the log held when the query first started."""
+        """Times of rows that the log held when the query first started."""
         return self._since(self.from_, self.backfill)
 
     def check_batch(self) -> None:
-        """Refuse what only streams have.
+        """Refuse moments that only streams take.
 
         Raises:
             Misconfigured: a moment of a stream was given.
@@ -85,7 +85,7 @@ class RowTimes:
     # Relative moments stay what they were when the query first started.
 
     def relative_ms(self) -> dict[str, int]:
-        """The relative moments, by option."""
+        """Return the relative moments, by option."""
         return {
             name: given.timestamp_ms
             for name, given in zip(OPTIONS, self._all(), strict=True)
@@ -93,7 +93,7 @@ class RowTimes:
         }
 
     def pinned(self, relative_ms: Mapping[str, int]) -> "RowTimes":
-        """With the relative moments that a checkpoint holds instead of today's."""
+        """Return the moments with the relative ones of a checkpoint in place of today's."""
         changed = {
             each.name: GivenMoment(relative_ms[name], is_relative=True)
             for name, each, given in zip(OPTIONS, fields(self), self._all(), strict=True)
@@ -113,7 +113,7 @@ ANY_TIME = RowTimes()
 
 
 def append_times_of(given: Mapping[str, str]) -> TimeRange:
-    """When the rows of a read were appended; of unknown times, only if no limit is given.
+    """Return the range of append times that `fromAppendTime` and `toAppendTime` give.
 
     fromAppendTime, toAppendTime   rows that were appended in [from, to)
 

@@ -1,4 +1,4 @@
-"""Decoded tables in the shape that Spark wants: its columns, in its order, of its types.
+"""Decoded tables converted to exactly the columns and types that Spark asks for.
 
 `pyspark` refuses a table whose schema differs from the query's in anything, so this
 builds exactly that. Topic and partition are the same on every row; their columns are
@@ -47,10 +47,10 @@ _DECODED = {
     columns.LATE_BY_MS: "timestamp_ms",
 }
 TIMES = "timestamp_ms"
-"""The decoded column that holds the records' times."""
+"""Decoded column of the records' times."""
 
 NO_TIME = -(1 << 63)
-"""Less than any time that is compared with it."""
+"""Stands for no time in comparisons: less than all others."""
 
 _COUNTED = "offset"  # decoded where a query wants no column of the records themselves
 _FEW_ROWS = 4096
@@ -58,13 +58,13 @@ _NEAR_MS = 1 << 61
 
 
 def decoded_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns that `decode` has to fill for these columns of a query."""
+    """Return the columns to decode for these columns of a query."""
     decoded = dict.fromkeys(_DECODED[name] for name in names if name in _DECODED)
     return tuple(decoded) or (_COUNTED,)
 
 
 class RowShaper:
-    """Makes the rows of one query, of one partition at a time."""
+    """Converter of decoded tables to the rows of one query, one partition at a time."""
 
     def __init__(self, names: Sequence[str], nullable: Sequence[bool]) -> None:
         self._names = tuple(names)
@@ -75,14 +75,14 @@ class RowShaper:
         self._constants: dict[str, pa.Array] = {}
 
     def begin(self, partition: TopicPartition, largest_ms: int | None = None) -> None:
-        """The tables that follow are of this partition; `largest_ms` is known of those before."""
+        """Set the partition of the tables that follow, and the largest time before them."""
         self._largest_ms = NO_TIME if largest_ms is None else largest_ms
         if partition != self._partition:
             self._partition = partition
             self._make_constants(_FEW_ROWS)
 
     def shape(self, table: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a decoded table."""
+        """Return the rows of a decoded table."""
         rows = table.num_rows
         if rows > len(self._constants[columns.PARTITION]):
             self._make_constants(2 * rows)
@@ -105,7 +105,7 @@ class RowShaper:
                 return table.column(_DECODED[name])
 
     def late_by(self, times_ms: pa.Array) -> pa.Array:
-        """How much earlier each time is than the largest one before it; null without a time."""
+        """Return how much earlier each time is than the largest before it; null without a time."""
         values: npt.NDArray[np.int64] = times_ms.to_numpy(zero_copy_only=False)
         has_none = values == NO_TIMESTAMP
         by, self._largest_ms = late_by(values, ~has_none, self._largest_ms)
@@ -126,7 +126,7 @@ class RowShaper:
 def late_by(
     times_ms: npt.NDArray[np.int64], counts: npt.NDArray[np.bool_], largest_ms: int = NO_TIME
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """By how much each time is before the largest one that came before it, and the largest of all.
+    """Return how far each time is before the largest earlier one, and the largest of all.
 
     Args:
         times_ms: in the order of the log.
@@ -166,13 +166,13 @@ def in_times(times_ms: npt.NDArray[np.int64], times: TimeRange) -> npt.NDArray[n
 
 
 def with_times_in(table: pa.RecordBatch, times: TimeRange) -> pa.RecordBatch:
-    """The rows of a decoded table whose times are in a range."""
+    """Return the rows of a decoded table whose times are in a range."""
     taken = in_times(table.column(TIMES).to_numpy(zero_copy_only=False), times)
     return table if taken.all() else table.filter(pa.array(taken))
 
 
 def shown_times(times_ms: pa.Array) -> pa.Array:
-    """Milliseconds as Spark's timestamps; null where Spark could not show them."""
+    """Convert milliseconds to Spark's timestamps; null outside the range that Spark shows."""
     # `to_numpy` would import pandas. No time of a record is null here.
     values = np.frombuffer(times_ms.buffers()[1], np.int64)
     values = values[times_ms.offset : times_ms.offset + len(times_ms)]
@@ -188,7 +188,7 @@ def shown_times(times_ms: pa.Array) -> pa.Array:
 
 
 def _null_where_empty(headers: pa.Array) -> pa.Array:
-    """Spark's Kafka source has no headers as null, not as an empty array."""
+    """Replace empty headers by null, as Spark's Kafka source does."""
     lengths = headers.value_lengths().to_numpy(zero_copy_only=False)
     empty = lengths == 0
     if not empty.any():

@@ -1,4 +1,4 @@
-"""A partition in files as parts, each of one segment file: joined, narrowed, and given to tasks."""
+"""Parts of a partition, each in one segment file: merging, narrowing, stretches for tasks."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -33,13 +33,13 @@ class SegmentPart(NamedTuple):
     start: int
     end: int
     is_followed: bool
-    """Whether its segment must go up to `segment_end`, where the next one begins."""
+    """True if the segment must reach `segment_end`, where the next one begins."""
     bytes_within: int | None = None
-    """What has to be read of it, where that is known."""
+    """Bytes to read of the part, if known."""
 
     @property
     def weight(self) -> int:
-        """Bytes, as if all records of the segment were equally large."""
+        """Bytes of the part, as if all records of the segment were equally large."""
         if self.bytes_within is not None:
             return max(1, self.bytes_within)
         offsets = self.segment_end - self.segment.base_offset
@@ -49,7 +49,7 @@ class SegmentPart(NamedTuple):
 def narrowed_in_time(
     part: SegmentPart, segment: SegmentReader, row_filter: RowFilter
 ) -> SegmentPart | None:
-    """Return the part that may hold a record that a filter takes by either clock; None if none may.
+    """Return the part that may hold records in a filter's times; None if none may.
 
     Raises:
         FileMissing: the segment is gone.
@@ -73,7 +73,7 @@ def narrowed_in_time(
 
 
 def _narrowed(part: SegmentPart, spans: Sequence[Span]) -> SegmentPart | None:
-    """The part narrowed from its first to its last span, None without any.
+    """Return the part from its first to its last span; None without any span.
 
     Its size is that of the spans: the task that reads it asks the block map again.
     """
@@ -94,7 +94,7 @@ def _narrowed(part: SegmentPart, spans: Sequence[Span]) -> SegmentPart | None:
 
 
 def merged_parts(found: list[tuple[Root, Replica]]) -> Iterator[SegmentPart]:
-    """One partition as parts of segments, from one replica or several."""
+    """Yield one partition as parts of segments, from one replica or several."""
     if len(found) == 1:
         ((root, replica),) = found
         for segment, start, end in replica.stretches():
@@ -114,7 +114,7 @@ def _is_followed(replica: Replica, segment: ListedSegment) -> bool:
 
 
 def in_full(part: SegmentPart) -> tuple[ListedSegment, int | None]:
-    """The segment of a part in full, and its end where that is cheap to find.
+    """Return the segment of a part in full, and its end offset if an index makes that cheap.
 
     That takes an index: without one, all headers would be read for it. If the segment is damaged or
     gone, the task that reads it reports it.
@@ -136,7 +136,7 @@ def in_full(part: SegmentPart) -> tuple[ListedSegment, int | None]:
 
 
 def has_holes(part: SegmentPart) -> bool:
-    """Whether offsets are missing within a segment, or compaction has written it."""
+    """Return True if offsets are missing within a segment, or compaction has written it."""
     expected, segment = None, part.segment.open(part.root.files)
     with suppress(FileMissing, CorruptBatch):  # the task that reads it reports it
         if not segment.size:
@@ -155,7 +155,7 @@ def has_holes(part: SegmentPart) -> bool:
 
 
 def may_reach(segment: SegmentReader, timestamp_ms: int) -> bool:
-    """Whether a segment may hold a record at or after a time."""
+    """Return True if a segment may hold a record at or after a time."""
     known = segment.indexes.proved_largest(segment.size)
     if known is None:
         return True
@@ -163,7 +163,7 @@ def may_reach(segment: SegmentReader, timestamp_ms: int) -> bool:
 
 
 def headers_of(part: SegmentPart, position: int) -> Iterator[tuple[BatchReader, int, BatchHeader]]:
-    """The batches of a part, from a position of its file on."""
+    """Yield the batches of a part from a position of its file on, with reader and position."""
     walk = part.segment.open(part.root.files).batches(FEWEST_BYTES)
     for at, header in walk.whole_headers(position, before=part.end):
         if header.next_offset > part.start:
@@ -176,7 +176,7 @@ def stretch_of(
     aborted: tuple[AbortedTransaction, ...],
     topic_id: str | None,
 ) -> SegmentStretch:
-    """Return the stretch by which a task reads a part; `aborted` are those of the partition."""
+    """Return the stretch by which a task reads a part."""
     return SegmentStretch(
         root=part.root.given,
         segment=part.segment,

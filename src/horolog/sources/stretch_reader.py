@@ -1,4 +1,4 @@
-"""Stretches of a log, read one after the other: from brokers, or from segment files."""
+"""Reader of stretches from brokers or segment files."""
 
 import socket
 from collections.abc import Iterator
@@ -22,7 +22,9 @@ from horolog.storage.file_errors import FileMissing
 
 
 class StretchReader:
-    """The open resources of a task: a client of the brokers, or paths of files.
+    """Open resources of a task: a client of the brokers, or files.
+
+    Close it after use.
 
     Close it after use.
 
@@ -58,7 +60,7 @@ class StretchReader:
         with_append_times: bool = False,
         with_markers: bool = False,
     ) -> Iterator[Batches]:
-        """The batches of a stretch that may hold a record that a filter takes.
+        """Yield the batches of a stretch that may hold a record of a filter.
 
         Args:
             row_filter: whose records are looked for.
@@ -96,7 +98,7 @@ class StretchReader:
 
     @contextmanager
     def losses(self, stretch: Stretch) -> Iterator[None]:
-        """Let what is gone or damaged of a segment fail, or not, as the options say.
+        """Report missing or damaged segments as the options say: by an error or a warning.
 
         Raises:
             Misconfigured: this process cannot see the path at all.
@@ -132,7 +134,7 @@ class StretchReader:
 
 @contextmanager
 def naming_batch(batches: Batches) -> Iterator[None]:
-    """Let what is wrong with records name their batch; itself it only knows a position.
+    """Add the batch's offset to errors about its records.
 
     Raises:
         CorruptBatch: of the caller's, with the batch's offset.

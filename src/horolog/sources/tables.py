@@ -51,7 +51,7 @@ def scan(
     fail_on_data_loss: bool = True,
     settings: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
-    """The records of a topic up to its log ends of now, partition after partition.
+    """Read the records of a topic up to its present log ends, partition after partition.
 
     Columns: `partition` (int32), then those asked for: of `horolog.record.columns`; `topic`;
     `timestamp` (milliseconds in UTC; null for a record without a time); `append_ms` (null where

@@ -1,4 +1,4 @@
-"""Paths as users give them: URIs, or local paths; and patterns of them, as Spark's sources take."""
+"""Paths, URIs and patterns of paths as users give them."""
 
 import os
 import re
@@ -15,44 +15,44 @@ _S3_OF_HADOOP = re.compile(r"s3[an]://")
 
 
 def has_scheme(path: str) -> bool:
-    """Whether a path names its file system."""
+    """Return True if a path names its file system."""
     return _SCHEME.match(path) is not None
 
 
 def absolute(path: str) -> str:
-    """The path as any process can open it: a relative one is the driver's."""
+    """Return the path as any process can open it: relative paths are the driver's."""
     return path if has_scheme(path) else os.path.abspath(path)
 
 
 def local_path(path: str) -> str | None:
-    """The path on this machine, `file:` or plain; None if it is elsewhere."""
+    """Return the path on this machine, `file:` or plain; None for another file system."""
     if path.startswith("file:"):
         return os.path.abspath("/" + path.removeprefix("file:").lstrip("/"))
     return None if has_scheme(path) else os.path.abspath(path)
 
 
 def shown(uri: str) -> str:
-    """A URI without the credentials that it may hold."""
+    """Return a URI without its credentials."""
     return without_credentials(uri)
 
 
 def for_arrow(uri: str) -> str:
-    """The URI in pyarrow's words: Spark's users write s3a for S3."""
+    """Return the URI with `s3` for Spark's `s3a` and `s3n`, as pyarrow expects."""
     return _S3_OF_HADOOP.sub("s3://", uri)
 
 
 @dataclass(frozen=True, slots=True)
 class LogPath:
-    """A path or URI of logs, or a pattern of them, taken apart once."""
+    """A path or URI of logs, or a pattern of them, parsed once."""
 
     uri: str = field(repr=False)
-    """As any process can open it."""
+    """URI that any process can open."""
     above: str = field(repr=False)
-    """The same up to the first directory of its pattern."""
+    """URI of the directory above the pattern."""
     local: str | None
-    """What is above the pattern on this machine; None if it is elsewhere."""
+    """Path of that directory on this machine; None for another file system."""
     pattern: str | None
-    """None if it is none."""
+    """Pattern below that directory; None if the path is no pattern."""
 
     @classmethod
     def parse(cls, given: str | os.PathLike[str]) -> "LogPath":
@@ -64,7 +64,7 @@ class LogPath:
 
     @property
     def name(self) -> str:
-        """The URI without credentials, for messages."""
+        """URI without credentials, for messages."""
         return shown(self.uri)
 
     @property
@@ -74,7 +74,7 @@ class LogPath:
 
 
 def _split_pattern(path: str) -> tuple[str, str | None]:
-    """The path above the first directory of a pattern, and the pattern; None if there is none.
+    """Split a path before the first directory of its pattern; the pattern is None if it has none.
 
     In a URI "?" begins its parameters, and neither these nor the bucket are of a pattern.
     """
@@ -90,12 +90,12 @@ def _split_pattern(path: str) -> tuple[str, str | None]:
 
 
 def is_pattern(part: str) -> bool:
-    """Whether one part of a pattern is itself one."""
+    """Return True if one part of a path is a pattern."""
     return _LOCAL_MAGIC.search(part) is not None
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The patterns that one with `{a,b}` stands for.
+    """Return the patterns that a pattern with `{a,b}` stands for.
 
     Raises:
         Misconfigured: there are more than a thousand.
@@ -117,7 +117,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a file's name matches one part of a pattern: `*`, `?`, `[a-c]`, `[^a]`.
+    """Return True if a file's name matches one part of a pattern: `*`, `?`, `[a-c]`, `[^a]`.
 
     Names that begin with "." or "_" are hidden, as Spark's sources have it: only a pattern that
     begins so matches them.

@@ -1,4 +1,4 @@
-"""`format("horolog")`: a log as a DataFrame, from a broker or its files; and back to a broker.
+"""Format "horolog" of Spark: a log as a DataFrame, from a broker or files; and writes to a broker.
 
     from horolog.spark import session
 

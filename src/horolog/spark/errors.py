@@ -1,4 +1,4 @@
-"""Errors as Spark's users see them: our sentence, without a traceback before it."""
+"""Errors as Spark's users see them: one sentence, without a traceback before it."""
 
 import os
 import re
@@ -24,7 +24,7 @@ class RowsRefused(HorologError):
 
 @contextmanager
 def in_one_sentence() -> Iterator[None]:
-    """Let an error of ours reach Spark's user as its sentence alone.
+    """Let an error of horolog reach Spark's user as its sentence alone.
 
     A Python worker of Spark ends with its first error, and shows a traceback first unless its
     environment says not to.
@@ -38,12 +38,12 @@ def in_one_sentence() -> Iterator[None]:
 
 
 class TaskFailed(HorologError):
-    """An error of ours that Spark passed on, as its sentence."""
+    """An error of horolog in a task, passed on by Spark as its sentence."""
 
 
 @contextmanager
 def without_spark() -> Iterator[None]:
-    """Let an error of ours that Spark passes on be one of ours again; others stay Spark's.
+    """Turn a horolog error that Spark passes on into `TaskFailed`; others stay Spark's.
 
     Raises:
         TaskFailed: with the sentence.

@@ -1,4 +1,4 @@
-"""Where a session runs, and how many tasks at a time, by its settings."""
+"""Master and parallelism of a session, from its settings."""
 
 import os
 import re
@@ -9,12 +9,12 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[(\d+),(\d+),.*\]")
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run in the driver's own process."""
+    """Return True if tasks run in the driver's own process."""
     return _LOCAL.fullmatch(master) is not None
 
 
 def parallelism(setting: Callable[[str], str | None]) -> int | None:
-    """How many tasks run at a time, None if the settings do not say."""
+    """Return how many tasks run at a time; None if the settings do not say."""
     master = setting("spark.master") or ""
     if local := _LOCAL.fullmatch(master):
         threads = local[1] or "1"

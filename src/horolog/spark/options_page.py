@@ -32,7 +32,7 @@ They have no effect where the protocol does not use them; what is not supported 
 
 
 def options_page() -> str:
-    """The whole page, in Markdown."""
+    """Return the page, in Markdown."""
     return "\n".join(
         chain(
             (_OPENING,),

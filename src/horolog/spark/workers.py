@@ -1,4 +1,4 @@
-"""Prepare a Python process of Spark: check the driver's version of horolog, load kernels."""
+"""Preparing a Python process of Spark: version check and kernels."""
 
 import gc
 import sys
@@ -9,14 +9,14 @@ from horolog.errors import Misconfigured
 from horolog.record.kernels.loading import COLUMN_KERNELS
 
 DAEMON = "horolog.spark_daemon"
-"""Starts workers that have imported what tasks need (`spark.python.daemon.module`)."""
+"""Module that starts workers with the imports of tasks (`spark.python.daemon.module`)."""
 
 _FEW_OFFSETS = 5000  # plain Python has read as many records before the kernels would be loaded
 _frozen_modules = 0
 
 
 class SentToWorkers:
-    """Readers and writers, which Spark pickles: the other end must have the same horolog.
+    """Base of readers and writers, which Spark pickles: both ends need the same version of horolog.
 
     Their fields change from version to version, and an older one would fail over a missing
     attribute, or read something else than was planned.
@@ -37,13 +37,13 @@ class SentToWorkers:
 
 
 def is_worker() -> bool:
-    """Whether Spark started this process."""
+    """Return True if Spark started this process."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     return module is not None and module.name.startswith(("pyspark.", DAEMON))
 
 
 def prepare_for_tasks(*, offsets: int | None = None) -> None:
-    """Load the kernels, unless a task is of few offsets; see `exclude_modules_from_collection`.
+    """Load the kernels unless a task has few offsets, and exclude modules from garbage collection.
 
     Small tasks run them as plain Python. They are loaded once there has been enough work.
     """
@@ -53,7 +53,7 @@ def prepare_for_tasks(*, offsets: int | None = None) -> None:
 
 
 def exclude_modules_from_collection() -> None:
-    """In a worker, exclude all that is loaded from garbage collection, whenever more is.
+    """Exclude all loaded objects from garbage collection in a worker, once more modules are loaded.
 
     PySpark's worker runs a full collection after each task, and after each call by the driver. The
     compiler's modules are most of the process's objects, and a collection that looks at them

@@ -1,4 +1,4 @@
-"""Spark's side of reads: what is planned and read, `horolog.sources` does.
+"""Readers of Spark queries, on top of `horolog.sources`.
 
 batch      the reader of a batch query
 filters    what Spark pushes down; `pushes` keeps queries exact whose scans share one plan

@@ -1,4 +1,4 @@
-"""The reader of one batch query: it plans as the log is then, and its tasks read.
+"""Reader of a batch query, which plans for the present log.
 
 A reader is pickled for the tasks before `partitions()` is called: what a task needs travels in its
 partition.
@@ -23,7 +23,7 @@ from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 
 
 class LogReader(SentToWorkers, DataSourceReader):
-    """Reads the log as it is when the query is planned, all of it."""
+    """Reader of the whole log as it is when the query is planned."""
 
     def __init__(
         self,
@@ -39,13 +39,13 @@ class LogReader(SentToWorkers, DataSourceReader):
         self.row_filter = RowFilter()
 
     def partitions(self) -> list[InputPartition]:
-        """Return what each task reads."""
+        """Return the stretches of each task."""
         with in_one_sentence():
             tasks = planning.tasks(self.options, self.row_filter, lambda: self.cores)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         if partition.value is None:  # Spark's placeholder where there is nothing to read
             return
         with in_one_sentence():
@@ -56,10 +56,10 @@ class LogReader(SentToWorkers, DataSourceReader):
 
 
 class FilteringLogReader(LogReader):
-    """Reads what the query's filters leave."""
+    """Reader that narrows the read by the query's filters."""
 
     shared_load: str | None = None
-    """The `load()` whose scans can take each other's plans; None if none can."""
+    """Id of the `load()` whose scans can take each other's plans; None if none can."""
     push: pushes.Push | None = None
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
@@ -77,7 +77,7 @@ class FilteringLogReader(LogReader):
         return unmarked
 
     def partitions(self) -> list[InputPartition]:
-        """Return what each task reads."""
+        """Return the stretches of each task."""
         try:
             return super().partitions()
         except HorologError:
@@ -86,14 +86,14 @@ class FilteringLogReader(LogReader):
             raise
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         if self.push is not None and self.push.is_alone:
             self.push.forget()  # its scan has the plan
         return super().read(partition)
 
 
 def filters_may_come() -> bool:
-    """Whether Spark may push filters to the reader that this process makes.
+    """Return True if Spark may push filters to the reader that this process makes.
 
     Spark refuses a reader with `pushFilters` while push-down is off, as it is by default,
     instead of not calling it. Filters come in a process that runs a module of its own;

@@ -1,4 +1,4 @@
-"""Spark's pushed filters as what a read has to look at: `absorb`.
+"""Conversion of Spark's pushed filters to a narrower read.
 
 For each column that can narrow a read there is a function, which knows what each of
 Spark's filters leaves of the column; `_LEAVES` is the one place that names them.
@@ -53,14 +53,14 @@ _SHOWN_TIMES = Interval(columns.FIRST_TIMESTAMP_MS, columns.LAST_TIMESTAMP_MS)
 
 
 class Unheld(Filter):
-    """A filter whose literal Python cannot hold: a moment outside of the years 1 to 9999 in UTC.
+    """A filter whose literal Python cannot represent: a time outside the years 1 to 9999 in UTC.
 
     It narrows nothing, and Spark applies it.
     """
 
 
 def pass_over_unheld(deserializer: ModuleType) -> None:
-    """Let PySpark's module that deserializes pushed filters make an `Unheld`, where it would fail.
+    """Let PySpark's module that deserializes filters return an `Unheld` where it would fail.
 
     '9999-12-31 23:59:59' in New York is such a moment, and '0001-01-01' in Berlin.
     """
@@ -80,33 +80,33 @@ def pass_over_unheld(deserializer: ModuleType) -> None:
 
 
 class Left(NamedTuple):
-    """Values of a column that a filter leaves (None: all), and whether it is fully applied."""
+    """Values of a column that a filter leaves (None: all), and True if they satisfy it exactly."""
 
     narrowing: Narrowing | None
     is_exact: bool = True
 
 
 class Numeric:
-    """Apply Spark's filters to a column of whole numbers, which are never null here.
+    """Narrows a column of whole numbers, which are never null here, by Spark's filters.
 
     Args:
         picks: whether a read picks single numbers, and not only a range of them.
     """
 
     shown = EVERYTHING
-    """The numbers that are not null in this column."""
+    """Numbers that are not null in this column."""
 
     def __init__(self, *, picks: bool = False) -> None:
         self._picks = picks
 
     def literal(self, value: object) -> Interval | None:
-        """The literal's floor and ceiling; None for what the column cannot be compared with."""
+        """Return the literal's floor and ceiling; None if the column cannot be compared with it."""
         if isinstance(value, int) and not isinstance(value, bool):
             return Interval(value, value)
         return None
 
     def __call__(self, condition: Filter) -> Left | None:
-        """Return what this filter leaves; None where it is not understood."""
+        """Return the values that a filter leaves; None if it is not understood."""
         match condition:
             case IsNotNull():
                 return self._left(EVERYTHING)
@@ -131,7 +131,7 @@ class Numeric:
                 return None
 
     def _one_of(self, values: Sequence[object]) -> Left | None:
-        """The numbers themselves, or the range that they are in."""
+        """Return the numbers themselves, or the range around them."""
         found = [literal for value in values if (literal := self.literal(value)) is not None]
         if len(found) < len(values):
             return None
@@ -146,12 +146,12 @@ class Numeric:
 
 
 class Moments(Numeric):
-    """The same of `timestamp`, in milliseconds; null where Spark could not show it (`columns`)."""
+    """Narrows a column of times, in milliseconds; null where Spark could not show them."""
 
     shown = _SHOWN_TIMES
 
     def literal(self, value: object) -> Interval | None:
-        """A moment's milliseconds, rounded both ways; None for one without a zone."""
+        """Return a time's milliseconds, rounded both ways; None for a time without a zone."""
         if not isinstance(value, datetime) or value.tzinfo is None:
             return None
         microseconds = (value - _EPOCH) // _MICROSECOND
@@ -159,7 +159,7 @@ class Moments(Numeric):
 
 
 def names_left(condition: Filter) -> Left | None:
-    """Apply one of Spark's filters to a column of names, none of which is null."""
+    """Return the names that a filter leaves of a column that is never null."""
     match condition:
         case In(value=values):
             return _test("is", _not_null(values))
@@ -176,7 +176,7 @@ def names_left(condition: Filter) -> Left | None:
 
 
 def never_null(condition: Filter) -> Left | None:
-    """The same of a column that every record has, and that narrows nothing."""
+    """Return that `IsNotNull` leaves all of a column that every record has."""
     return Left(None) if isinstance(condition, IsNotNull) else None
 
 
@@ -200,7 +200,7 @@ class Absorbed(NamedTuple):
 
 
 def absorb(filters: Sequence[Filter]) -> Absorbed:
-    """Take what can be taken from the pushed filters."""
+    """Narrow a read by the pushed filters."""
     left: list[Filter] = []
     handled: dict[str, list[Filter]] = defaultdict(list)
     row_filter = RowFilter()
@@ -224,13 +224,13 @@ def absorb(filters: Sequence[Filter]) -> Absorbed:
 
 
 def _column(condition: Filter) -> str:
-    """The column that a filter is on; empty for a field within one."""
+    """Return the column of a filter; empty for a field within one."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     return path[0] if len(path) == 1 else ""
 
 
 def _not_null(values: Iterable[object]) -> list[object]:
-    """The values of an `in` without nulls, which match nothing."""
+    """Return the values of an `in` without nulls, which match nothing."""
     return [value for value in values if value is not None]
 
 

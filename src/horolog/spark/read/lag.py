@@ -1,4 +1,4 @@
-"""How far a streaming query is behind: in records and in time, and how many records came late.
+"""Lag of a streaming query in records and time, and its count of late records.
 
 A listener gets it after each micro-batch, `lag_of` reads it from any progress of a query:
 
@@ -30,7 +30,7 @@ _OBSERVED = "horolog"
 
 
 class PartitionLag(NamedTuple):
-    """How far a query is behind the end of one partition.
+    """Lag of a query behind the end of one partition.
 
     `time_ms` is how long ago the oldest batch was written, by its first record's time, that the
     query has not read: 0 where it has read all, None where that is not known.
@@ -43,7 +43,7 @@ class PartitionLag(NamedTuple):
 
 
 class QueryLag(NamedTuple):
-    """How far a query is behind, after a micro-batch.
+    """Lag of a query after a micro-batch.
 
     `late` counts the records of this micro-batch that were late, where the query counts them
     (`with_late_counted`), and `most_late_ms` is by how much the latest of them was.
@@ -61,12 +61,12 @@ class QueryLag(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Records that are not read yet, of all partitions."""
+        """Unread records of all partitions."""
         return sum(partition.records for partition in self.partitions)
 
     @property
     def time_ms(self) -> int | None:
-        """The largest lag in time of a partition; None where none is known."""
+        """Largest lag in time of a partition; None if none is known."""
         known = [
             partition.time_ms for partition in self.partitions if partition.time_ms is not None
         ]
@@ -74,7 +74,7 @@ class QueryLag(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, str]:
-        """Return the `metrics` that Spark's Kafka source reports, by the same names."""
+        """Lag under the names of the `metrics` that Spark's Kafka source reports."""
         behind = [partition.records for partition in self.partitions]
         if not behind:
             return {}
@@ -86,7 +86,7 @@ class QueryLag(NamedTuple):
 
 
 def lag_of(progress: Any) -> QueryLag | None:
-    """The lag that a progress reports; None if it is of no query of ours, or there is none yet."""
+    """Return the lag in a progress; None for a query of another format, or before the first lag."""
     if progress is None:
         return None
     partitions = tuple(
@@ -109,7 +109,7 @@ def lag_of(progress: Any) -> QueryLag | None:
 
 
 def with_late_counted(frame: DataFrame, *, after_ms: int = 0) -> DataFrame:
-    """A stream whose late records are counted in each micro-batch, for `QueryLag.late`.
+    """Return a stream whose late records are counted in each micro-batch, for `QueryLag.late`.
 
     Late is a record whose time is more than `after_ms` before the largest time before it in its
     partition. The stream must have the column `lateByMs` (option `includeLateness`).
@@ -123,7 +123,7 @@ def with_late_counted(frame: DataFrame, *, after_ms: int = 0) -> DataFrame:
 
 
 class LagListener(StreamingQueryListener):
-    """Keeps the lag of each query that runs, and hands it on after each micro-batch.
+    """Listener that keeps the lag of each running query and reports it after each micro-batch.
 
     Args:
         report: called with each `QueryLag`, in Spark's thread for listeners.
@@ -132,13 +132,13 @@ class LagListener(StreamingQueryListener):
     def __init__(self, report: Callable[[QueryLag], None] | None = None) -> None:
         self._report = report
         self.latest: dict[str, QueryLag] = {}
-        """By query id, of queries that run."""
+        """Lag of each running query, by query id."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Do nothing: no lag is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Take the lag of a query of ours."""
+        """Keep and report the lag of a query of this format."""
         lag = lag_of(event.progress)
         if lag is not None:
             self.latest[lag.query_id] = lag
@@ -146,7 +146,7 @@ class LagListener(StreamingQueryListener):
                 self._report(lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing has changed."""
+        """Do nothing: the lag is unchanged."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget the query."""

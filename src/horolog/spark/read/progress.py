@@ -1,4 +1,4 @@
-"""Read a streaming query's state of format "horolog" from its progress.
+"""Offsets of format "horolog" in a streaming query's progress.
 
 Works with every session, Spark Connect included: the progress of a query holds the offsets of
 its sources as JSON (`stream_offsets`).
@@ -36,7 +36,7 @@ def await_end(query: Any, timeout_s: float | None = None) -> bool:
 
 
 def sources_of(progress: Any) -> Iterator[tuple[Mapping[str, Any], StreamOffset]]:
-    """The sources of ours in a query's progress, each with the offset that it has come to."""
+    """Yield the sources of this format in a progress, each with its end offset."""
     for source in progress["sources"]:
         end = source["endOffset"]
         if isinstance(end, str):

@@ -1,4 +1,4 @@
-"""Filters of queries whose scans share one plan, so that none of them reads too little.
+"""Filters of queries whose scans share one plan, widened so that none reads too little.
 
 `scans_apart` gives every scan a plan of its own wherever it can. Elsewhere (Spark
 Connect) Spark up to 4.3 keeps *one* plan of a Python source for all queries that have
@@ -80,7 +80,7 @@ _ENOUGH_MARKS = 2
 
 
 def marked(frame: Any) -> Any:
-    """The DataFrame with marks on columns that it has and that filters can narrow a read by."""
+    """Return the DataFrame with filters that every record satisfies, on columns that it has."""
     types = dict(frame.dtypes)
     # Where a type differs, the schema is refused anyway, in better words.
     marks = [mark for name, (mark, _) in _MARKS.items() if types.get(name) == columns.TYPES[name]]
@@ -88,12 +88,12 @@ def marked(frame: Any) -> Any:
 
 
 def is_mark(condition: Filter) -> bool:
-    """Whether this is the filter that `load()` has put under a DataFrame."""
+    """Return True if `load()` has put this filter under a DataFrame."""
     return any(condition == mark for _, mark in _MARKS.values())
 
 
 class Push(NamedTuple):
-    """One query's push; travels to the tasks of the plan that it gave."""
+    """Note of one query's pushed filters; it travels to the tasks of the plan."""
 
     load_id: str
     number: str
@@ -109,7 +109,7 @@ class Push(NamedTuple):
 
 
 def push(load_id: str, row_filter: RowFilter) -> tuple[RowFilter, Push]:
-    """Note what a query needs; what its plan has to read.
+    """Note the filters of a query, and return those that its plan must read by.
 
     Raises:
         StorageFailed: it cannot be noted, and a later plan might be taken for this query's.
@@ -138,7 +138,7 @@ def push(load_id: str, row_filter: RowFilter) -> tuple[RowFilter, Push]:
 
 
 def warn_of_no_mark() -> None:
-    """Say that a query reads everything, as its scan may take another's plan."""
+    """Warn that a query reads everything, as its scan may take another query's plan."""
     _logger.warning(
         "This query reads everything, and Spark filters: it does not come from a load() of a "
         "session that horolog registered with, but from SQL, for instance (SPARK-58551)"
@@ -154,7 +154,7 @@ def _pending(root: Path, load_id: str) -> Iterator[RowFilter]:
 
 
 def _root() -> Path | None:
-    """Where pushes are noted: in Spark's own directory for files, which it removes at its end.
+    """Return the directory of the notes, within Spark's directory for files; None without one.
 
     None in a process that has no such directory: then nothing is narrowed.
     """

@@ -1,4 +1,4 @@
-"""A streaming query: how far it has come, and what each micro-batch reads.
+"""Reader of a streaming query: its progress, and the stretches of each micro-batch.
 
     load()         a LogSource is made, as for a batch
     the query      in a process of the driver that lives as long as the query: `LogStreamReader`,
@@ -57,7 +57,7 @@ _NO_LIMIT: Final = ReadMaxRows((1 << 63) - 1)
 
 
 class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what has been appended since the last micro-batch."""
+    """Reader of records appended since the last micro-batch."""
 
     def __init__(
         self,
@@ -85,14 +85,14 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     # What Spark asks of the driver.
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where the stream starts; asked again until the first micro-batch is done."""
+        """Return where the stream starts; Spark asks until the first micro-batch is done."""
         with in_one_sentence():
             if self._initial is None:
                 self._initial = self._opened().beginning()
             return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxOffsetsPerTrigger`, or else `minOffsetsPerTrigger`; Spark takes one limit only.
+        """Return the limit of `maxOffsetsPerTrigger` or `minOffsetsPerTrigger`; Spark takes one.
 
         A query that commits to a group always has a limit, so that `Trigger.Once` can be told: it
         replaces any limit by `ReadAllAvailable`.
@@ -105,7 +105,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         return ReadAllAvailable() if self.options.commits_to_group is None else _NO_LIMIT
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends; `start` itself where there is nothing to read.
+        """Return where the next micro-batch ends; `start` if nothing is to be read.
 
         Spark ends a query of what is available now where nothing is to be read. So one that has
         a stop waits here until there is, or until it has stopped.
@@ -136,7 +136,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     def _end_from(
         self, start: dict[str, Any], at: StreamOffset, limit: ReadLimit
     ) -> StreamOffset | None:
-        """Where the next micro-batch ends; None where there is nothing to read or write down."""
+        """Return where the next micro-batch ends; None without anything to read or record."""
         look = self._opened().look(at, self._targets)
         ends = self._admitted(look, limit)
         is_first = self._initial is not None and start == self._initial.to_json()
@@ -160,7 +160,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         )
 
     def _largest_to_come(self, look: Look, at: StreamOffset) -> dict[TopicPartition, FoundOffset]:
-        """The records with the largest times, of partitions where they are rows still to be read.
+        """Return the records with the largest times, where they are rows still to be read.
 
         Another was such a row when an earlier micro-batch read it, or is none that the query reads:
         before its start, or filtered.
@@ -177,7 +177,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         return found
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where the query ends: at the log ends of now, or where it has a stop, there."""
+        """Fix the query's end: the present log ends, or the moment of `stopAtTimestamp`."""
         with in_one_sentence():
             if self.options.times.stop is None:
                 self._targets = self._opened().all_ends()
@@ -185,13 +185,13 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
                 self._runs_to_its_stop = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The log ends when they were last looked at, and how far the query is behind (`lag`)."""
+        """Return the log ends of the last look, with the lag behind them."""
         if self._looks is None:
             return None
         return self._looks.report(self._planned)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return what each task of a micro-batch reads."""
+        """Return the stretches of each task of a micro-batch."""
         if start == end:
             return []
         with in_one_sentence():
@@ -207,7 +207,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """All up to here is done."""
+        """Commit the offset of a finished micro-batch to the user's group."""
         with in_one_sentence():
             self._tell_group(end)
 
@@ -219,7 +219,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     # What a task does.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         with in_one_sentence():
             prepare_for_tasks(offsets=offsets_in(partition.value))
             yield from read_task(
@@ -235,7 +235,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         return self._looks
 
     def _admitted(self, look: Look, limit: ReadLimit) -> dict[TopicPartition, int]:
-        """Where a micro-batch ends that obeys the limit."""
+        """Return the end of a micro-batch that obeys the limit."""
         least = self.options.min_offsets_per_trigger
         is_last = self._targets is not None or bool(look.stops_at)
         if isinstance(limit, ReadAllAvailable) or least is None or is_last:
@@ -247,14 +247,14 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         return look.ends
 
     def _has_waited(self) -> bool:
-        """Whether `maxTriggerDelay` is over since the last micro-batch, or there was none."""
+        """Return True if `maxTriggerDelay` has elapsed since the last micro-batch, or none was."""
         if self._last_batch_at is None:
             return True
         waited_ms = (self.clock() - self._last_batch_at) * 1000
         return waited_ms >= self.options.max_trigger_delay_ms
 
     def _wait(self) -> None:
-        """Let a moment pass unless something comes, so that an idle query costs little."""
+        """Wait for records for a moment, so that an idle query costs little."""
         looks = self._opened()
         try:
             looks.log.wait_for_records(looks.ends, IDLE_WAIT_MS)
@@ -262,7 +262,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             looks.forget()
 
     def _tell_group(self, done: dict[str, Any]) -> None:
-        """Commit what is done to the user's group, for tools that show lag.
+        """Commit a finished offset to the user's group, for tools that show lag.
 
         Spark may end a query without a `commit()` of its last micro-batch, but not without
         asking for one more.
@@ -281,7 +281,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             _logger.warning("The offsets of this query are not committed: %s", error)
 
     def _starts_anywhere_the_same(self) -> bool:
-        """Whether the stream would start where it does, if it started later."""
+        """Return True if the stream would start at the same offsets later."""
         times = self.options.times
         if times.backfill is not None or times.relative_ms():
             return False
@@ -292,24 +292,24 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream that cannot be read; says why when Spark first asks it something."""
+    """A stream that cannot be read; raises its error at Spark's first question."""
 
     def __init__(self, error: HorologError) -> None:
         self.error = error
 
     def initialOffset(self) -> NoReturn:
-        """Refused."""
+        """Raise the error."""
         with in_one_sentence():
             raise self.error
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
-        """Refused."""
+        """Raise the error."""
         self.initialOffset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
-        """Refused."""
+        """Raise the error."""
         self.initialOffset()
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """Refused."""
+        """Raise the error."""
         self.initialOffset()

@@ -1,4 +1,4 @@
-"""Find what a stream has to read: from where, up to where, and whether the stream ends."""
+"""Looks at a stream's log: positions to read from, ends to read up to, and the stream's end."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,15 +19,15 @@ from horolog.storage.names import TopicPartition
 _logger = logging.getLogger(__name__)
 
 DISCOVERY_S = 1.0
-"""How often a stream looks for new topics and partitions and at the broker's clock, at most."""
+"""Seconds between two looks for new partitions, or at the broker's clock."""
 
 _MOST_LAGS = 100
-"""Partitions whose lag in time is measured: each costs a request."""
+"""Most partitions whose lag in time is measured: each costs a request."""
 
 
 @dataclass(slots=True)
 class Look:
-    """Offsets to read, from where and up to where, and what the checkpoint lacks of them."""
+    """Offsets to read from and up to, and facts for the checkpoint."""
 
     positions: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
@@ -38,12 +38,12 @@ class Look:
 
     @property
     def backlog(self) -> int:
-        """Offsets that wait to be read."""
+        """Number of offsets to read."""
         return sum(self.ends[partition] - at for partition, at in self.positions.items())
 
 
 class StreamLooks:
-    """Looks at the log of a stream again and again. Close it after use."""
+    """Looks at the log of a stream repeatedly. Close it after use."""
 
     def __init__(
         self, options: ReadOptions, clock: Callable[[], float], *, counts_late: bool = False
@@ -61,11 +61,11 @@ class StreamLooks:
         self._measured_ms = 0  # on the broker's clock
         self._unread_since_ms: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
-        """The log ends when last looked at."""
+        """Log ends at the last look."""
 
     @property
     def log(self) -> BrokerLog | GrowingFiles:
-        """The log, opened when it is first needed."""
+        """The log, opened on first use."""
         if self._log is None:
             of = self._options
             self._log = GrowingFiles(of, self._clock) if of.paths else BrokerLog(of)
@@ -78,7 +78,7 @@ class StreamLooks:
             self._log = None
 
     def beginning(self) -> StreamOffset:
-        """Where a query starts that has not read anything."""
+        """Return the offset of a query that has not read anything."""
         partitions = sorted(self.log.partitions())
         starts, seams = stream_starts(self._options, self.log, partitions)
         return StreamOffset(
@@ -89,11 +89,11 @@ class StreamLooks:
         )
 
     def all_ends(self) -> dict[TopicPartition, int]:
-        """The log ends of all partitions."""
+        """Return the log ends of all partitions."""
         return self.log.latest(self._discover())
 
     def look(self, start: StreamOffset, targets: Offsets | None) -> Look:
-        """Find what there is to read from `start` on, at most up to `targets`.
+        """Return the offsets to read from `start` on, up to `targets` if given.
 
         Raises:
             DataLost: something that was to be read is gone, and data loss is to fail.
@@ -120,7 +120,7 @@ class StreamLooks:
                 )
 
     def report(self, read: Offsets) -> dict[str, Any] | None:
-        """The log ends, and since when there are records behind the offsets that were `read`.
+        """Return the log ends, and the times of the first records behind the `read` offsets.
 
         Measured anew once something more was read, at most once a second. A broker that does not
         answer then ends no query.
@@ -155,7 +155,7 @@ class StreamLooks:
                 self._unread_since_ms[partition] = since_ms
 
     def forget(self) -> None:
-        """Ask for the partitions again."""
+        """Let the next look ask for the partitions again."""
         self._discovered_at = None
 
     def _look(self, start: StreamOffset, targets: Offsets | None) -> Look:
@@ -203,14 +203,14 @@ class StreamLooks:
     def _largest(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, FoundOffset]:
-        """The record with the largest time of each, where late records are counted."""
+        """Return the record with the largest time of each partition, if late ones are counted."""
         if not self._counts_late:
             return {}
         found = self.log.largest(partitions)
         return {partition: each for partition, each in found.items() if each is not None}
 
     def _discover(self) -> list[TopicPartition]:
-        """The partitions that the stream subscribes to, as known since a moment ago."""
+        """Return the subscribed partitions, looked up at most once a second."""
         now = self._clock()
         if self._discovered_at is None or now - self._discovered_at >= DISCOVERY_S:
             self._partitions = sorted(self.log.partitions(may_miss=True))
@@ -218,7 +218,7 @@ class StreamLooks:
         return self._partitions
 
     def _is_stop_over(self, start: StreamOffset) -> bool:
-        """Whether the broker's clock has passed the moment at which the stream is to end."""
+        """Return True if the broker's clock has passed `stopAtTimestamp`."""
         stop = self._options.times.pinned(start.moments_ms).stop
         if stop is None:
             return False
@@ -252,7 +252,7 @@ def largest_before(
     largest: Mapping[TopicPartition, FoundOffset],
     known_ms: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """The largest time before each offset; what was known before, where it now lies behind it."""
+    """Return the largest known time before each offset."""
     found = {partition: known_ms[partition] for partition in offsets if partition in known_ms}
     for partition, each in largest.items():
         if each.offset < offsets.get(partition, 0):

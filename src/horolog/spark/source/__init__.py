@@ -1,4 +1,4 @@
-"""`format("horolog")` as Spark and its user meet it.
+"""The data source of `format("horolog")`, and what sessions change in Spark.
 
 log_source     what Spark asks for readers and writers
 session        sessions that know the format; `java` says what is missing before Spark does

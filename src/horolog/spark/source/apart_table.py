@@ -16,7 +16,7 @@ _OPTIONS = "org.apache.spark.sql.util.CaseInsensitiveStringMap"
 
 
 class ApartTables:
-    """Makes such tables in one JVM, which it asks once for what all of them share.
+    """Factory of such tables in one JVM, which is asked once for their shared parts.
 
     All methods raise py4j's errors where this Spark has other classes than expected here.
     """
@@ -50,7 +50,7 @@ class ApartTables:
         self._call = self._call_by_map()
 
     def source(self, relation: Any) -> tuple[Any, Any]:
-        """Return the source of a relation that `load()` made: its class and its pickled form."""
+        """Return the class and the pickled form of the source of a relation that `load()` made."""
         table = relation.table()
         provider = self._provider.get(table)
         schema = self._some(table.schema())
@@ -58,7 +58,7 @@ class ApartTables:
         return provider.source(), created
 
     def over(self, relation: Any, source: Any, created: Any) -> Any:
-        """The relation over a table like its own, each scan of which is planned by itself.
+        """Return the relation over a table like its own that plans each scan by itself.
 
         The table equals only itself, so that queries find what `cache()` keeps of the same
         `load()`.
@@ -82,7 +82,7 @@ class ApartTables:
         return relation.create(apart, self._none, self._none)
 
     def _new_scan_builder(self) -> Any:
-        """`(source, created, name, schema, options) -> ScanBuilder`, of a provider of its own."""
+        """Return a handle `(source, created, name, schema, options) -> ScanBuilder`."""
         handles, provider = self._handles, self._class(_PYTHON + "PythonDataSourceV2")
         schema = self._class("org.apache.spark.sql.types.StructType")
         table_of = self._constructor(
@@ -108,7 +108,7 @@ class ApartTables:
         return handles.foldArguments(build, self._constructor("PythonDataSourceV2"))
 
     def _call_by_map(self) -> Any:
-        """`(handle of each method, table, proxy, method, arguments) -> result`."""
+        """Return a handle `(handle of each method, table, proxy, method, arguments) -> result`."""
         handles, plain = self._handles, self._class("java.lang.Object")
         of_handles = "java.lang.invoke.MethodHandle"
         arguments = self._array(self._object).getClass()

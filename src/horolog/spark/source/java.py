@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark can use, said before Spark fails with a traceback."""
+"""Check for a Java that Spark can use, before Spark fails with a traceback."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ _ADVICE = (
 
 
 def require_java(environment: Mapping[str, str]) -> None:
-    """Make sure that the Java which Spark would start runs, and is new enough.
+    """Check that the Java which Spark would start runs and is new enough.
 
     Raises:
         Misconfigured: one sentence on what is wrong, and one on what to do.

@@ -1,4 +1,4 @@
-"""`format("horolog")`: the data source, which Spark asks for readers and writers.
+"""Data source of `format("horolog")`, which Spark asks for readers and writers.
 
 load()      a LogSource is made in a process of the driver and reads the options;
             Spark keeps it, pickled, with the DataFrame
@@ -58,12 +58,12 @@ _ASKS_FOR_A_READ = ("subscribe", "subscribepattern", "topicspattern", "assign", 
 
 
 class LogSource(DataSource):
-    """The source of `format("horolog")`. Spark makes one for each `load()`."""
+    """Source of `format("horolog")`. Spark makes one for each `load()`."""
 
     cores: int | None = None
-    """How many tasks run at a time, where `register` found it."""
+    """Number of tasks that run at a time, if `register` could tell."""
     scans_apart = pushes.SPARK_KEEPS_SCANS_APART
-    """Whether no other scan can take the plan of one."""
+    """True if no scan can take the plan of another one."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -86,11 +86,11 @@ class LogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of a read that gives no schema.
+        """Return the columns of a read that gives no schema.
 
         Not as DDL, whose `timestamp` is of the type that `spark.sql.timestampType` says.
         """
@@ -98,7 +98,7 @@ class LogSource(DataSource):
             return _struct(_columns(self._asked()))
 
     def reader(self, schema: StructType) -> "LogReader":
-        """The reader of a batch query with these columns."""
+        """Return the reader of a batch query with these columns."""
         with in_one_sentence():
             self._refuse_table()
             read = self._asked()
@@ -122,7 +122,7 @@ class LogSource(DataSource):
         return self.read
 
     def _refuse_table(self) -> None:
-        """Refuse what has no option at all: a table that was created with its columns."""
+        """Refuse a source without any option: a table that was created with its columns."""
         if not self.options:
             raise Misconfigured(
                 "Option 'kafka.bootstrap.servers' must be specified (or a path, of a read). If "
@@ -130,7 +130,7 @@ class LogSource(DataSource):
             )
 
     def streamReader(self, schema: StructType) -> LogStreamReader | RefusedStream:
-        """The reader of a streaming query with these columns."""
+        """Return the reader of a streaming query with these columns."""
         try:
             self._refuse_table()
             read = self._asked()
@@ -141,7 +141,7 @@ class LogSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> "LogBatchWriter":
-        """The writer of a batch query with these columns."""
+        """Return the writer of a batch query with these columns."""
         from horolog.spark.write.sink import LogBatchWriter  # noqa: PLC0415 - 60 ms of a reader's start
 
         with in_one_sentence():
@@ -155,7 +155,7 @@ class LogSource(DataSource):
             return LogBatchWriter(columns, options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "LogStreamWriter":
-        """The writer of a streaming query with these columns.
+        """Return the writer of a streaming query with these columns.
 
         `overwrite` is output mode complete: all rows of the result are appended each
         time, as by Spark's Kafka sink.
@@ -178,7 +178,7 @@ class LogSource(DataSource):
 
 
 def _shape(read: ReadOptions, schema: StructType) -> tuple[tuple[str, ...], list[bool]]:
-    """The columns that Spark wants, and which of them may be null in its schema."""
+    """Return the columns that Spark wants, and which of them may be null."""
     names = columns.check_schema(_fields(schema))
     if read.columns is not None and names != _columns(read):
         raise Misconfigured("A read has either a schema or option 'columns', not both")

@@ -1,4 +1,4 @@
-"""Replace `save()` and `start()` in the user's process, for the format "horolog".
+"""Replaces `save()` and `start()` in the user's process, for the format "horolog".
 
 Spark refuses some modes before the format is asked. Where `register` was called, the default
 mode of a batch appends, as with Spark's Kafka sink, other modes are refused with a sentence
@@ -79,7 +79,7 @@ def _save(
 
 @contextmanager
 def _active(writer: Any) -> Iterator[None]:
-    """Let the JVM find the format in the session of a writer, in whichever thread this is.
+    """Make the session of a writer the active one of the JVM, in whichever thread this is.
 
     Spark looks a Python source up in the active session of the thread, and a thread that Python
     started has none. Over Spark Connect the server sets it.

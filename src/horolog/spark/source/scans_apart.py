@@ -43,7 +43,7 @@ def _load(
 
 
 def apart(frame: Any) -> Any:
-    """The DataFrame with scans of its own; with marks where that cannot be."""
+    """Return the DataFrame with a plan for each scan, or with marks where that is impossible."""
     if not hasattr(frame, "_jdf"):  # Spark Connect
         return marked(frame)
     try:
@@ -59,7 +59,7 @@ def apart(frame: Any) -> Any:
 
 
 def with_scans_apart(frame: Any) -> Any:
-    """The same DataFrame in the JVM, over a table that plans each scan by itself."""
+    """Return the JVM's DataFrame over a table that plans each scan by itself."""
     from pyspark.serializers import CloudPickleSerializer  # noqa: PLC0415 - not over Connect
 
     gateway, shared = frame.sparkSession.sparkContext._gateway, frame._jdf

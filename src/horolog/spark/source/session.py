@@ -22,7 +22,7 @@ PLAN_CACHE = "spark.connect.session.planCache.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Teach a session the format "horolog", and let it push filters down to it.
+    """Register the format "horolog" with a session, and turn on filter push-down.
 
     Works over Spark Connect too, whose cache of analysed plans is turned off for the session:
     queries that share an analysed `load()` share its plan (see `pushes`). Workers have to have
@@ -52,7 +52,7 @@ def register(spark: SparkSession) -> None:
 def session(
     app_name: str = "horolog", *, master: str | None = None, **conf: str | int | bool
 ) -> SparkSession:
-    """A session that just works: local, quiet, in UTC, and knowing the format "horolog".
+    """Return a session with the format "horolog": local, quiet and in UTC unless one exists.
 
     A session that is running already is used as it is, and so is the cluster of
     `spark-submit` or `SPARK_REMOTE`. Without any of these Spark starts on this machine,
@@ -74,7 +74,7 @@ def session(
 
 
 def _running() -> SparkSession | None:
-    """The session of this process; of this thread, where the thread has one of its own."""
+    """Return the running session of this process or thread; None without one."""
     try:
         spark = SparkSession.active()
     except PySparkException:

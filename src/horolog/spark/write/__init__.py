@@ -1,4 +1,4 @@
-"""Spark's side of writes: rows to brokers.
+"""Writers of Spark's rows to brokers.
 
 options          of a write; `producer_settings` those of Kafka's producer
 rows             columns and rows as a producer takes them

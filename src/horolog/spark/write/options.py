@@ -1,4 +1,4 @@
-"""The options of `write.format("horolog")`: Spark's Kafka sink's, and a policy for refused times.
+"""Options of `write.format("horolog")`: those of Spark's Kafka sink, and horolog's own.
 
 Names ignore case. `OPTIONS` says what each does; the option reference in the documents is
 made from it and from `producer_settings`.
@@ -38,16 +38,16 @@ class OnInvalidTimestamp(Enum):
     """Treatment of records whose time a broker refuses."""
 
     FAIL = "fail"
-    """The task fails, and names them."""
+    """The task fails with a list of the records."""
     NULL = "null"
-    """They are written as if their time was null: at the writer's clock."""
+    """The records are written at the writer's clock."""
     DEAD_LETTER = "deadLetter"
-    """They go to another topic."""
+    """The records are written to another topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Options of a write. `topic` None stands for the topic of each row."""
+    """Options of a write; without `topic` each row has its own."""
 
     producing: Producing
     topic: str | None = None
@@ -104,7 +104,7 @@ class WriteOptions:
         )
 
     def refuse_nameless_batch(self) -> None:
-        """Refuse a batch, not of a stream, that is to be written exactly once and has no name.
+        """Refuse a batch, not of a stream, that is written exactly once without a name.
 
         Raises:
             Misconfigured: it is one.
@@ -116,7 +116,7 @@ class WriteOptions:
             )
 
     def refuse_batch_number(self) -> None:
-        """Refuse a number of the user's for the micro-batches of a stream, which Spark numbers.
+        """Refuse a user's number for micro-batches of a stream, which Spark numbers.
 
         Raises:
             Misconfigured: there is one.

@@ -74,7 +74,7 @@ _LEVELS = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131_072, 22)}
 
 @dataclass(frozen=True, slots=True)
 class Producing:
-    """How a task writes; times in milliseconds, sizes in bytes."""
+    """Settings of a task's producer; times in milliseconds, sizes in bytes."""
 
     bootstrap_servers: str
     client_id: str = "horolog-spark"
@@ -137,7 +137,7 @@ class Producing:
         )
 
     def client(self) -> Client:
-        """A client of the brokers that are written to."""
+        """Return a client of the target brokers."""
         return Client(
             self.bootstrap_servers,
             client_id=self.client_id,
@@ -147,7 +147,7 @@ class Producing:
         )
 
     def producer(self, client: Client, on_rejected: Callable[[RejectedBatch], Repair]) -> Producer:
-        """The producer of one attempt whose rows are written at least once."""
+        """Return the producer of one attempt whose rows are written at least once."""
         return Producer(
             client,
             acks=self.acks,
@@ -160,7 +160,7 @@ class Producing:
 
     @property
     def of_batches(self) -> dict[str, Any]:
-        """How every producer fills and compresses batches, as its arguments."""
+        """Arguments of every producer on filling and compressing batches."""
         return {
             "codec": self.codec,
             "compression_level": self.compression_level,
@@ -170,7 +170,7 @@ class Producing:
 
 
 def _level(options: Mapping[str, str], codec: Codec) -> int | None:
-    """The level of the codec that is used; those of others are checked, and have no effect."""
+    """Return the level of the codec in use; levels of other codecs are only checked."""
     found = None
     for each, (least, most) in _LEVELS.items():
         option = f"{PREFIX}compression.{each.name.lower()}.level"

@@ -26,14 +26,14 @@ DEAD_LETTER_HEADERS: Final = {
     "horolog.error": "`INVALID_TIMESTAMP`",
     "horolog.reason": "the broker's sentence",
 }
-"""What a dead letter has behind its own headers; all values are text."""
+"""Headers that follow a dead letter's own; all values are text."""
 
 _NAMED = 5  # records in one message
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RejectedTimes:
-    """Fails, and names the records."""
+    """Policy `fail`: refuses the batch and lists the records."""
 
     def __init__(self) -> None:
         self.nulled = 0
@@ -46,7 +46,7 @@ class RejectedTimes:
         """Nothing is open."""
 
     def __call__(self, batch: RejectedBatch) -> Repair:
-        """Return what to append in the place of a batch.
+        """Return the rows to append in place of a refused batch.
 
         Raises:
             RowsRefused: nothing; names the records and their times.
@@ -57,7 +57,7 @@ class RejectedTimes:
         return self._repaired(batch, refused)
 
     def send_held(self, producer: Producer) -> None:
-        """Send what was taken out of the batches of this producer and is held until it is idle.
+        """Send rows that were taken out of this producer's batches and held until it is idle.
 
         Raises:
             RequestRefused, NoAnswer, RowsRefused: as `Producer.send`.
@@ -71,7 +71,7 @@ class RejectedTimes:
 
 
 class WriterClock(RejectedTimes):
-    """Writes the records at the writer's clock, as if their time was null."""
+    """Policy `null`: writes refused records at the writer's clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class WriterClock(RejectedTimes):
 
 
 class DeadLetters(RejectedTimes):
-    """Writes the records to another topic, at the writer's clock, with headers that say why."""
+    """Policy `deadLetter`: writes refused records to another topic, with headers on the reason."""
 
     def __init__(self, topic: str, producing: Producing) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class DeadLetters(RejectedTimes):
 
 
 class HeldLetters(RejectedTimes):
-    """Holds dead letters until the producer whose batches were refused can send them itself.
+    """Policy `deadLetter` in a transaction: holds letters until the task's producer can send them.
 
     So they are part of its transaction. They are in memory meanwhile.
     """
@@ -139,7 +139,7 @@ class HeldLetters(RejectedTimes):
         return _without(batch, refused)
 
     def send_held(self, producer: Producer) -> None:
-        """Send the letters."""
+        """Send the held letters."""
         if self._held:
             letters, self._held = pa.concat_tables(self._held), []
             try:
@@ -149,7 +149,7 @@ class HeldLetters(RejectedTimes):
 
 
 def policy_of(options: WriteOptions, *, in_transaction: bool = False) -> RejectedTimes:
-    """The policy that a write asks for; to be entered, as it may open a client.
+    """Return the policy of a write; enter it, as it may open a client.
 
     `in_transaction` says that the caller has what is held sent by its own producer.
     """
@@ -176,7 +176,7 @@ def _refused_too(error: RowsRefused) -> RowsRefused:
 
 
 def _refused(batch: RejectedBatch) -> npt.NDArray[np.int64]:
-    """Return the refused rows, each once, in their order."""
+    """Return the refused rows, each once, in order."""
     indexes = {error.batch_index for error in batch.refusal.errors}
     return np.array(sorted(at for at in indexes if 0 <= at < batch.rows.num_rows), np.int64)
 

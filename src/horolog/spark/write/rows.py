@@ -1,4 +1,4 @@
-"""The rows of a DataFrame as a producer takes them: checked columns, runs of one topic.
+"""Rows of a DataFrame prepared for a producer: checked columns, runs of one topic.
 
 Types are those of Spark's Kafka sink. Where a row cannot be a record, the error says which
 column or row it is; left to itself, Spark would name neither.
@@ -17,7 +17,7 @@ from horolog.sources import columns
 from horolog.spark.errors import RowsRefused
 
 TopicRows: TypeAlias = tuple[str, pa.RecordBatch]
-"""A topic, and rows for it in their order."""
+"""A topic, and its rows in order."""
 
 GATHERED_BYTES = 8 << 20
 """Rows of mixed topics are sorted in pieces of about this size."""
@@ -32,7 +32,7 @@ TYPES = {
     columns.TIMESTAMP: ("timestamp",),
     columns.TIMESTAMP_MS: ("bigint",),
 }
-"""The columns that are written, and the types that each may have, as Spark's DDL names them."""
+"""Columns that are written, with the types that each may have, as in Spark's DDL."""
 
 _SENT_AS = {columns.TIMESTAMP_MS: "timestamp_ms"}  # as the producer names it
 _HINTS = {
@@ -47,7 +47,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """The columns that are written, and their places in a record.
+    """Columns that are written.
 
     Attributes:
         names: The columns, without `topic`.
@@ -90,7 +90,7 @@ class SinkColumns:
         return cls(tuple(name for name in TYPES if name in present and name != "topic"), topic)
 
     def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[TopicRows]:
-        """The rows of a task, in their order within each topic; times and types as sent.
+        """Yield the rows of a task in runs of one topic, in order within each topic.
 
         Raises:
             RowsRefused: a row has no topic.
@@ -158,7 +158,7 @@ def _check_type(name: str, kind: str) -> None:
 
 
 def _refuse_misspelt(name: str) -> None:
-    """Other columns are not written, as in Spark's sink; a name nearly ours is a mistake."""
+    """Refuse a name that is nearly a column of the sink; other columns are not written."""
     plain = name.lower().replace("_", "")
     for column in TYPES:
         one = column.lower().removesuffix("s")  # `header`, `keys`, `timestamps`

@@ -1,4 +1,4 @@
-"""`write.format("horolog")` and `writeStream.format("horolog")`: the writers that Spark calls.
+"""Writers that Spark calls for `write.format("horolog")` and `writeStream`.
 
     driver   `writer()` or `streamWriter()` checks the options and the columns
     a task   `write()` appends its rows (`write_task`) and says how many
@@ -32,7 +32,7 @@ _EndOfBatch = Callable[[_Messages, WriteOptions], None]
 
 
 class _RowWriter(SentToWorkers):
-    """Steps that both writers share, in tasks and afterwards in the driver."""
+    """Base of both writers: steps in tasks, and afterwards in the driver."""
 
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
         self.columns = columns
@@ -50,32 +50,32 @@ class _RowWriter(SentToWorkers):
 
 
 class LogBatchWriter(_RowWriter, DataSourceArrowWriter):
-    """Appends the rows of a DataFrame."""
+    """Writer of the rows of a DataFrame."""
 
     def commit(self, messages: _Messages) -> None:
-        """All tasks are done."""
+        """Commit the tasks' transactions, if rows are written exactly once."""
         self._end(commit_batch, messages)
 
     def abort(self, messages: _Messages) -> None:
-        """A task failed for good; what others have appended stays, but for transactions."""
+        """Abort the tasks' transactions; rows written at least once stay."""
         self._end(abort_batch, messages)
 
 
 class LogStreamWriter(_RowWriter, DataSourceStreamArrowWriter):
-    """Appends the rows of each micro-batch."""
+    """Writer of the rows of each micro-batch."""
 
     def commit(self, messages: _Messages, batchId: int) -> None:
-        """All tasks of the micro-batch are done; it may be said twice."""
+        """Commit the transactions of a micro-batch; Spark may call this twice."""
         end = partial(commit_batch, batch_id=batchId)
         self._end(end, messages, f" in micro-batch {batchId}")
 
     def abort(self, messages: _Messages, batchId: int) -> None:
-        """A task failed for good; what others have appended stays, but for transactions."""
+        """Abort the transactions of a micro-batch; rows written at least once stay."""
         self._end(abort_batch, messages, f" in micro-batch {batchId}")
 
 
 def _report(messages: _Messages, where: str) -> None:
-    """Log in the driver what was done with records whose time was refused."""
+    """Log in the driver the treatment of records with refused times."""
     done = [message for message in messages if isinstance(message, TaskCommitMessage)]
     _logger.info("%d records written%s", sum(each.records for each in done), where)
     if nulled := sum(each.nulled for each in done):

@@ -1,4 +1,4 @@
-"""Run one task of a write: open a producer, append the task's rows, report how many.
+"""One task of a write: opens a producer, appends the task's rows and reports their number.
 
     rows -> sink_rows (runs of one topic) -> client.Producer -> what it says in the commit message
 
@@ -33,7 +33,7 @@ from horolog.spark.write.rows import SinkColumns
 from horolog.spark.write.transactions import TransactionAttempt
 
 HELD_OF_BYTES: Final = 64 << 20
-"""Of how many bytes of rows dead letters are held at most, before they are sent."""
+"""Bytes of rows after which held dead letters are sent."""
 
 # Undocumented, but set in every task that the thread of a streaming query starts (Spark 3.0 to
 # 4.3). Tasks that other threads or Spark Connect start for its `foreachBatch` lack them.
@@ -43,7 +43,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """Identity of an attempt at a task; batch and query only in the thread of a stream.
+    """Identity of an attempt at a task; only tasks of a stream's thread know batch and query.
 
     `number` counts the attempts of a task from 0; a speculative copy is one more. A batch of
     a query that is run again, in this or another run of the query, has the same id.
@@ -56,7 +56,7 @@ class TaskAttempt:
 
     @classmethod
     def current(cls) -> "TaskAttempt":
-        """The attempt that runs in this process."""
+        """Return the attempt that runs in this process."""
         context = TaskContext.get()
         if context is None:
             return cls()
@@ -86,10 +86,10 @@ class TaskCommitMessage(WriterCommitMessage):
     dead_letters: int = 0
 
     attempt: TransactionAttempt | None = None
-    """Where the rows are written exactly once: what the driver needs to commit them."""
+    """Attempt for the driver to commit, if rows are written exactly once."""
 
     def add(self, topic: str, written: Written) -> None:
-        """Count what one `send` has appended."""
+        """Count the records of one `send`."""
         self.records += written.records
         known = self.offsets.setdefault(topic, {})
         for partition, (first, last) in written.offsets.items():
@@ -124,7 +124,7 @@ def write_rows(
 
 
 def _as_spark_sends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows; an error where Spark packs what Arrow cannot unpack.
+    """Yield the rows; explain the error of LZ4 frames that Arrow cannot unpack.
 
     Raises:
         RowsRefused: with `spark.sql.execution.arrow.compression.codec=lz4` up to Spark 4.3: the
@@ -182,7 +182,7 @@ def _write_in_transaction(
 
 
 def _pieces(rows: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[Iterator[pa.RecordBatch]]:
-    """The same rows in pieces of about this size in bytes, each to be read to its end."""
+    """Yield the rows in pieces of about `most_bytes`; read each to its end."""
     for first in rows:
         yield _piece(first, rows, most_bytes)
 
@@ -207,7 +207,7 @@ def _digested(
 
 
 def _query_of(options: WriteOptions, attempt: TaskAttempt) -> str:
-    """The name that the numbers of batches belong to.
+    """Return the name that the numbers of batches belong to.
 
     A batch numbered by its user is the same one in whichever thread it is written.
     """
@@ -216,7 +216,7 @@ def _query_of(options: WriteOptions, attempt: TaskAttempt) -> str:
 
 
 def _batch_of(options: WriteOptions, attempt: TaskAttempt) -> int:
-    """The number of the batch.
+    """Return the number of the batch.
 
     Raises:
         RowsRefused: it is not known, or Spark has another one than the user.
@@ -243,7 +243,7 @@ def commit_batch(
     options: WriteOptions,
     batch_id: int | None = None,
 ) -> None:
-    """End the batch of these tasks at the broker, if it is written exactly once.
+    """Commit the transactions of a batch, if it is written exactly once.
 
     `batch_id` is Spark's number of the micro-batch, where Spark says it.
 
@@ -261,7 +261,7 @@ def commit_batch(
 
 
 def abort_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
-    """Undo what tasks of a batch that failed have written, where that can be undone."""
+    """Abort the transactions of a failed batch, if it was written exactly once."""
     if attempts := _complete(messages):
         with options.producing.client() as client:
             transactions.abort(client, attempts)
@@ -295,7 +295,7 @@ def _send(
 
 @contextmanager
 def _refusing(topic: str | None) -> Iterator[None]:
-    """Name what a producer cannot write: a partition that is not there, a header without a key.
+    """Explain a row that a producer cannot write: an unknown partition, a header without a key.
 
     Times that are refused come here only from brokers that do not name the records: policies for
     refused times are asked by the producer.

@@ -52,11 +52,11 @@ class TransactionAttempt:
     digest: str
     rows: int
     topic: str | None
-    """One of the topics that it has rows for; None if it has no rows."""
+    """One of the topics of its rows; None without rows."""
     is_committed: bool
-    """Whether an earlier attempt with the same rows is."""
+    """True if an earlier attempt with the same rows is committed."""
     transaction: Transaction | None
-    """What the driver commits; None if the rows are there already, or there are none."""
+    """Transaction to commit; None without rows, or if they are committed already."""
 
 
 class _Record(NamedTuple):
@@ -76,7 +76,7 @@ class _Record(NamedTuple):
             return cls(committed.offset)
 
     def count_of_tasks(self) -> int:
-        """How many tasks the run had that has kept this of a whole batch.
+        """Return the number of tasks of the run that kept this record of a whole batch.
 
         Raises:
             RowsRefused: it does not say.
@@ -87,7 +87,7 @@ class _Record(NamedTuple):
 
 
 class TaskTransaction:
-    """The transaction of one attempt at a task; `with` aborts it unless `finish` is reached.
+    """Transaction of one attempt at a task; `with` aborts it unless `finish` is reached.
 
     Raises:
         RequestRefused: the brokers have no transactions, or the query has gone on.
@@ -116,7 +116,7 @@ class TaskTransaction:
         )
         self._client = client
         self.digest = RowsDigest()
-        """Of the rows of this attempt: the caller adds them."""
+        """Digest of the rows of this attempt, which the caller adds."""
         try:
             self._record = _record_of(client, self._group)
             if self._record is not None and self._record.batch > batch:
@@ -127,7 +127,7 @@ class TaskTransaction:
 
     @property
     def is_committed(self) -> bool:
-        """Whether an earlier attempt's rows are committed: then rows are compared, not sent."""
+        """True if an earlier attempt's rows are committed: rows are then compared, not sent."""
         return self._record is not None and self._record.batch == self._batch
 
     def __enter__(self) -> "TaskTransaction":
@@ -146,7 +146,7 @@ class TaskTransaction:
             self.producer.close()
 
     def finish(self, topics: Sequence[str]) -> TransactionAttempt:
-        """Keep a record of the rows in the transaction, and leave it open for the driver.
+        """Record the rows in the transaction, and leave it open for the driver.
 
         `topics` are those that rows were sent to.
 
@@ -178,7 +178,9 @@ class TaskTransaction:
 
 
 def commit(client: Client, attempts: Sequence[TransactionAttempt], options: WriteOptions) -> None:
-    """Commit a batch: one complete attempt of each of its tasks. May be called again.
+    """Commit a batch: one complete attempt of each of its tasks.
+
+    May be repeated.
 
     Raises:
         RowsRefused: an earlier run of the batch, committed in part, had other rows; or whether
@@ -223,7 +225,7 @@ def commit(client: Client, attempts: Sequence[TransactionAttempt], options: Writ
 
 
 def abort(client: Client, attempts: Sequence[TransactionAttempt]) -> None:
-    """Abort what tasks of a batch that failed have left open, as far as the brokers answer."""
+    """Abort the open transactions of a failed batch, as far as brokers answer."""
     for attempt in attempts:
         if attempt.transaction is None:
             continue
@@ -246,7 +248,7 @@ def _group_of_task(query: str, task: int) -> str:
 
 
 def _existing(client: Client, topic: str | None) -> str | None:
-    """The topic of all rows if there is one: a batch without rows creates none."""
+    """Return the topic of all rows if it exists: a batch without rows creates none."""
     if topic is not None:
         try:
             client.topics.numbers(topic)
@@ -258,7 +260,7 @@ def _existing(client: Client, topic: str | None) -> str | None:
 
 
 def _is_void(client: Client, record: _Record, attempts: Sequence[TransactionAttempt]) -> bool:
-    """Whether nothing of the run that kept this record is committed, nor ever can be.
+    """Return True if nothing of the run that kept a record is committed or can be.
 
     The attempts at hand have fenced those of their tasks; here go the tasks that they lack.
     """
@@ -275,7 +277,7 @@ def _is_void(client: Client, record: _Record, attempts: Sequence[TransactionAtte
 
 
 def _record_of(client: Client, group: str) -> _Record | None:
-    """Read what the last transaction has recorded; the topic may be another one in each batch.
+    """Return the record of the last transaction of a group; None without one.
 
     Raises:
         RequestRefused: the broker cannot say that all of an ended transaction is there: then a
