@@ -101,13 +101,12 @@ class Controller:
     async def _create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         self._topics.check_new_name(new.name)
         self._placement.refuse_new(new.name)
+        factor = new.replication_factor
+        if factor == -1 and not new.assignments:
+            factor = self._live.config.default_replication_factor
         count = partitions_of_new_topic(
             count=new.partitions,
-            replication_factor=_default(
-                new.replication_factor,
-                self._live.config.default_replication_factor,
-                new.assignments,
-            ),
+            replication_factor=factor,
             assignments=new.assignments,
             repeated=new.repeated,
             broker_id=self._live.config.node_id,
@@ -466,10 +465,6 @@ def check_may_expire(topic: Topic, overrides: Mapping[str, str]) -> None:
             f"{topic.name} was compacted by Apache Kafka, and its settings are not known: say "
             "cleanup.policy=compact, delete, or nothing (nothing goes) with the first setting",
         )
-
-
-def _default(factor: int, default: int, assignments: Mapping[int, Sequence[int]]) -> int:
-    return default if factor == -1 and not assignments else factor
 
 
 def _row(topic: Topic) -> TopicRow:

@@ -168,7 +168,7 @@ class _Opening:
             choose=self._choose,
             is_ours=self.owned.__contains__,
             topic_id=self.owned.get,
-            follows=self._follows,
+            follows=self.followed.__contains__,
             known_epoch=self._known_epoch,
             succeeds_another=self.store.succeeds_another,
             files=files,
@@ -349,9 +349,6 @@ class _Opening:
     def _is_compacted(self, topic: str) -> bool:
         """Whether it is known to be compacted, though no setting says so."""
         return topic in self.compacted and "cleanup.policy" not in self.overrides.get(topic, {})
-
-    def _follows(self, topic: str) -> bool:
-        return topic in self.followed
 
     def _known_epoch(self, partition: TopicPartition) -> int:
         """The leader epoch that the metadata have, as far as it is theirs to say; else -1.

@@ -16,7 +16,7 @@ from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.offline.partition_reader import PartitionReader
 
 
-class Replayed(NamedTuple):
+class ReplayedPartition(NamedTuple):
     """Outcome of replaying one partition."""
 
     directory: Path
@@ -28,7 +28,7 @@ class Replayed(NamedTuple):
 
 def replay_topic(
     files: Files, log_dir: Path, topic: str, take: Callable[[Buffer], None]
-) -> Iterator[Replayed]:
+) -> Iterator[ReplayedPartition]:
     """Give the batches of a topic to `take`, one partition after the other.
 
     Symbolic links are left alone, as by a broker.
@@ -47,6 +47,6 @@ def replay_topic(
         except FileMissing as error:  # compaction has replaced a segment meanwhile
             damage.append(str(error))
         except StorageFailed as error:
-            yield Replayed(directory, tuple(damage), error)
+            yield ReplayedPartition(directory, tuple(damage), error)
             continue
-        yield Replayed(directory, tuple(damage), None)
+        yield ReplayedPartition(directory, tuple(damage), None)

@@ -5,7 +5,7 @@ as those of any log (storage/verify). What their records say, and the snapshots,
 """
 
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,11 +59,12 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
 def _settings(path: str, stored: Stored) -> Findings:
     for row in stored.settings:
         if row.scope == TOPIC_SCOPE:
-            why = _refusal(lambda: topic_setting(row.name).read(row.value, row.name))  # noqa: B023
-            if why is not None:
+            try:
+                topic_setting(row.name).read(row.value, row.name)
+            except ValueError as error:
                 yield fault(
                     path,
-                    f"The setting {row.name} of {row.resource} cannot be: {why}",
+                    f"The setting {row.name} of {row.resource} cannot be: {error}",
                     "set it to a value; until then no record of the topic expires",
                 )
 
@@ -78,14 +79,6 @@ def _lost_rows(path: str, stored: Stored) -> Findings:
             f"{name} is followed, and its source is not known any more: it is not led here",
             "start the broker with horolog.follow, or promote the topic",
         )
-
-
-def _refusal(check: Callable[[], object]) -> str | None:
-    try:
-        check()
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _directories(

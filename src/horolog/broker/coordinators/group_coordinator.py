@@ -84,12 +84,6 @@ class GroupCoordinator:
         self._shards: Shards[GroupReplay] | None = None  # None: all is there
         self._loader: asyncio.Task[None] | None = None
 
-    def _restore_owner(self, group_id: str) -> None:
-        """Have the group of an offset that is stored."""
-        entry = self._groups.entry(group_id)
-        if entry.group is None:
-            self._groups.create(entry)
-
     # --- loading ------------------------------------------------------------------------
 
     def load(self, log: StateTopic, topic_id: TopicId, workers: Executor) -> None:
@@ -140,7 +134,9 @@ class GroupCoordinator:
             self._groups.restore(group)
             await turns.pause()
         for group_id in owners:
-            self._restore_owner(group_id)
+            entry = self._groups.entry(group_id)
+            if entry.group is None:
+                self._groups.create(entry)
             await turns.pause()
 
     def has(self, group_id: str) -> bool:

@@ -9,7 +9,8 @@ is that partition's alone: it is asked again after a pause, the others continue.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -37,6 +38,7 @@ __all__ = ["Followed", "LeaderFetcher", "SourceLeader"]
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+AnswerT = TypeVar("AnswerT", EpochEnd, LogBounds)
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
@@ -318,40 +320,44 @@ class LeaderFetcher:
 
     async def _ask_epoch_ends(self, asked: list[Followed]) -> None:
         positions = {one.key: (one.state.epoch, one.state.asked_epoch) for one in asked}
-        turns = [one.state.turn for one in asked]
-        answers = await self._thread.run(lambda: self._leader.epoch_ends(positions))
-        for followed, turn in zip(asked, turns, strict=True):
-            if followed.state.turn == turn:
-                await self._on_epoch_end(followed, answers.get(followed.key))
-
-    async def _on_epoch_end(self, followed: Followed, answer: EpochEnd | None) -> None:
-        state, log, now_ms = followed.state, followed.partition.log, self._now_ms()
-        what = f"end of leader epoch {state.asked_epoch} of {followed.partition.name}"
-        if answer is None:
-            state.on_failure(f"{what}: the answer does not mention it", now_ms)
-        elif answer.error != ErrorCode.none:
-            self._refused(followed, answer.error, what)
-        else:
-            found = state.on_epoch_end(answer.epoch, answer.end_offset, local(log), now_ms)
-            await self._carry_out(followed, found)
+        what = [f"end of leader epoch {one.state.asked_epoch}" for one in asked]
+        ask = partial(self._leader.epoch_ends, positions)
+        async for followed, answer in self._answers(asked, what, ask):
+            state, log = followed.state, local(followed.partition.log)
+            effect = state.on_epoch_end(answer.epoch, answer.end_offset, log, self._now_ms())
+            await self._carry_out(followed, effect)
 
     async def _ask_bounds(self, asked: list[Followed]) -> None:
         positions = {one.key: one.state.epoch for one in asked}
-        turns = [one.state.turn for one in asked]
-        answers = await self._thread.run(lambda: self._leader.bounds(positions))
-        for followed, turn in zip(asked, turns, strict=True):
-            if followed.state.turn == turn:
-                await self._on_bounds(followed, answers.get(followed.key))
+        what = ["offsets"] * len(asked)
+        async for followed, answer in self._answers(
+            asked, what, partial(self._leader.bounds, positions)
+        ):
+            await self._on_bounds(followed, answer)
 
-    async def _on_bounds(self, followed: Followed, answer: LogBounds | None) -> None:
+    async def _answers(
+        self,
+        asked: list[Followed],
+        what: Sequence[str],
+        ask: Callable[[], Mapping[TopicPartition, AnswerT]],
+    ) -> AsyncIterator[tuple[Followed, AnswerT]]:
+        """Ask the leader about partitions; yield the answers that have no error."""
+        turns = [one.state.turn for one in asked]
+        answers = await self._thread.run(ask)
+        for followed, turn, about in zip(asked, turns, what, strict=True):
+            if followed.state.turn != turn:
+                continue
+            answer, title = answers.get(followed.key), f"{about} of {followed.partition.name}"
+            if answer is None:
+                why = f"{title}: the answer does not mention it"
+                followed.state.on_failure(why, self._now_ms())
+            elif answer.error != ErrorCode.none:
+                self._refused(followed, answer.error, title)
+            else:
+                yield followed, answer
+
+    async def _on_bounds(self, followed: Followed, answer: LogBounds) -> None:
         state, name, now_ms = followed.state, followed.partition.name, self._now_ms()
-        what = f"offsets of {name}"
-        if answer is None:
-            state.on_failure(f"{what}: the answer does not mention it", now_ms)
-            return
-        if answer.error != ErrorCode.none:
-            self._refused(followed, answer.error, what)
-            return
         gaps = len(state.gaps), state.gaps[-1:]
         log = local(followed.partition.log)
         effect = state.on_bounds(answer.start, answer.end, log, now_ms)

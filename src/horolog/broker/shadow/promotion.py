@@ -105,49 +105,39 @@ class Promotions:
         self._transactions = transactions
         self._transactions_topic = transactions.topic
 
-    async def promote_all(self, notes: Callable[[str], Iterable[str]]) -> None:
-        """Lead everything, and follow nothing any more.
-
-        Raises:
-            RequestRefused, StorageFailed: some topics are not led; again would continue with them.
-        """
-        followed = [topic.name for topic in self._topics if topic.followed]
-        await self._promote_topics(followed, notes, of_all=True)
-
-    async def promote(self, names: Collection[str], notes: Callable[[str], Iterable[str]]) -> None:
+    async def promote(
+        self, given: Collection[str] | None, notes: Callable[[str], Iterable[str]]
+    ) -> None:
         """Lead topics; one that is led here stays so. Transactions are led with the first of them.
 
         Args:
-            notes: what is to be said of a topic, of what is missing here, say.
+            given: names of topics; None to lead everything, and to follow nothing any more.
+            notes: yields sentences about what a topic lacks here.
 
         Raises:
-            RequestRefused, StorageFailed: some are not led, with the reason of one. The others are.
+            RequestRefused, StorageFailed: some are not led, with the reason of one. The others are;
+                another call continues with the rest.
         """
-        await self._promote_topics(names, notes, of_all=False)
-
-    async def _promote_topics(
-        self, given: Collection[str], notes: Callable[[str], Iterable[str]], *, of_all: bool
-    ) -> None:
-        if self._transactions_topic.exists and self._followed(given):
-            await self._follower.confirm({*given, *FOLLOWED_INTERNAL})
+        names = self._all_followed() if given is None else given
+        if self._transactions_topic.exists and self._followed(names):
+            await self._follower.confirm({*names, *FOLLOWED_INTERNAL})
         async with self._offsets.lock:
-            await self._promote_confirmed(given, notes, of_all=of_all)
+            await self._promote_confirmed(given, notes)
+
+    def _all_followed(self) -> list[str]:
+        return [topic.name for topic in self._topics if topic.followed]
 
     async def _promote_confirmed(
-        self,
-        given: Collection[str],
-        notes: Callable[[str], Iterable[str]],
-        *,
-        of_all: bool,
+        self, asked: Collection[str] | None, notes: Callable[[str], Iterable[str]]
     ) -> None:
         failures: list[tuple[str, HorologError]] = []
         with ExitStack() as held:
-            if of_all:  # also those that were followed meanwhile
-                given = [topic.name for topic in self._topics if topic.followed]
+            # Of all, also those that were followed meanwhile.
+            given = self._all_followed() if asked is None else asked
             names = [name for name in dict.fromkeys(given) if name not in FOLLOWED_INTERNAL]
             followed = self._followed(names)
             stopped = followed
-            if followed or of_all or not FOLLOWED_INTERNAL.isdisjoint(given):
+            if followed or asked is None or not FOLLOWED_INTERNAL.isdisjoint(given):
                 stopped = [*followed, *self._followed(sorted(FOLLOWED_INTERNAL))]
             said = {name: [*notes(name)] for name in followed}
             confirmed = self._confirmed()
@@ -156,7 +146,7 @@ class Promotions:
             for name in stopped:
                 self._follower.release(name)
             source = self._placement.source
-            if of_all and source is not None and not source.ended:
+            if asked is None and source is not None and not source.ended:
                 await self._placement.put_source(source._replace(ended=True))
             ends = Ends({}, {}, {})
             try:

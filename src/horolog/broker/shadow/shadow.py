@@ -186,10 +186,7 @@ class Shadow:
         """
         async with self._lock:
             try:
-                if names is None:
-                    await self._promotions.promote_all(self._missing)
-                else:
-                    await self._promotions.promote(names, self._missing)
+                await self._promotions.promote(names, self._missing)
             finally:
                 await self.followed_topics.drop_offsets()
                 self._transactions.start()
