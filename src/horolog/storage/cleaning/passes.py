@@ -47,7 +47,7 @@ from horolog.storage.cleaning.transactions import CleanedTransactions
 from horolog.storage.companion.append_times import AppendTimeFile
 from horolog.storage.companion.time_columns import SEEN, UNKNOWN
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is, as_they_are
+from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.segments.runs import NumberedRun
 
@@ -233,7 +233,9 @@ class CleaningPass:
                                 continue
                         if part.next_offset <= from_offset:
                             continue
-                        some = cleaning.read_keys(part.open(), self._map.secret)
+                        some = cleaning.read_keys(
+                            cleaning.open_records(part.data, part.header), self._map.secret
+                        )
                     if not all(self._note(keys, from_offset) for keys in some):
                         return
                     self._map.end_offset = max(part.next_offset, from_offset)
@@ -358,8 +360,6 @@ class CleaningPass:
         if header.is_control or header.producer_id >= 0:
             may_go = self._transactions.meet(header, part.data)
         fate = fate_of(header, rules, may_go, source.modified_ms)
-        if part.is_run:
-            return self._clean_run(part, source, fate, batches)
         count = header.records_count
         if not count and header.magic == MAGIC:
             self._clean_to_nothing(part, source, fate, batches)
@@ -371,7 +371,7 @@ class CleaningPass:
         elif header.is_control and not fate.needs_horizon:
             kept = count
         else:
-            opened = part.open()
+            opened = cleaning.open_records(part.data, header)
             for keys in cleaning.read_keys(opened, self._map.secret):
                 verdict = (
                     all_stay(keys)
@@ -390,37 +390,12 @@ class CleaningPass:
         if not kept:
             self._clean_to_nothing(part, source, fate, batches)
         elif kept == count and horizon_ms is None:
-            batches.append(_unchanged(part.data, header, source))
+            batches.append(_numbered(part.data, header, source))
         else:
             assert opened is not None
             new = cleaning.retained(opened, header, staying, horizon_ms=horizon_ms)
             batches.append(_numbered(new, header, source))
         return count, kept
-
-    def _clean_run(
-        self, part: Part, source: _CleanedSource, fate: Fate, batches: list[Numbered | NumberedRun]
-    ) -> tuple[int, int]:
-        """Add what stays of plain messages of v0 or v1."""
-        keys = cleaning.join_keys(cleaning.read_keys(part.open(), self._map.secret))
-        verdict = self._map.judge(
-            keys,
-            keeps_tombstones=fate.keeps_tombstones,
-            keeps_keyless=self._rules.keeps_keyless,
-        )
-        count = len(keys.offsets)
-        data = part.data
-        if verdict.kept < count:
-            positions = np.frombuffer(part.positions, np.int64)
-            sizes = np.diff(positions, append=len(data))
-            stays = np.repeat(verdict.keep, sizes).view(bool)
-            data = memoryview(np.frombuffer(data, np.uint8)[stays])
-        if data:
-            times = source.stretches(part.header.base_offset, part.next_offset)
-            batches.extend(as_they_are(data, part.header.base_offset, times))
-        if not verdict.keep[-1] and part.next_offset == self._rules.end_offset:
-            last = part.last_header
-            batches.append(_numbered(cleaning.emptied(last), last, source))
-        return count, verdict.kept
 
     @property
     def _horizon_ms(self) -> int:
@@ -428,16 +403,10 @@ class CleaningPass:
 
 
 def _numbered(data: Buffer, header: BatchHeader, source: _CleanedSource) -> Numbered:
-    """The rewritten batch, with the original append time."""
+    """A batch as it is written, with the append time of the one that has this header."""
     appended = source.appended(header)
     new = parse_header(memoryview(data), 0, header.base_offset)
     return as_it_is(new, [data], appended.ms, is_seen=appended.is_seen)
-
-
-def _unchanged(data: Buffer, header: BatchHeader, source: _CleanedSource) -> Numbered:
-    """A batch that stays as it is."""
-    appended = source.appended(header)
-    return as_it_is(header, [data], appended.ms, is_seen=appended.is_seen)
 
 
 def _fits(found: Sequence[_CleanedSource], source: _CleanedSource, config: TopicConfig) -> bool:
