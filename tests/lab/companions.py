@@ -39,7 +39,7 @@ def lose_seals(directory: Path) -> None:
 
 def map_in(path: Path) -> bytes:
     """The bytes of a segment's block map."""
-    return companion_of(path).raw_map()
+    return companion_of(path).map()
 
 
 def put_map(path: Path, content: bytes) -> None:

@@ -99,7 +99,6 @@ __all__ = [
     "emptied",
     "join_keys",
     "judge",
-    "latest_offsets",
     "load_kernels",
     "meet_all",
     "new_table",
@@ -456,13 +455,6 @@ def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) ->
     state[NOTE_FROM], state[NOTE_ROOM] = from_offset, room
     noted = int(CLEANING_KERNELS.run.note(table, state, *keys))
     return noted, state[NOTE_ROOM]
-
-
-def latest_offsets(table: UInt64Array, hashes: UInt64Array) -> Int64Array:
-    """Return the latest noted offset of each key; -1 for none."""
-    latest = np.empty(len(hashes) // 2, np.int64)
-    CLEANING_KERNELS.run.find(table, hashes, latest)
-    return latest
 
 
 def judge(

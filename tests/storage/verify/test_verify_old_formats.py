@@ -1,4 +1,4 @@
-"""`log verify` finds the same in logs of plain messages, many at a time or one by one."""
+"""`log verify` finds the same in logs of plain messages, walked many at a time or one by one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The text of the kernels that compact a log.
 
-`read_keys` hashes the key of each record, `note` keeps the latest offset of each in a map, `find`
-and `judge` look it up, and `retain` writes the records that stay. `read_small` and `write_small` do
-the same for many small batches. `step` is what a batch does to the transaction of its producer.
+`read_keys` hashes the key of each record, `note` keeps the latest offset of each in a map, `judge`
+looks it up, and `retain` writes the records that stay. `read_small` and `write_small` do the same
+for many small batches. `step` is what a batch does to the transaction of its producer.
 `pass_whole` passes batches as the walk of `BatchReader` does.
 """
 
@@ -610,15 +610,6 @@ def note(table: UInt64s, state: Int64s, offsets: Int64s, hashes: UInt64s, flags:
             table[slot + 2] = uint64(offset + 1)
     state[NOTE_ROOM] = room
     return noted
-
-
-@kernel
-def find(table: UInt64s, hashes: UInt64s, latest: Int64s) -> None:
-    """Write the latest noted offset of each hash; -1 for none."""
-    slots = len(table) // SLOT_SIZE
-    for number in range(len(latest)):
-        slot = _slot_of(table, slots, hashes[2 * number], hashes[2 * number + 1])
-        latest[number] = -1 if slot < 0 else int64(table[slot + 2]) - 1
 
 
 @kernel

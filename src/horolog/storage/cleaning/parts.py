@@ -129,4 +129,3 @@ def _is_small(view: memoryview, position: int, *, all_kinds: bool) -> bool:
     length, magic, attributes = _PEEKED.unpack_from(view, position)
     others = CODEC_BITS if all_kinds else NOT_PLAIN
     return magic == MAGIC and not attributes & others and length + LOG_OVERHEAD <= SMALL_BYTES
-    )

@@ -1,4 +1,4 @@
-"""When each record of a segment was appended, by its companion (file.py).
+"""Append times of the records of a segment, read from its companion and written there (file.py).
 
 Two clocks: the records of a CreateTime topic carry their producers' times, the companion the
 broker's. An entry is written whenever the millisecond changes, before the batch that it is
@@ -45,12 +45,12 @@ from horolog.storage.companion.time_entries import (
     LOST,
     earliest_for,
     first_damaged,
-    follows,
     is_intact,
     is_seen,
     kinds_of,
     middle_for,
     packed_entry,
+    stretches_of,
     without_damaged,
 )
 from horolog.storage.entries import Entries
@@ -67,7 +67,7 @@ _MANY = 1 << 16  # entries read at once
 
 
 class FirstAppended(NamedTuple):
-    """The first record that was appended at or after a time."""
+    """First record that was appended at or after a time."""
 
     offset: int
     ms: int | None
@@ -75,7 +75,7 @@ class FirstAppended(NamedTuple):
 
 
 class AppendTimeEntry(NamedTuple):
-    """A batch whose append time is another than that of the batch before."""
+    """Batch whose append time differs from that of the batch before."""
 
     offset: int
     """The first of the batch."""
@@ -88,7 +88,7 @@ class AppendTimeEntry(NamedTuple):
 
 
 class _Entries(Entries):
-    """Entries that another process may cut while they are read."""
+    """Entries that another process may cut off while this one reads."""
 
     __slots__ = ()
 
@@ -100,7 +100,9 @@ class _Entries(Entries):
 
 
 class AppendTimeFile:
-    """The append times of one segment: written by the one thread that appends, read by any.
+    """Append times of one segment.
+
+    One thread appends; any thread reads.
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -125,7 +127,7 @@ class AppendTimeFile:
     )
 
     def __init__(self, companion: Companion, segment: ProvingSegment) -> None:
-        """Read nothing yet; the batches of `segment` prove the entries."""
+        """Open nothing yet; the batches of `segment` will prove the entries."""
         self._files = files = companion.log.files
         self._companion = companion
         self._marker = companion.marker
@@ -150,15 +152,15 @@ class AppendTimeFile:
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the companion."""
         return self._entries.path
 
     def rename(self, path: str) -> None:
-        """The file has another name now, because the segment is deleted."""
+        """Use another path, because the file was renamed with its deleted segment."""
         self._entries.path = self._companion.path = path
 
     def will_rename(self, path: str) -> None:
-        """The file is about to get another name."""
+        """Set the path that the file gets when its segment is deleted; readers try both."""
         self._entries.deleted_path = self._companion.deleted_path = path
 
     # Reading.
@@ -166,7 +168,9 @@ class AppendTimeFile:
     def stretches(
         self, from_offset: int, to_offset: int, *, seen: bool = False
     ) -> list[AppendTimeStretch]:
-        """When the records of these offsets were appended, in order; the first one begins there.
+        """Return the append times of a range of offsets, in order.
+
+        The first stretch begins at `from_offset`.
 
         Args:
             to_offset: after the last; at most the segment's end, as the caller took it before.
@@ -178,31 +182,30 @@ class AppendTimeFile:
             return [AppendTimeStretch(from_offset, None)]
         first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
         last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
-        found = [] if first >= 0 else [AppendTimeStretch(from_offset, None)]
-        before: tuple[int, ...] = BEFORE_ALL
         # One more: where that is damaged, it may be of a record in front of the end.
-        entries = self._entries.read_between(max(0, first), min(last + 1, count))
-        for number, entry in enumerate(ENTRY.iter_unpack(entries), max(0, first)):
-            time, place = entry
-            if not is_intact(entry) or not follows(before, entry):
-                self._say_damaged()  # and where the stretch before it ends is unknown
-                found[-1:] = [AppendTimeStretch(found[-1].offset if found else from_offset, None)]
-                continue
-            if number == last:
+        data = self._entries.read_between(max(0, first), min(last + 1, count))
+        stretches = stretches_of(data, self._base_offset, self._middle_ms)
+        if len(stretches) < len(data) // ENTRY.size:
+            self._say_damaged()
+        found = [AppendTimeStretch(from_offset, None)]
+        for stretch in stretches:
+            if stretch.offset >= known_to:
                 break
-            before = entry
-            offset = max(from_offset, self._base_offset + (place >> 1))
-            stretch = AppendTimeStretch(offset, self._ms_if_known(time, place))
-            if seen and is_seen(time) and not place & 1:
-                stretch = AppendTimeStretch(offset, self._ms_of(time), is_seen=True)
-            if not found or stretch[1:] != found[-1][1:]:
+            if stretch.is_seen and not seen:
+                stretch = AppendTimeStretch(stretch.offset, None)
+            if stretch.offset <= from_offset:
+                found = [stretch._replace(offset=from_offset)]
+            elif stretch[1:] != found[-1][1:]:
                 found.append(stretch)
         if known_to < to_offset:
             found.append(AppendTimeStretch(known_to, None))
         return found
 
     def columns(self, from_offset: int, to_offset: int) -> "TimeColumns":
-        """The known and seen append times as columns: far faster than `stretches` of many."""
+        """Return known and seen append times as arrays.
+
+        Faster than `stretches` where there are many.
+        """
         from horolog.storage.companion.time_columns import (  # noqa: PLC0415 - numpy, if needed
             columns_of,
             unpacked,
@@ -221,15 +224,18 @@ class AppendTimeFile:
         return columns_of(self.stretches(from_offset, to_offset, seen=True))
 
     def at(self, offset: int) -> int | None:
-        """When a record of this segment was appended; None if that is unknown."""
+        """Return the append time of one record of the segment; None if it is unknown."""
         return self.stretches(offset, offset + 1)[0].ms
 
     def at_or_seen(self, offset: int) -> AppendTimeStretch:
-        """The same, or else when a follower saw it."""
+        """Return the append time of one record.
+
+        If it is unknown, return the time at which a follower saw it.
+        """
         return self.stretches(offset, offset + 1, seen=True)[0]
 
     def first_from(self, ms: int, from_offset: int, to_offset: int) -> FirstAppended | None:
-        """Return the first of these records appended at or after `ms`; None if there is none."""
+        """Return the first of these records appended at or after `ms`; None without one."""
         count, end = self.proof()
         found = None
         if count:
@@ -252,9 +258,9 @@ class AppendTimeFile:
         return found if found is not None and found.offset < to_offset else None
 
     def unproved(self, to_offset: int) -> tuple[int, int] | None:
-        """The offsets whose batches fail to prove append times up to an offset; None if none does.
+        """Return the offsets whose damage may leave append times unproved; None without any.
 
-        Where an entry or the header does not count, a batch behind `to_offset` may be why.
+        A damaged batch behind `to_offset` may also be the reason.
         """
         count, end = self.proof()
         if self.is_growing or not self._stored or to_offset <= self.checked_to:
@@ -268,19 +274,22 @@ class AppendTimeFile:
 
     @property
     def latest_ms(self) -> int | None:
-        """The last append time, known or seen: none that follows is earlier; None without any."""
+        """Latest append time, known or seen.
+
+        No later record has an earlier one. None without entries.
+        """
         count = self.proof().entries
         found = [self._ms_at(index) for index in range(max(0, count - 2), count)]
         return next((ms for ms in reversed(found) if ms is not None), None)
 
     @property
     def earliest_ms(self) -> int | None:
-        """The first append time, if it is known."""
+        """Append time of the first entry; None if it is unknown."""
         return self._known_ms(0) if self.proof().entries else None
 
     @property
     def first_ms(self) -> int | None:
-        """The first append time that is known; None if there is none."""
+        """First append time that is known; None if none is."""
         if self._first_ms is None:
             count = self.proof().entries
             for first in range(0, count, _MANY):
@@ -292,32 +301,30 @@ class AppendTimeFile:
 
     @property
     def first_seen_ms(self) -> int | None:
-        """The same, where the time at which a follower saw records is taken for one."""
+        """First append time that is known or seen by a follower; None if neither exists."""
         entries = [self._entries[index] for index in range(min(2, self.proof().entries))]
         known = (entry[0] for entry in entries if not entry[1] & 1 and is_intact(entry))
         return next((self._ms_of(time) for time in known), None)
 
     def seen_span(self) -> tuple[int, int] | None:
-        """When a follower saw the first and the last record of those whose append times it lacks.
+        """Return the first and the last time at which a follower saw records; None without any.
 
-        Reads all entries. None if there is no such record.
+        Reads all entries.
         """
-        found: list[int] = []
-        count = self.proof().entries
-        for start in range(0, count, _MANY):
-            kinds = kinds_of(self._entries.read_between(start, min(start + _MANY, count)))
-            places = kinds.find(1), kinds.rfind(1)
-            times = [self._ms_at(start + at) for at in places if at >= 0]
-            found += [ms for ms in times if ms is not None]
-        return (found[0], found[-1]) if found else None
+        from horolog.storage.companion.time_columns import SEEN  # noqa: PLC0415 - numpy, if needed
+
+        count, end = self.proof()
+        times = self.columns(self._base_offset, end if count else 0)
+        seen = times.ms[times.kinds == SEEN]
+        return (int(seen[0]), int(seen[-1])) if len(seen) else None
 
     @property
     def has_any(self) -> bool:
-        """Whether there are entries at all; of a batch in the log or not."""
+        """Return True if the file contains entries, proved or not."""
         return len(self._entries) > 0
 
     def damage(self) -> str | None:
-        """Damage of the file itself; None without any. Reads all of it."""
+        """Describe damage of the file; None without damage. Reads the whole file."""
         head = self._companion.head()
         if head is None:
             return "Its header is damaged: it says nothing of append times"
@@ -332,10 +339,9 @@ class AppendTimeFile:
         return None
 
     def mended(self) -> bytes | None:
-        """The file without its damaged entries, seal and map; None if its header is damaged.
+        """Return the file without damaged entries, seal and map; None without a header.
 
-        Where an entry is damaged, append times are unknown from the one before it on, since that
-        is where its records would have begun.
+        Append times are unknown from the entry before a damaged one on.
         """
         head = self._companion.head()
         if head is None:
@@ -346,11 +352,10 @@ class AppendTimeFile:
         return packed_head(base_offset, head.middle_ms, covered._replace(entries=left)) + entries
 
     def kept_from(self, from_offset: int) -> bytes | None:
-        """The sure append times from an offset on, as bytes for `KeptTimes`; None without any.
+        """Return the proved append times from an offset on; None without any.
 
-        For what recovery takes off a damaged log, where entries behind the damage cannot be
-        compared with their batches. With a valid marker no other broker has written, and all are
-        true.
+        Recovery keeps them for records that it takes off a damaged log, whose batches prove
+        nothing. With a valid marker all entries are true, since no other broker has written.
         """
         head = self._companion.head()
         if head is None:
@@ -374,7 +379,7 @@ class AppendTimeFile:
         return start + self._entries.read_between(first, sure)
 
     def proof(self) -> Proof:
-        """How much of the file is true of the log; see proof.py."""
+        """Return how many entries the log proves, and up to which offset (proof.py)."""
         if self.is_growing:
             return Proof(len(self._entries), names.MAX_OFFSET)
         proof = self._proof
@@ -405,7 +410,7 @@ class AppendTimeFile:
         _logger.warning("%s is damaged: append times there are unknown", self.path)
 
     def _last_at(self, offset: int) -> int:
-        """The largest second column of an entry for this offset."""
+        """Return the largest second column that an entry for this offset can have."""
         return (offset - self._base_offset) << 1 | 1
 
     def _ms_of(self, time: int) -> int:
@@ -420,15 +425,15 @@ class AppendTimeFile:
         return self._ms_if_known(*entry)
 
     def _ms_at(self, index: int) -> int | None:
-        """The time of an entry, known or not; None if it is damaged or there is none."""
+        """Return the time of an entry, known or seen; None if the entry is damaged or missing."""
         if index < 0 or not is_intact(entry := self._entries[index]):
             return None
         return self._ms_of(entry[0])
 
     def _after_known(self, first: int, last: int) -> int:
-        """Behind which entry, of those from `first` on before `last`, no append time is known.
+        """Return the index after the last entry in [first, last) with a known append time.
 
-        That is found next to the end, but where a follower has seen what no leader stamped.
+        The search begins at the end, where that entry mostly is.
         """
         while first < last:
             start = max(first, last - _MANY)
@@ -443,11 +448,11 @@ class AppendTimeFile:
 
     @property
     def most_ms(self) -> int:
-        """The latest time that the file can say, if it is growing."""
+        """Latest time that fits into the file while the segment is appended to."""
         return self._middle_ms + MOST_MS - 1
 
     def fits(self, ms: int) -> bool:
-        """Whether the file can say this time, if it is growing; else the segment must end."""
+        """Return True if the time fits into the file. Otherwise the segment must be rolled."""
         return not self.is_growing or -MOST_MS <= ms - self._middle_ms < MOST_MS
 
     def is_ready(self) -> bool:
@@ -455,7 +460,7 @@ class AppendTimeFile:
         return self.is_growing and self._files.is_open(self._entries.path)
 
     def make_ready(self, next_ms: int) -> None:
-        """Make ready for appends; a file is made if there is none.
+        """Make the file ready for appends; create a missing one.
 
         Args:
             next_ms: the append time of the next batch.
@@ -538,13 +543,13 @@ class AppendTimeFile:
         return True
 
     def take_back(self, count: int) -> None:
-        """The batches of the last entries were refused by the disk: these are overwritten."""
+        """Remove the last `count` entries, because the disk refused their batches."""
         if count:
             self._entries.keep(len(self._entries) - count)
             self.last_ms, self._first_ms = _NONE_SAID, None
 
     def finish(self) -> None:
-        """Write how far the file covers its log, as nothing more follows."""
+        """Write the covered range into the header, because the segment is finished."""
         if not self.is_growing and not self._marker.is_valid():
             return
         proof = self.proof()
@@ -557,7 +562,7 @@ class AppendTimeFile:
         self._proof, self.is_growing = Proof(proof.entries, end), False
 
     def truncate(self, proof: Proof) -> None:
-        """Forget what was cut off the segment; `proof` was asked for before."""
+        """Remove the entries of batches that were cut off; `proof` is from before the cut."""
         next_offset = self._segment.end.next_offset
         self.is_growing, self._proof, self._first_ms = False, None, None
         if not self._files.exists(self.path):
@@ -582,13 +587,13 @@ class AppendTimeFile:
         return packed
 
     def _keep(self, count: int) -> None:
-        """Keep this number of entries; a block map that follows them goes, too."""
+        """Keep the first `count` entries, and remove a block map behind them."""
         self._entries.keep(count)
         self._companion.clear_map()
         self._entries.trim()
 
     def _cover(self, proof: Proof) -> None:
-        """Write what is proved into the header."""
+        """Write the proved range into the header."""
         end = min(proof.end, self._segment.end.next_offset)
         base_offset = self._base_offset
         found = batch_at(self._segment, end - 1) if end > base_offset else None

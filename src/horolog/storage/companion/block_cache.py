@@ -1,4 +1,4 @@
-"""Block maps of logs whose directories are not written to: backups, other brokers' directories.
+"""Cache of block maps for logs in read-only directories, such as backups.
 
 One small file for each segment in a directory of the user's own, named after the path of the log:
 
@@ -53,7 +53,9 @@ class _Entry(NamedTuple):
 
 
 class BlockCache:
-    """Maps by the path of their log; `where` distinguishes file systems that have that path.
+    """Block maps by the path of their log.
+
+    `where` names the file system of that path.
 
     Any number of processes and threads may use one directory.
     """
@@ -65,7 +67,7 @@ class BlockCache:
         self._unpruned: int | None = None  # bytes written since; None: nothing was yet
 
     def read(self, path: str) -> bytes | None:
-        """The map of the log at a path, None if there is none.
+        """Return the block map of the log at a path; None if the cache has none.
 
         Raises:
             StorageFailed: it cannot be read.
@@ -80,7 +82,7 @@ class BlockCache:
         return content[start:]
 
     def write(self, path: str, content: bytes) -> None:
-        """Keep a map.
+        """Store the block map of the log at a path.
 
         Raises:
             StorageFailed: the disk refused.
@@ -111,7 +113,7 @@ class BlockCache:
     # Pruning.
 
     def _prune(self, now_s: float) -> None:
-        """Remove what is not worth keeping; `now_s` is the time that files are stamped with."""
+        """Remove unused, outdated and abandoned files. `now_s` is the time of the newest file."""
         kept: list[_Entry] = []
         for entry in self._entries():
             limit_s = LONGEST_UNUSED_S if entry.is_map else _ABANDONED_S
@@ -128,7 +130,7 @@ class BlockCache:
                 total -= entry.size
 
     def _entries(self) -> Iterator[_Entry]:
-        """The files of this cache; what has another name is left alone."""
+        """Yield the files of the cache; files with other names are left alone."""
         with suppress(OSError), os.scandir(self._directory) as found:
             for each in found:
                 match = _NAME.fullmatch(each.name)
@@ -141,9 +143,9 @@ class BlockCache:
 
 
 def _is_gone(path: str) -> bool:
-    """Whether a map is of a local segment that is gone, from a directory that is still there.
+    """Return True if a map is of a local segment that was deleted from an existing directory.
 
-    Also where its beginning is of no present version.
+    A file of another version counts as gone.
     """
     try:
         with open(path, "rb") as file:
@@ -167,9 +169,9 @@ def _remove(path: str) -> None:
 
 
 def block_cache(where: str = "") -> BlockCache | None:
-    """The user's cache, None if there is no place that is the user's alone.
+    """Return the user's cache; None if no directory is private to the user.
 
-    `HOROLOG_CACHE_DIR`, else the user's cache directory, else a temporary one.
+    The cache is in `HOROLOG_CACHE_DIR`, otherwise in the user's cache directory or a temporary one.
     """
     chosen = os.environ.get(CACHE_DIR_VARIABLE)
     if chosen is not None:
@@ -183,7 +185,7 @@ def block_cache(where: str = "") -> BlockCache | None:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether a directory is there, or can be made, that no other user writes to.
+    """Return True if a directory exists, or can be created, to which no other user can write.
 
     Another user's map could hide records.
     """

@@ -1,4 +1,6 @@
-"""The block map of one segment: which stretches of its log may hold a time (blocks.py).
+"""Block map of one segment.
+
+It finds the parts of a log that may contain a time (blocks.py).
 
 Nothing is kept in memory but a summary of a finished segment. An entry is used once it is
 proved by the header of its last batch in the log; what no proved entry covers may hold
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from struct import Struct
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import crc32c
 
@@ -47,6 +49,9 @@ from horolog.storage.companion.folding import NO_BLOCK, folded, place_of, row_of
 from horolog.storage.companion.marker import MARKER_SIZE
 from horolog.storage.companion.proof import IDENTITY_SIZE, LastBatch, identity_of, proved
 
+if TYPE_CHECKING:
+    from horolog.storage.companion.block_cache import BlockCache
+
 _logger = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 1 << 30  # of a batch, decompressed
@@ -60,18 +65,8 @@ _BATCH: Final = Struct(">qqI")
 _PROOF: Final = Struct(">III132xI4x")  # position, size, position and identity of the last batch
 
 
-class Cache(Protocol):
-    """Where maps are kept of logs whose directories are not written to."""
-
-    def read(self, path: str) -> bytes | None:
-        """The map of the log at a path."""
-
-    def write(self, path: str, content: bytes) -> None:
-        """Keep it; may fail."""
-
-
 class MapLook:
-    """The proved entries of a map as they were at one moment."""
+    """Proved entries of a block map, read once."""
 
     def __init__(self, entries: bytes, base_offset: int, size: int) -> None:
         self._entries = entries
@@ -82,23 +77,23 @@ class MapLook:
 
     @property
     def is_worth_completing(self) -> bool:
-        """Whether more is missing than the end of a log that is appended to."""
+        """Return True if the map lacks more than the end of a growing log."""
         missing = self._size - self.covered
         return missing > 0 and (not self.covered or missing > _SHORT_GAP)
 
     def spans(self, windows: Sequence[TimeRange], next_offset: int | None) -> list[Span]:
-        """The stretches that may hold a record in all of the windows; see `BlockMap.spans`."""
+        """Return the parts of the log that may contain a record in every window."""
         return spans(self._entries, windows, self._base_offset, self._size, next_offset)
 
     def summary(self) -> TimeStats | None:
-        """The times of all blocks, if they cover the whole log."""
+        """Return the statistics of all blocks; None if they do not cover the whole log."""
         if self.covered != self._size:
             return None
         return reduce(TimeStats.followed_by, (block.times for block in blocks_of(self._entries)))
 
 
 class BlockMap:
-    """The block map of one segment. One writer while it grows; any number of readers."""
+    """Block map of one segment. One thread writes to a growing map; any number of threads read."""
 
     __slots__ = (
         "_base_offset",
@@ -111,7 +106,9 @@ class BlockMap:
         "_writer",
     )
 
-    def __init__(self, companion: Companion, base_offset: int, cache: Cache | None = None) -> None:
+    def __init__(
+        self, companion: Companion, base_offset: int, cache: "BlockCache | None" = None
+    ) -> None:
         self._companion = companion
         self._log = companion.log
         self._growing = companion.marker
@@ -124,19 +121,19 @@ class BlockMap:
     # Of the segment that is appended to.
 
     def create(self) -> BlockWriter:
-        """Begin with an empty log."""
+        """Start the map of a new, empty segment, and return its writer."""
         self._companion.grow()
         self._summary = None
         self._writer = BlockWriter(self._log.files, self._growing.path)
         return self._writer
 
     def reopen(self, size: int, append_times: AppendTimesOf | None = None) -> BlockWriter:
-        """Continue where the log ends; a short stretch there that is not covered is scanned."""
+        """Return a writer that continues the map. A short gap at the end of the log is scanned."""
         self._companion.grow()
         self._summary = None
-        entries, in_file = self._proved(self._in_companion(), size), 0
+        entries, in_file = self._proved(self._read(self._companion.map), size), 0
         if not entries:  # killed as it was appended to: the map is in the other file
-            entries = self._proved(self._of_growing(), size)
+            entries = self._proved(self._read(self._growing.map), size)
             in_file = len(entries) // ENTRY_SIZE
             self._cut_growing(in_file)
         writer = BlockWriter(
@@ -153,7 +150,7 @@ class BlockMap:
         return writer
 
     def _cut_growing(self, count: int) -> None:
-        """Keep the first `count` entries in the file of a segment that is appended to."""
+        """Cut the file of the growing map after its first `count` entries."""
         files, path, size = self._log.files, self._growing.path, MARKER_SIZE + count * ENTRY_SIZE
         try:
             if files.size(path) > size:
@@ -162,39 +159,39 @@ class BlockMap:
             _logger.warning("The block map keeps entries that are not of this log: %s", error)
 
     def closed(self, size: int) -> bytes | None:
-        """All entries of a segment to which nothing more is appended, to be given to `finish`.
+        """Return the entries of a segment that is being finished, for `finish`.
 
         None if they are in the companion already.
         """
         if self._writer is not None:
             self._writer.close()
-        elif not self._of_growing():
+        elif not self._read(self._growing.map):
             return None
         return self.entries(size)
 
     def finish(self, entries: bytes | None) -> None:
-        """The segment is finished, and its companion as well but for these entries."""
+        """Write the entries into the companion, the rest of which is finished."""
         self._companion.is_growing = False
         if entries is not None:
             self.put(entries)
         self._writer = None
 
     def put(self, entries: bytes) -> None:
-        """Put entries in the place of those in the companion, unless the disk refuses."""
+        """Replace the map in the companion. A refusal of the disk is logged only."""
         try:
             self._companion.write_map(entries)
         except StorageFailed as error:
             _logger.warning("The block map is not written: %s", error)
 
     def leave(self) -> None:
-        """The segment is not appended to as it is any more: it is cut."""
+        """Drop the writer and the summary, because the segment is cut."""
         self._writer, self._summary = None, None
         self._companion.is_growing = False
 
     # Of any segment.
 
     def spans(self, window: TimeRange, size: int, next_offset: int | None = None) -> list[Span]:
-        """The stretches of the first `size` bytes that may hold a record in a window.
+        """Return the parts of the first `size` bytes that may contain a record in a window.
 
         Args:
             next_offset: where the segment's offsets end, if that is known.
@@ -211,12 +208,12 @@ class BlockMap:
         return self.look(size).spans((window,), next_offset)
 
     def entries(self, size: int) -> bytes:
-        """The proved entries within the first `size` bytes of the log."""
+        """Return the proved entries within the first `size` bytes of the log."""
         writer = self._writer
         if writer is not None:
             not_published = writer.open_blocks()
             in_file, unwritten = writer.published
-            written = self._of_growing()[: in_file * ENTRY_SIZE] if in_file else b""
+            written = self._read(self._growing.map)[: in_file * ENTRY_SIZE] if in_file else b""
             if len(written) < in_file * ENTRY_SIZE:
                 written = b""
             entries = written + unwritten
@@ -225,7 +222,9 @@ class BlockMap:
                 if position >= end:
                     entries += entry
             return fitting(entries, size)
-        entries = self._proved(self._in_companion() or self._of_growing(), size)
+        entries = self._proved(
+            self._read(self._companion.map) or self._read(self._growing.map), size
+        )
         if self._cache is not None and _covered(entries) < size:
             cached = self._cached(self._cache, size)
             if _covered(cached) > _covered(entries):
@@ -233,20 +232,19 @@ class BlockMap:
         return entries
 
     def is_final(self, size: int) -> bool:
-        """Whether the whole log is covered, or as much of it as can be."""
+        """Return True if the map covers the whole log, or as much of it as can be read."""
         return self._tried == size or self.is_complete(size)
 
     def is_complete(self, size: int) -> bool:
-        """Whether the whole log is covered."""
-        if self._summary is not None and self._summary[0] == size:
-            return True
-        return _covered(self.entries(size)) == size
+        """Return True if the map covers the whole log."""
+        is_known = self._summary is not None and self._summary[0] == size
+        return is_known or _covered(self.entries(size)) == size
 
     def times(self, size: int, from_offset: int = 0) -> TimeStats | None:
-        """The times of the records in the first `size` bytes; None where entries do not prove them.
+        """Return the statistics of the first `size` bytes; None if the map does not prove them.
 
-        What is proved is what a scan of the records would count. Blocks that end before
-        `from_offset` are left out.
+        The statistics equal those of a scan of the records. Blocks that end before `from_offset`
+        are left out.
         """
         entries = self.entries(size)
         blocks = blocks_of(entries)
@@ -256,14 +254,15 @@ class BlockMap:
         return reduce(TimeStats.followed_by, counted, NO_RECORDS)
 
     def look(self, size: int) -> "MapLook":
-        """The proved entries, read once."""
+        """Read the proved entries once, for several questions."""
         return MapLook(self.entries(size), self._base_offset, size)
 
     def complete(self, size: int, append_times: AppendTimesOf | None = None) -> bool:
-        """Cover all of a segment that is not appended to; whether it is covered now.
+        """Scan the parts of a finished segment that the map lacks.
 
-        Reads the records of every stretch that is not covered. Where nothing can be written, the
-        next caller will do it again.
+        Return True if it covers the log now.
+
+        If the map cannot be written, the next caller scans again.
         """
         if self._writer is not None or not size:
             return False
@@ -299,11 +298,11 @@ class BlockMap:
 
     # Proof.
 
-    def _cached(self, cache: Cache, size: int) -> bytes:
-        """The proved entries in the cache.
+    def _cached(self, cache: "BlockCache", size: int) -> bytes:
+        """Return the proved entries from the cache.
 
-        A path may have had another log, with the same last batch. So the cached map counts while
-        the file is the same and unchanged; otherwise all its batches are compared by their headers.
+        A path may have had another log with the same last batch. So the headers of all batches are
+        compared, unless the file is the same and unchanged.
         """
         content = cache.read(self._log.path)
         if content is None or len(content) < _OF_LOG.size:
@@ -323,13 +322,13 @@ class BlockMap:
         return self._proved(entries, size)
 
     def _version(self) -> tuple[int, int, int, int, int]:
-        """Inode, last change and size of the log; last change and size of the companion."""
+        """Return inode, last change and size of the log, and the last two of the companion."""
         files, log, companion = self._log.files, self._log.path, self._companion.path
         of_log = files.inode(log), files.modified_ns(log), files.size(log)
         return *of_log, files.modified_ns(companion), files.size(companion)
 
     def _sum_of(self, size: int) -> int:
-        """A checksum of all batches in the first `size` bytes, by offset, size and checksum.
+        """Return a checksum over the offsets, sizes and checksums of all batches.
 
         Raises:
             CorruptBatch: something is no batch.
@@ -339,21 +338,16 @@ class BlockMap:
             found = crc32c.crc32c(_BATCH.pack(header.base_offset, header.size, header.crc), found)
         return found
 
-    def _in_companion(self) -> bytes:
-        return self._read(self._companion.map)
-
-    def _of_growing(self) -> bytes:
-        return sound(self._read(self._growing.map), self._base_offset)
-
     def _read(self, read: Callable[[], bytes]) -> bytes:
+        """Read entries from the companion, or from the file of a growing map."""
         try:
-            return read()
+            return sound(read(), self._base_offset)
         except StorageFailed as error:
             _logger.warning("The block map is not read: %s", error)
             return b""
 
     def _proved(self, entries: bytes, size: int) -> bytes:
-        """The entries of this log: those up to the last whose batch is in it (proof.py)."""
+        """Return the entries up to the last one whose batch is in the log (proof.py)."""
         entries = fitting(entries, size)
 
         def is_in_log(number: int) -> bool:
@@ -367,7 +361,7 @@ class BlockMap:
     def _scanned(
         self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
     ) -> Iterator[bytes]:
-        """The entries of a stretch of the log."""
+        """Yield the entries of a part of the log, from its records."""
         total, pending = NO_BLOCK, list[bytes]()
         try:
             for row in self._rows(start, end, offset, append_times):
@@ -384,9 +378,11 @@ class BlockMap:
     def _rows(
         self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
     ) -> Iterator[bytes]:
-        """The batches in a stretch of the log, all of whose offsets are `offset` or later.
+        """Yield the rows of the batches in a part of the log.
 
-        Before damage the last one is left out: its own base offset may be what is wrong.
+        `offset` is the least offset there.
+
+        The last batch before damage is left out, since its base offset may be wrong.
         """
         if end - start > _MUCH:
             scan.load_kernels()
@@ -411,23 +407,22 @@ def _row_in(
     append_times: AppendTimesOf | None,
     least_offset: int,
 ) -> bytes:
-    """The row of a batch in a log.
-
-    Its append time is known if its records are stamped with it, or if the caller knows it.
-    """
+    """Return the row of a batch in the log, with the append time that the caller knows."""
     append_ms: int | None = None
     if header.timestamp_type is LOG_APPEND_TIME:
-        append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
+        append_ms = _stamped_ms(header)
     elif append_times is not None:
         append_ms = append_times(header.base_offset, header.base_offset + 1)[0].ms
+    batch: Buffer
+    facts = None
     if header.size > MAX_HELD_BYTES:
-        start = log.start_of(position, IDENTITY_SIZE)
-        return row_with(position, header, start, None, append_ms, least_offset)
-    batch, facts = log.batch(position, header), None
-    with suppress(CorruptBatch, RequestRefused):  # then anything may be in it
-        facts = scan.scan_batch(
-            batch, header, max_bytes=_MAX_BYTES, arrival_ms=append_ms, create_times=True
-        )
+        batch = log.start_of(position, IDENTITY_SIZE)
+    else:
+        batch = log.batch(position, header)
+        with suppress(CorruptBatch, RequestRefused):  # then anything may be in it
+            facts = scan.scan_batch(
+                batch, header, max_bytes=_MAX_BYTES, arrival_ms=append_ms, create_times=True
+            )
     return row_with(position, header, batch, facts, append_ms, least_offset)
 
 
@@ -439,10 +434,13 @@ def row_with(
     append_ms: int | None,
     least_offset: int | None = None,
 ) -> bytes:
-    """The same of a batch whose records were scanned; `facts` are by create times."""
+    """Return the row of a batch whose records were scanned.
+
+    `facts` count create times.
+
+    A batch that is stamped with LogAppendTime has its own append time.
+    """
     is_stamped = header.timestamp_type is LOG_APPEND_TIME
-    if is_stamped:
-        append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
     base_offset = header.base_offset
     if header.magic != MAGIC and least_offset is not None:
         base_offset = min(base_offset, least_offset)  # its own is of the last message in it
@@ -453,14 +451,18 @@ def row_with(
         header.last_offset,
         0 if batch is None else identity_of(batch),
         facts.counts[0] if facts is not None and header.is_control else 0,
-        append_ms,
+        _stamped_ms(header) if is_stamped else append_ms,
         OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
         None if facts is None else facts.counts.tobytes(),
     )
 
 
+def _stamped_ms(header: BatchHeader) -> int | None:
+    return None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
+
+
 def fitting(entries: bytes, size: int) -> bytes:
-    """Those within the first `size` bytes of the log."""
+    """Return the entries within the first `size` bytes of the log."""
     count = len(entries) // ENTRY_SIZE
     while count:
         position, length = _POSITION_AND_SIZE.unpack_from(entries, (count - 1) * ENTRY_SIZE)
@@ -478,12 +480,12 @@ def _end_of(entries: bytes) -> int:
 
 
 def _covered(entries: bytes) -> int:
-    """How many bytes of the log they cover."""
+    """Return the number of bytes of the log that entries cover."""
     return sum(size for (size,) in _SIZE.iter_unpack(entries))
 
 
 def _with_gaps(entries: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Start, end and bytes of each entry."""
+    """Yield start, end and bytes of each entry."""
     for place in range(0, len(entries), ENTRY_SIZE):
         position, size = _POSITION_AND_SIZE.unpack_from(entries, place)
         yield position, position + size, entries[place : place + ENTRY_SIZE]

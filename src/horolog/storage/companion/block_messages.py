@@ -1,14 +1,14 @@
-"""Rows of plain messages of v0 and v1, without an object for each message.
+"""Rows for plain messages of v0 and v1, made without an object for each message.
 
 They are scanned as the records of v2 that they would be, as many at a time as have one append time
 and fit into a block.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Protocol
+from typing import TypeAlias
 
 from horolog.errors import CorruptBatch
 from horolog.record.old_format.plain import PlainMessages
@@ -20,13 +20,8 @@ from horolog.storage.companion.blocks import BLOCK_BYTES
 from horolog.storage.companion.folding import row_of
 from horolog.storage.companion.proof import IDENTITY_SIZE, identity_of
 
-
-class AppendTimesOf(Protocol):
-    """The append times of the records between two offsets, in order; None where unknown."""
-
-    def __call__(self, from_offset: int, to_offset: int, /) -> Sequence[AppendTimeStretch]:
-        """The stretches, of which the first begins at `from_offset`."""
-        ...
+AppendTimesOf: TypeAlias = Callable[[int, int], Sequence[AppendTimeStretch]]
+"""Returns the append times from one offset to another; the first stretch begins there."""
 
 
 def rows_of(
@@ -35,27 +30,23 @@ def rows_of(
     listed: PlainMessages,
     append_times: AppendTimesOf | None,
     least_offset: int,
-    stops: Sequence[int] = (),
 ) -> Iterator[bytes]:
-    """Messages as rows that each have one append time and are no larger than a block.
+    """Yield rows of messages.
+
+    A row has one append time and is no larger than a block.
 
     Args:
         data: the bytes that were listed.
         position: of the first in the log.
         append_times: when they were appended, if they are not stamped with it.
         least_offset: that the first may have.
-        stops: positions in the log, in order, at which a row must end as well.
     """
-    stops_left = [stop - position for stop in reversed(stops)]
     is_stamped = listed.header.timestamp_type is LOG_APPEND_TIME
     ends = (*listed.positions, listed.end)
     for begin, stop, append_ms in _with_one_time(listed, append_times):
         first = begin
         while first < stop:
-            while stops_left and stops_left[-1] <= ends[first]:
-                stops_left.pop()
-            reach = min([ends[first] + BLOCK_BYTES, *stops_left[-1:]])
-            end = min(stop, max(first + 1, bisect_right(ends, reach) - 1))
+            end = min(stop, max(first + 1, bisect_right(ends, ends[first] + BLOCK_BYTES) - 1))
             last = ends[end - 1]
             yield row_of(
                 position + ends[first],
@@ -77,7 +68,7 @@ def rows_of(
 def _with_one_time(
     listed: PlainMessages, append_times: AppendTimesOf | None
 ) -> Iterator[tuple[int, int, int | None]]:
-    """From which message to before which one there is one append time, and that."""
+    """Yield the messages that share an append time: first index, end index, time."""
     count = len(listed.offsets)
     if listed.header.timestamp_type is LOG_APPEND_TIME:
         times = listed.times
@@ -96,7 +87,7 @@ def _with_one_time(
 
 
 def _counts(data: bytes, listed: PlainMessages, index: int, append_ms: int | None) -> bytes | None:
-    """The bytes of the `Counts` of all records in the data; None if one cannot be read."""
+    """Return the bytes of the `Counts` of all records; None if a record cannot be read."""
     header = listed.header_of(index)
     with suppress(CorruptBatch):
         run = open_run(data, header, check_crcs=False)

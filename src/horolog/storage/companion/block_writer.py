@@ -1,4 +1,4 @@
-"""The block map of the segment that is appended to.
+"""Writer of the block map of the segment that is appended to.
 
 An append adds a row of bytes (folding.py). Up to 40 batches, or 8 MiB, are summed up at once, and
 the entries of their blocks written together, behind the marker of a segment that is appended to
@@ -28,14 +28,14 @@ MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
 class Published(NamedTuple):
-    """The published entries, as one value: how many in the file, and those after them."""
+    """Finished entries, as one value: the number in the file, and the bytes of later ones."""
 
     in_file: int
     unwritten: bytes
 
 
 class _OpenBlock(NamedTuple):
-    """The batches without an entry, as one value that is replaced; only `pending` grows."""
+    """Batches without an entry, as one value that is replaced. Only `pending` grows."""
 
     total: "array[int]"
     """Of the block that has room left, without what is pending; not changed any more."""
@@ -46,7 +46,7 @@ class _OpenBlock(NamedTuple):
 
 
 class BlockWriter:
-    """Takes every batch that is appended; for one thread at a time."""
+    """Adds appended batches to a block map. One thread at a time."""
 
     __slots__ = (
         "_counted",
@@ -61,7 +61,7 @@ class BlockWriter:
     )
 
     def __init__(self, files: Files, path: str, in_file: int = 0, unwritten: bytes = b"") -> None:
-        """Continues a map.
+        """Continue a block map.
 
         Args:
             files: the way to the disk.
@@ -81,7 +81,9 @@ class BlockWriter:
         self._go_on_with(NO_BLOCK, NONE)
 
     def add(self, row: bytes, size: int) -> None:
-        """Take the batch that was written after the one before, as `row_of` makes it; never fails.
+        """Add the row of the next batch of the log (`row_of`).
+
+        Never fails.
 
         Args:
             row: the batch, or several that were written together: their block may be larger.
@@ -94,25 +96,26 @@ class BlockWriter:
             self._fold()
 
     def skip(self) -> None:
-        """End the block: batches may follow that are in none, as nothing is known of them."""
+        """End the block, because batches with unknown contents follow."""
         if self._pending or self._open.total != NO_BLOCK:
             self._fold(closing=True)
 
     def open_blocks(self) -> bytes:
-        """The entries of the blocks that are not published, as of some moment of this call.
+        """Return the entries of the blocks that are not published yet.
 
-        Any thread may ask; what it finds in `published` afterwards is not to be taken twice.
+        Any thread may call it. Entries that are in `published` afterwards must not be counted
+        twice.
         """
         total, pending, _ = self._open
         return folded(total, list(pending), BLOCK_BYTES, closing=True)[0]
 
     def count_from(self, counts: BlockTotals) -> None:
-        """Count what is taken from here on, and add it to this."""
+        """Count the batches from here on, starting with these totals."""
         self.skip()
         self._open = self._open._replace(finished=counts)
 
     def counts(self) -> BlockTotals:
-        """The totals up to the last batch, since `count_from`; for any thread."""
+        """Return the totals since `count_from`. Any thread may call it."""
         open_now, batches, counts = self._counted
         if open_now is self._open and batches == len(open_now.pending):
             return counts
@@ -148,7 +151,10 @@ class BlockWriter:
             self.is_ready = False
 
     def write(self) -> None:
-        """Write the entries of the blocks that are complete; try later where the disk refuses."""
+        """Write the entries of finished blocks.
+
+        After a refusal by the disk they are written later.
+        """
         in_file, unwritten = self.published
         self.is_ready = True  # after a refusal until the next block is complete
         if not unwritten:
@@ -166,5 +172,5 @@ class BlockWriter:
         self.published = Published(in_file + len(unwritten) // ENTRY_SIZE, b"")
 
     def close(self) -> None:
-        """Publish all, the block that has room left as well: the segment is finished."""
+        """Publish all blocks, the unfinished one too, because the segment is finished."""
         self._fold(closing=True)

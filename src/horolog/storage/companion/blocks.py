@@ -1,4 +1,4 @@
-"""The block map's entries: what one stretch of a log holds, by time.
+"""Entries of a block map: the time statistics of consecutive parts of a log.
 
 A v2 header has the largest timestamp of its batch and not the smallest, and Kafka's time index
 only the largest so far: neither excludes the batches behind a range of time. So the companion of
@@ -66,7 +66,7 @@ LONGEST_MAP: Final = 64 << 20
 
 
 class Block(NamedTuple):
-    """Consecutive batches of a log: what an entry says of them; see the module."""
+    """Consecutive batches of a log, and the statistics of their records."""
 
     position: int
     size: int
@@ -80,19 +80,19 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after it."""
+        """Position just past the last batch."""
         return self.position + self.size
 
     @property
     def is_exact(self) -> bool:
-        """Whether all records could be read, and no count is larger than an entry can say."""
+        """Return True if all records could be read and every count fits into an entry."""
         times = self.times
         counts = (times.records, times.untimed, times.out_of_order, *times.latencies)
         return not times.flags & UNREADABLE and max(counts) < _UINT32_MAX
 
 
 class Span(NamedTuple):
-    """A stretch of a log, by position and offsets; the end is not included."""
+    """Part of a log, by positions and offsets. Both ends are exclusive."""
 
     position: int
     end: int
@@ -102,7 +102,7 @@ class Span(NamedTuple):
 
 
 def unpack(content: Buffer, start: int) -> Block:
-    """The entry at a place of what `sound` has accepted."""
+    """Parse the entry at a position of bytes that `sound` returned."""
     position, size, last_position, batches, base_offset, length, records, control, *rest = (
         _ENTRY.unpack_from(content, start)
     )
@@ -127,14 +127,14 @@ def unpack(content: Buffer, start: int) -> Block:
 
 
 def blocks_of(entries: Buffer) -> list[Block]:
-    """The blocks of entries that `sound` has accepted."""
+    """Parse entries that `sound` returned."""
     return [unpack(entries, at) for at in range(0, len(entries), ENTRY_SIZE)]
 
 
 def sound(content: bytes, base_offset: int) -> bytes:
-    """The entries that can be: whole, in the order of the log, each with its CRC.
+    """Return the leading entries that are possible: whole, in order, with a valid CRC.
 
-    Ends before the first that cannot. Whether they are of the log is another question.
+    The batches of the log are not compared.
     """
     entries = content[: len(content) // ENTRY_SIZE * ENTRY_SIZE]
     end, next_offset, place = 0, base_offset, 0
@@ -158,7 +158,7 @@ def spans(
     size: int,
     next_offset: int | None,
 ) -> list[Span]:
-    """The stretches of the first `size` bytes of a log that may hold a record in all windows.
+    """Return the parts of a log that may contain a record in every window.
 
     Args:
         entries: proved ones; what is between and behind them may hold anything.
@@ -190,7 +190,7 @@ def _take(found: list[Span], span: Span) -> None:
 
 
 def may_hold(window: TimeRange, times: TimeStats) -> bool:
-    """Whether a record in a window can be among those."""
+    """Return True if a record in the window can be among the records of these statistics."""
     has_create_times = times.create_min_ms is not None
     has_append_times = times.append_min_ms is not None
     return _overlap(

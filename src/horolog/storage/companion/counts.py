@@ -1,10 +1,11 @@
-"""Totals of blocks, for counters that only grow: numbers, and no times.
+"""Totals of blocks, for the broker's counters of appended records.
 
 A writer sums up each block when it is finished (`BlockWriter.counts`), so that nothing is counted
 for an append.
 """
 
 from collections.abc import Iterable
+from functools import reduce
 from operator import add
 from struct import Struct
 from typing import Final, NamedTuple
@@ -18,50 +19,38 @@ assert _NUMBERS.size == ENTRY_SIZE
 
 
 class BlockTotals(NamedTuple):
-    """Totals of records and of their batches."""
+    """Numbers of batches that are added up: bytes, records and latencies."""
 
-    numbers: tuple[int, ...] = (0,) * (3 + LATENCY_COUNT)
-    """All that follow, in order."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the batches."""
-        return self.numbers[0]
-
-    @property
-    def records(self) -> int:
-        """Without control records."""
-        return self.numbers[1]
-
-    @property
-    def untimed(self) -> int:
-        """Records without a create time."""
-        return self.numbers[2]
-
-    @property
-    def latencies(self) -> tuple[int, ...]:
-        """Records in each class of `LATENCY_BOUNDS`; the first class was ahead of the clock."""
-        return self.numbers[3:]
+    size: int = 0
+    """Bytes of the batches."""
+    records: int = 0
+    """Without control records."""
+    untimed: int = 0
+    """Records without a create time."""
+    latencies: tuple[int, ...] = (0,) * LATENCY_COUNT
+    """Records in each class of `LATENCY_BOUNDS`; the first class was ahead of the clock."""
 
     def plus(self, other: "BlockTotals") -> "BlockTotals":
-        """The sum."""
-        return BlockTotals(tuple(map(add, self.numbers, other.numbers)))
+        """Add other totals to these."""
+        return BlockTotals(
+            self.size + other.size,
+            self.records + other.records,
+            self.untimed + other.untimed,
+            tuple(map(add, self.latencies, other.latencies)),
+        )
 
 
 NONE: Final = BlockTotals()
 
 
-def sum_of(all_counts: Iterable[BlockTotals]) -> BlockTotals:
-    """The sum of many."""
-    return _summed(all_count.numbers for all_count in all_counts)
+def sum_of(all_totals: Iterable[BlockTotals]) -> BlockTotals:
+    """Return the sum of several totals."""
+    return reduce(BlockTotals.plus, all_totals, NONE)
 
 
 def counts_of(entries: bytes) -> BlockTotals:
-    """The totals of blocks, by their entries."""
-    if len(entries) == ENTRY_SIZE:
-        return BlockTotals(_NUMBERS.unpack(entries))
-    return _summed(_NUMBERS.iter_unpack(entries))
-
-
-def _summed(rows: Iterable[tuple[int, ...]]) -> BlockTotals:
-    return BlockTotals(tuple(map(sum, zip(*rows, strict=True))) or NONE.numbers)
+    """Return the totals of blocks, from their entries."""
+    return sum_of(
+        BlockTotals(size, records, untimed, tuple(latencies))
+        for size, records, untimed, *latencies in _NUMBERS.iter_unpack(entries)
+    )

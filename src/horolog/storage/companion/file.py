@@ -36,7 +36,7 @@ import crc32c
 
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile, SegmentFile
-from horolog.storage.companion.blocks import ENTRY_SIZE, LONGEST_MAP, sound
+from horolog.storage.companion.blocks import ENTRY_SIZE, LONGEST_MAP
 from horolog.storage.companion.marker import AppendingMarker
 from horolog.storage.file_errors import FileMissing
 
@@ -58,7 +58,7 @@ _FARTHEST_MS: Final = (1 << 63) - MOST_MS  # a middle from which every time is a
 
 
 class Covered(NamedTuple):
-    """How far a file says that it covers its log with append times."""
+    """Part of the log for which a companion claims append times."""
 
     entries: int
     end: int
@@ -70,7 +70,7 @@ class Covered(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The first fields of a companion."""
+    """First fields of a companion."""
 
     middle_ms: int
     covered: Covered | None
@@ -78,13 +78,13 @@ class Head(NamedTuple):
 
 
 def packed_head(base_offset: int, middle_ms: int, covered: Covered) -> bytes:
-    """The head of a file without seal and map."""
+    """Return the head of a companion without seal and map."""
     header = _with_crc(_HEADER.pack(_MAGIC, base_offset, middle_ms))
     return (header + _with_crc(_COVERED.pack(*covered))).ljust(TIMES_AT, b"\0")
 
 
 def parsed_head(data: bytes, base_offset: int) -> Head | None:
-    """The reverse; None if the header is damaged or another segment's."""
+    """Parse the head of a companion; None if the header is damaged or of another segment."""
     header = _checked(data[:_COVERED_AT])
     if header is None or len(data) < TIMES_AT:
         return None
@@ -100,13 +100,15 @@ def _with_crc(content: bytes) -> bytes:
 
 
 def _checked(data: bytes) -> bytes | None:
-    """The content before the CRC, if that is right."""
+    """Return the bytes before the CRC; None if the CRC is wrong."""
     content = data[: -_CRC.size]
     return content if content and _with_crc(content) == data else None
 
 
 class Companion(SegmentFile):
-    """The file of one segment. What is in it has readers of its own, in any thread.
+    """Companion file of one segment.
+
+    Any thread reads its parts.
 
     While the segment is appended to, one thread adds append times (append_times.py), and the map
     is not written here.
@@ -136,18 +138,18 @@ class Companion(SegmentFile):
         self._is_abandoned = False
 
     def abandon(self) -> None:
-        """Write nothing from here on: other files may have these names."""
+        """Write nothing any more, because other files may have these names."""
         with self._lock:
             self._is_abandoned = True
 
     def grow(self) -> None:
-        """The segment is appended to from here on."""
+        """Mark the segment as appended to, so that the map is written to the other file."""
         with self._lock:
             self.is_growing = True
 
     @property
     def exists(self) -> bool:
-        """Whether there is one; a kill as it is made leaves an empty one."""
+        """Return True if the file has content. A kill during its creation leaves an empty file."""
         return self._size() > 0
 
     def _size(self) -> int:
@@ -155,56 +157,52 @@ class Companion(SegmentFile):
         return size if size or deleted is None else self.files.size(deleted)
 
     def head(self) -> Head | None:
-        """Its first fields; None if these are damaged or missing."""
+        """Read the first fields; None if they are damaged or missing."""
         return parsed_head(self._read(0, TIMES_AT), self._base_offset)
 
     def seal(self) -> bytes:
-        """The bytes of the seal; zeros, or fewer, if there is none."""
+        """Read the bytes of the seal; without a seal they are zeros, or fewer."""
         return self._read(_SEAL_AT, SEAL_SIZE)
 
     def times_end(self) -> int | None:
-        """Where append times end; None if that is the end of the file."""
+        """Return the position where append times end; None if they reach the end of the file."""
         found = self._map_place()
         return None if found is None else found[0]
 
-    def raw_map(self) -> bytes:
-        """The bytes of the block map, as they are; of its entries those that can be are `map`."""
+    def map(self) -> bytes:
+        """Read the bytes of the block map."""
         found = self._map_place()
         return b"" if found is None else self._read(found[0], found[1] * ENTRY_SIZE)
-
-    def map(self) -> bytes:
-        """The entries of the block map that can be; see blocks.py."""
-        return sound(self.raw_map(), self._base_offset)
 
     # Writing. Nothing is synced here.
 
     def remove(self) -> None:
-        """Begin without a file: the segment is new."""
+        """Remove the file, because the segment is new."""
         self.files.remove(self.path)
 
     def begin(self, middle_ms: int) -> None:
-        """Begin with a file for append times, and nothing else in it."""
+        """Create the file for append times, with nothing but a head."""
         file = self.files.create(self.path)
         self.files.write_at(file, [self._new_head(middle_ms)], 0)
 
     def write_covered(self, covered: Covered) -> None:
-        """Say how far append times are known."""
+        """Write up to where append times are known."""
         content = _with_crc(_COVERED.pack(*covered))
         self.files.write_at(self.files.get(self.path), [content], _COVERED_AT)
 
     def write_seal(self, content: bytes) -> None:
-        """Write the seal, or take it away where there is no content."""
+        """Write the seal; empty content removes it."""
         with self._lock:
             if not self._is_abandoned and (content or any(self.seal())):
                 self._write([(content or bytes(SEAL_SIZE), _SEAL_AT)])
 
     def clear_map(self) -> None:
-        """Take the map away, so that append times can follow."""
+        """Remove the block map, so that append times can be added in its place."""
         if self._map_place() is not None:
             self._write([(bytes(TIMES_AT - _MAP_AT), _MAP_AT)])
 
     def write_map(self, entries: bytes) -> None:
-        """Put a block map behind the append times of a finished segment."""
+        """Write the block map of a finished segment behind its append times."""
         with self._lock:
             if self._is_abandoned or self.is_growing:
                 return
@@ -232,7 +230,7 @@ class Companion(SegmentFile):
         return packed_head(self._base_offset, middle_ms, Covered(0, self._base_offset, 0, 0))
 
     def _map_place(self) -> tuple[int, int] | None:
-        """Where the map begins, and how many entries it has."""
+        """Return the position of the block map and its number of entries; None without a map."""
         content = _checked(self._read(_MAP_AT, TIMES_AT - _MAP_AT))
         if content is None:
             return None

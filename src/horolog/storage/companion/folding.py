@@ -1,4 +1,4 @@
-"""The sum of batches that follow one another, as the entries of their blocks.
+"""Sums of consecutive batches, as entries of a block map.
 
 A batch is kept as a row: the bytes of its numbers, as kernels lay them out. So a kernel makes the
 entries in a fraction of the time that Python needs, whose code requests have driven out of the
@@ -40,7 +40,7 @@ def row_of(
     batches: int = 1,
     last_position: int | None = None,
 ) -> bytes:
-    """A batch as a row, or several that were appended at once.
+    """Pack the numbers of a batch, or of several that were appended at once.
 
     Args:
         identity: of the last batch (proof.py).
@@ -70,14 +70,8 @@ def row_of(
     )
 
 
-def is_readable(row: bytes) -> bool:
-    """Whether the records of a row could be read."""
-    flags: int = array("q", row)[layout.BLOCK_FLAGS]
-    return not flags & UNREADABLE
-
-
 def place_of(row: bytes) -> tuple[int, int]:
-    """Position and size of a row's batches in the log."""
+    """Return position and size of the batches of a row in the log."""
     position, size = _PLACE.unpack_from(row)
     return position, size
 
@@ -85,7 +79,7 @@ def place_of(row: bytes) -> tuple[int, int]:
 def folded(
     total: "array[int]", rows: Sequence[bytes], block_bytes: int, *, closing: bool = False
 ) -> tuple[bytes, "array[int]"]:
-    """The entries of the blocks that batches complete, and the block that has room left.
+    """Return the entries of the blocks that these batches complete, and the unfinished block.
 
     Args:
         total: the block that they continue with, as numbers.

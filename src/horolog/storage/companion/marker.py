@@ -1,4 +1,4 @@
-"""The file `<base>.appending.deleted` beside a segment that is appended to: a marker, and its map.
+"""The file `<base>.appending.deleted` beside a growing segment: a marker, and the block map so far.
 
       0  100 bytes: the start of the machine, a space, and the inode of the log; then zeros
     100  the block map so far (blocks.py), which is put into the companion at the end
@@ -22,7 +22,7 @@ MARKER_SIZE: Final = 100
 
 
 class AppendingMarker:
-    """The marker of one segment.
+    """Marker of one segment that is appended to.
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -30,24 +30,24 @@ class AppendingMarker:
     __slots__ = ("_files", "_log_path", "path")
 
     def __init__(self, files: Files, stem: str) -> None:
-        """`stem`: path of the segment's files without their suffixes."""
+        """Name the marker of the segment whose files begin with `stem`."""
         self._files = files
         self.path = stem + names.APPENDING
         self._log_path = stem + names.LOG
 
     def is_valid(self) -> bool:
-        """Whether it was written since the machine was started, for this very log file."""
+        """Return True if the marker is of this log file and of the machine's current uptime."""
         marker = self._read(0, MARKER_SIZE).rstrip(b"\0")
         return bool(marker) and marker == self._content()
 
     def write(self) -> None:
-        """From here on a kill leaves append times that cover all of the log."""
+        """Write the marker. From here on a kill leaves append times that cover the whole log."""
         if not self.is_valid():
             content = self._content().ljust(MARKER_SIZE, b"\0")
             self._files.replace(self.path, content, sync=False)
 
     def map(self) -> bytes:
-        """The entries of the block map that follow the marker, as they are."""
+        """Read the entries of the block map behind the marker."""
         return self._read(MARKER_SIZE, min(self._files.size(self.path), LONGEST_MAP))
 
     def _read(self, position: int, size: int) -> bytes:
@@ -57,14 +57,13 @@ class AppendingMarker:
             return b""
 
     def remove(self) -> None:
-        """The companion itself says how far append times are known."""
+        """Remove the marker, because the companion's head has the covered range."""
         self._files.remove(self.path)
 
     def _content(self) -> bytes:
-        """Empty, and so never valid, where the start of the machine is unknown.
+        """Return the marker's bytes; empty, and so never valid, without a boot id.
 
-        A copy of a directory that is written to may have more of the log than of the append times:
-        its log is another file.
+        The inode excludes copies of a growing directory, which may lack the latest append times.
         """
         boot = boot_id()
         return f"{boot} {self._files.inode(self._log_path)}".encode() if boot else b""
@@ -72,7 +71,7 @@ class AppendingMarker:
 
 @cache
 def boot_id() -> str:
-    """An id of the time since the machine was started; empty where that is unknown."""
+    """Return an id of the machine's current uptime; empty if it is unknown."""
     if sys.platform == "darwin":
         return _boot_session_of_macos()
     try:

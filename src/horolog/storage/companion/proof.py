@@ -1,4 +1,4 @@
-"""How much of a companion is true of its log: of its seal, its append times and its block map.
+"""Proof of a companion's data by the batches of its log: seal, append times and block map.
 
 A log is only appended to and cut at its end, by us or by an Apache Kafka, which ignores the
 companion. So an entry about the log's first bytes is true while the last batch of these bytes is
@@ -37,14 +37,14 @@ def identity_of(batch: Buffer) -> int:
 
 
 def identity_of_header(header: BatchHeader) -> int | None:
-    """Identity computed from a parsed header; None for messages of v0 and v1."""
+    """Compute the identity of a batch from its header; None for messages of v0 and v1."""
     if header.magic != MAGIC:
         return None
     return crc32c.crc32c(_IDENTITY.pack(*header[:5]))
 
 
 class LastBatch(NamedTuple):
-    """The last batch of a log's first bytes, which proves what is said of these."""
+    """Last batch of the first bytes of a log, which proves data about these bytes."""
 
     position: int
     end: int
@@ -53,7 +53,7 @@ class LastBatch(NamedTuple):
 
     @classmethod
     def at(cls, log: LogFile, position: int, end: int) -> "LastBatch":
-        """The batch that is in a log from one position to another.
+        """Read the batch between two positions of a log.
 
         Raises:
             FileMissing: the log is gone.
@@ -61,7 +61,7 @@ class LastBatch(NamedTuple):
         return cls(position, end, identity_of(_start(log, position, end)) if end else 0)
 
     def is_in(self, log: LogFile) -> bool:
-        """Whether it is in a log, where it was.
+        """Return True if the log contains this batch at this position.
 
         Raises:
             FileMissing: the log is gone.
@@ -78,7 +78,7 @@ def _start(log: LogFile, position: int, end: int) -> bytes:
 
 
 def proved(first: int, count: int, is_true: Callable[[int], bool]) -> int:
-    """The number of true entries out of `count`, if those before `first` are known to be true."""
+    """Return how many of `count` entries are valid; the first `first` are known to be."""
     # Mostly all are, or all but one that a kill has left without its batch.
     for one_less in (count, count - 1):
         if one_less > first and is_true(one_less - 1):
@@ -97,26 +97,26 @@ def proved(first: int, count: int, is_true: Callable[[int], bool]) -> int:
 
 
 class ProvingSegment(Protocol):
-    """The segment whose batches prove append times."""
+    """Segment whose batches prove append times."""
 
     @property
     def base_offset(self) -> int:
-        """The offset in the names of its files."""
+        """Base offset in the names of the segment's files."""
 
     @property
     def log(self) -> LogFile:
-        """Its `.log` file."""
+        """The segment's `.log` file."""
 
     @property
     def end(self) -> SegmentEnd:
-        """The end of its whole batches."""
+        """End of the whole batches."""
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Position and header of the batch with an offset, or of the next; None at the end."""
+        """Return position and header of the batch with an offset, or of the next one."""
 
 
 class Proof(NamedTuple):
-    """How much of the append times is true of the log."""
+    """Part of the append times that the log proves."""
 
     entries: int
     """The number of true entries, which come first."""
@@ -128,7 +128,7 @@ NOTHING: Final = Proof(0, 0)
 
 
 class StoredBatch(NamedTuple):
-    """A batch at its place in the log."""
+    """Batch at its position in the log."""
 
     position: int
     header: BatchHeader
@@ -183,7 +183,7 @@ def prove_times(
 
 
 def batch_at(segment: ProvingSegment, offset: int) -> StoredBatch | None:
-    """The batch with an offset, or the next; None if there is none that can be read.
+    """Return the batch with an offset, or the next one; None if it cannot be read.
 
     Raises:
         StorageFailed: the disk refused.
@@ -202,7 +202,7 @@ def batch_at(segment: ProvingSegment, offset: int) -> StoredBatch | None:
 
 
 def is_covered(segment: ProvingSegment, covered: Covered) -> bool:
-    """Whether the last covered batch is in the log, where it was."""
+    """Return True if the last covered batch is in the log at its position."""
     if covered.end <= segment.base_offset:
         return False
     batch = batch_at(segment, covered.end - 1)
@@ -213,7 +213,10 @@ def is_covered(segment: ProvingSegment, covered: Covered) -> bool:
 
 
 def _begins_at(batch: BatchHeader, offset: int) -> bool:
-    """Whether a batch begins at an offset; for a compressed message of v0 or v1, whether it may."""
+    """Return True if a batch begins at an offset.
+
+    A compressed message of v0 or v1 may begin anywhere in its range.
+    """
     if batch.records_count == UNKNOWN_COUNT:
         return batch.base_offset <= offset <= batch.last_offset
     return batch.base_offset == offset

@@ -1,4 +1,4 @@
-"""The seal of a finished segment: sizes and checksums by which damaged indexes are recognised.
+"""Seal of a finished segment: sizes and checksums that reveal damaged indexes.
 
 Kafka's index files have no checksum, and most segments have no `.txnindex`. When a segment is
 rolled or closed, when its indexes were rebuilt, or when a scan of its headers has confirmed them, a
@@ -53,11 +53,14 @@ class FileSum(NamedTuple):
 
     @classmethod
     def of(cls, files: Files, path: str) -> "FileSum":
-        """Read a file."""
+        """Compute size and checksum of a file."""
         return cls(files.size(path), _file_crc(files, path))
 
     def is_of(self, files: Files, path: str) -> bool:
-        """Whether they are those of a file, which is read only if its size is right."""
+        """Return True if the file has this size and checksum.
+
+        A file of another size is not read.
+        """
         return files.size(path) == self.size and _file_crc(files, path) == self.crc
 
 
@@ -77,7 +80,7 @@ class Seal(NamedTuple):
 
 
 def packed_seal(seal: Seal) -> bytes:
-    """The bytes of a seal in the companion."""
+    """Return the bytes of a seal."""
     timestamp, offset = seal.largest or (0, 0)
     sums = (seal.offset_index, seal.time_index, seal.aborted)
     content = _FORMAT.pack(
@@ -95,12 +98,12 @@ def packed_seal(seal: Seal) -> bytes:
 
 
 def read_seal(companion: Companion) -> Seal | None:
-    """A segment's seal; None if there is none, or a damaged one, which is then rewritten."""
+    """Read the seal of a segment; None if it is missing or damaged."""
     return parsed_seal(companion.seal())
 
 
 def parsed_seal(data: bytes) -> Seal | None:
-    """The reverse of `packed_seal`; None if that is damaged."""
+    """Parse the bytes of a seal; None if they are damaged."""
     if len(data) != _FORMAT.size + _CRC.size:
         return None
     content, (crc,) = data[: _FORMAT.size], _CRC.unpack_from(data, _FORMAT.size)
@@ -115,7 +118,7 @@ def parsed_seal(data: bytes) -> Seal | None:
 
 
 def seal_of_log(companion: Companion, log_size: int) -> Seal | None:
-    """A segment's seal, if it is of a log of this size with this last batch.
+    """Read the seal of a segment; None if its log has another size or another last batch.
 
     Raises:
         FileMissing: there is a seal, and the log is gone.
@@ -127,7 +130,7 @@ def seal_of_log(companion: Companion, log_size: int) -> Seal | None:
 
 
 def _file_crc(files: Files, path: str) -> int:
-    """CRC-32C of a whole file, 0 of one that is not there."""
+    """Return the CRC-32C of a whole file; 0 if it is missing."""
     try:
         file = files.get(path)
     except FileMissing:

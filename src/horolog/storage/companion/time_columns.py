@@ -1,4 +1,4 @@
-"""Append times of many batches at once, as columns; the entries are those of `format`."""
+"""Append times of many batches as arrays (time_entries.py has the format of the entries)."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
@@ -20,7 +20,7 @@ _CHECK_AT: Final = 7  # the byte of the time that checks an entry
 
 
 class TimeColumns(NamedTuple):
-    """When records were appended: each row holds from its offset on to that of the next."""
+    """Append times as arrays. A row holds from its offset up to the offset of the next row."""
 
     offsets: Int64Array
     ms: Int64Array
@@ -28,19 +28,19 @@ class TimeColumns(NamedTuple):
     """`KNOWN`, `SEEN` by a follower, or `UNKNOWN`: then `ms` says nothing."""
 
     def first(self, count: int) -> Self:
-        """The first rows."""
+        """Return the first rows."""
         return self._replace(
             offsets=self.offsets[:count], ms=self.ms[:count], kinds=self.kinds[:count]
         )
 
     def of(self, offsets: Int64Array) -> Self:
-        """The rows that hold for some offsets, none of which is before the first row."""
+        """Return a row for each of these offsets, none of which is before the first row."""
         rows = np.searchsorted(self.offsets, offsets, "right") - 1
         return self._replace(offsets=offsets, ms=self.ms[rows], kinds=self.kinds[rows])
 
 
 class ChangedTimes(NamedTuple):
-    """That batches were appended at another time than those before, all known or all seen."""
+    """Batches whose append times differ from those before. The times are all known, or all seen."""
 
     offsets: Int64Array
     """Of the first record of each."""
@@ -49,7 +49,7 @@ class ChangedTimes(NamedTuple):
     is_seen: bool
 
     def packed(self, base_offset: int, middle_ms: int) -> bytes:
-        """Their entries in the file of a segment; as `packed_entry` makes each."""
+        """Return the entries of these batches for a companion, as `packed_entry` packs one."""
         entries = np.empty(len(self.offsets), _ENTRY)
         kept = self.identities.astype(np.int64) & BATCH_BITS
         seen = SEEN_BIT if self.is_seen else 0
@@ -61,7 +61,7 @@ class ChangedTimes(NamedTuple):
 
 
 def columns_of(stretches: Sequence[AppendTimeStretch]) -> TimeColumns:
-    """The same as columns."""
+    """Convert stretches to arrays."""
     kinds = [UNKNOWN if ms is None else SEEN if seen else KNOWN for _, ms, seen in stretches]
     return TimeColumns(
         np.array([stretch.offset for stretch in stretches], np.int64),
@@ -71,9 +71,9 @@ def columns_of(stretches: Sequence[AppendTimeStretch]) -> TimeColumns:
 
 
 def unpacked(data: bytes, base_offset: int, middle_ms: int) -> TimeColumns | None:
-    """Entries as columns; None if there are none, or one is damaged or does not follow another.
+    """Parse entries as arrays; None if there are none, or one is damaged or out of order.
 
-    The last of them may not be whole, and is left out then.
+    An incomplete last entry is left out.
     """
     data = data[: len(data) - len(data) % ENTRY.size]
     if not data:

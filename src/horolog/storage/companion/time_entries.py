@@ -1,4 +1,4 @@
-"""The entries of a companion that say when each record of a segment was appended.
+"""Entries of a companion with the append times of a segment's records.
 
 Big-endian, 12 bytes each, behind the head of the file (file.py):
 
@@ -21,6 +21,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.companion.file import MOST_MS
 
 ENTRY: Final = Struct(">qI")
@@ -36,12 +37,12 @@ _FARTHEST_MS = (1 << 63) - MOST_MS  # a middle from which every time is an int64
 
 
 def middle_for(first_ms: int) -> int:
-    """The middle of the times that fit into a file whose first append time this is."""
+    """Return the middle of the times that fit into a file with this first append time."""
     return max(-_FARTHEST_MS, min(first_ms + _MIDDLE_AHEAD_MS, _FARTHEST_MS))
 
 
 def earliest_for(middle_ms: int) -> int:
-    """An append time before all that a file with this middle was made for, and that it holds."""
+    """Return the earliest append time for which a file with this middle is made."""
     return middle_ms - _MIDDLE_AHEAD_MS
 
 
@@ -51,7 +52,7 @@ def earliest_for(middle_ms: int) -> int:
 def packed_entry(
     delta_ms: int, delta: int, identity: int, is_unknown: bool = False, is_seen: bool = False
 ) -> bytes:
-    """The bytes of an entry.
+    """Return the bytes of an entry.
 
     Args:
         is_unknown: append times are unknown from there on.
@@ -63,12 +64,12 @@ def packed_entry(
 
 
 def is_seen(time: int) -> bool:
-    """Whether the time of an entry is when a follower saw its batch."""
+    """Return True if the entry's time is the one at which a follower saw the batch."""
     return time & SEEN_BIT != 0
 
 
 def kinds_of(data: bytes) -> bytes:
-    """A byte for each of these entries: 0 known, 1 seen, 2 or 3 unknown."""
+    """Return a byte for each entry: 0 known, 1 seen, 2 or 3 unknown."""
     count = len(data) // ENTRY.size
     data = data[: count * ENTRY.size]
     kinds = int.from_bytes(data[5 :: ENTRY.size].translate(_SEEN))
@@ -77,18 +78,18 @@ def kinds_of(data: bytes) -> bytes:
 
 
 def is_intact(entry: tuple[int, ...]) -> bool:
-    """Whether an entry's own check is right."""
+    """Return True if the entry's check is right."""
     time, place = entry
     return time & 0xFF == _check_of(time, place)
 
 
 def is_of_batch(entry: tuple[int, ...], identity: int) -> bool:
-    """Whether an entry may be of a batch, by twelve bits."""
+    """Return True if twelve bits of the identities of an entry and a batch agree."""
     return (identity ^ entry[0]) & BATCH_BITS == 0
 
 
 def follows(before: tuple[int, ...], entry: tuple[int, ...]) -> bool:
-    """Whether neither time nor offset go back from one entry to the next."""
+    """Return True if neither time nor offset decreases from one entry to the next."""
     return before[0] >> CHECK_BITS <= entry[0] >> CHECK_BITS and before[1] <= entry[1]
 
 
@@ -97,10 +98,9 @@ BEFORE_ALL: Final = (-1 << 63, 0)
 
 
 def without_damaged(data: bytes, covered: int) -> tuple[bytes, int]:
-    """Entries without those that are damaged, and how many of the covered ones are left.
+    """Return the entries without damaged ones, and the number of covered entries that remain.
 
-    Where one is damaged, append times are unknown from the one before it on, since that is where
-    its records would have begun.
+    Append times are unknown from the entry before a damaged one on.
     """
     kept: list[tuple[int, ...]] = []
     dropped = 0
@@ -115,8 +115,26 @@ def without_damaged(data: bytes, covered: int) -> tuple[bytes, int]:
     return b"".join(ENTRY.pack(*entry) for entry in kept), covered - dropped
 
 
+def stretches_of(data: bytes, base_offset: int, middle_ms: int) -> list[AppendTimeStretch]:
+    """Return one stretch of append times, known or seen, for each intact entry.
+
+    The stretch before a damaged entry is unknown, since its end is lost.
+    """
+    found: list[AppendTimeStretch] = []
+    before: tuple[int, ...] = BEFORE_ALL
+    for entry in ENTRY.iter_unpack(data):
+        if is_intact(entry) and follows(before, entry):
+            time, place = before = entry
+            offset, was_seen = base_offset + (place >> 1), is_seen(time) and not place & 1
+            ms = None if place & 1 else (time >> CHECK_BITS) + middle_ms
+            found.append(AppendTimeStretch(offset, ms, was_seen))
+        elif found:
+            found[-1] = AppendTimeStretch(found[-1].offset, None)
+    return found
+
+
 def first_damaged(entries: Iterable[tuple[int, ...]], before: tuple[int, ...]) -> int | None:
-    """The index of the first entry that is damaged or does not follow the one before."""
+    """Return the index of the first entry that is damaged or out of order."""
     for number, entry in enumerate(entries):
         if not is_intact(entry) or not follows(before, entry):
             return number
@@ -125,7 +143,7 @@ def first_damaged(entries: Iterable[tuple[int, ...]], before: tuple[int, ...]) -
 
 
 def _check_of(time: int, place: int) -> int:
-    """The 8 bits that check an entry."""
+    """Return the 8 check bits of an entry."""
     crc: int = crc32c(_pack(time & ~0xFF, place))
     return (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24) & 0xFF
 

@@ -1,4 +1,6 @@
-"""One scan of a segment: recovery acts on it, verify prints its findings, reindex repairs by them.
+"""One scan of a segment.
+
+Recovery cuts by it, verify prints its findings, reindex repairs by them.
 
 walk           every batch of a log, judged: a start cuts a log at the first fault
 findings       what a check yields

@@ -1,4 +1,4 @@
-"""The block map of a segment, compared with its log while that is read."""
+"""Comparison of a segment's block map with its log."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ _NEVER = (1 << 63) - 1
 
 
 class BlockEntries:
-    """The entries of a block map; created before the log is read, which may be growing."""
+    """Entries of a block map, compared with the log. Created before the log is read."""
 
     def __init__(self, files: Files, base_offset: int, log_path: str) -> None:
         self.next_position = _NEVER
@@ -28,7 +28,7 @@ class BlockEntries:
         self._start = 0  # of them in the companion
         self._failure: str | None = None
         try:
-            self._content, self._start = companion.raw_map(), companion.times_end() or 0
+            self._content, self._start = companion.map(), companion.times_end() or 0
             if not self._content:
                 self._content = companion.marker.map()
         except StorageFailed as error:
@@ -42,10 +42,7 @@ class BlockEntries:
         self._advance()
 
     def meet(self, row: bytes) -> None:
-        """Compare the entries up to the end of a batch with it.
-
-        Of messages of v0 or v1 a row may be of several; see `edges`.
-        """
+        """Compare the next batch of the log with the entries up to its end."""
         position, size = place_of(row)
         while self._block is not None and self._block.end <= position:
             self._foreign += 1  # it ends within what is no batch
@@ -59,16 +56,6 @@ class BlockEntries:
             self._compare(block, unpack(entry, 0))
             self._advance()
 
-    def edges(self, start: int, end: int) -> list[int]:
-        """Where blocks begin and end in a stretch of the log: no row goes beyond."""
-        found: list[int] = []
-        for at in range(max(0, self._number) * ENTRY_SIZE, len(self._entries), ENTRY_SIZE):
-            block = unpack(self._entries, at)
-            if block.position >= end:
-                break
-            found += (edge for edge in (block.position, block.end) if start < edge < end)
-        return found
-
     def _compare(self, block: Block, found: Block) -> None:
         if block[:3] != found[:3] or block.identity != found.identity:
             self._foreign += 1
@@ -78,7 +65,7 @@ class BlockEntries:
             self._wrong.append((self._number, _difference(block, found)))
 
     def faults(self, *, size: int, is_live: bool) -> Iterator[Finding]:
-        """Report all faults, after all batches.
+        """Yield all findings, after the last batch.
 
         Args:
             size: of the log that was read.
@@ -125,7 +112,7 @@ class BlockEntries:
 
 
 def _from_records(block: Block) -> TimeStats:
-    """Facts that the records prove; not the append times of records with create times."""
+    """Return the statistics that records prove. Append times of CreateTime records are left out."""
     times = block.times._replace(latencies=NO_RECORDS.latencies)
     if times.flags & OF_CREATE_TIME:
         times = times._replace(append_min_ms=None, append_max_ms=None, flags=0)

@@ -1,6 +1,7 @@
-"""Companion files of a segment but for its indexes: seal, append times, aborted transactions."""
+"""Checks of a segment's seal, append times and aborted transactions."""
 
 from collections.abc import Iterator
+from operator import itemgetter
 
 from horolog.record.batch import BatchHeader
 from horolog.record.markers import Marker
@@ -9,16 +10,15 @@ from horolog.storage.companion.seal import parsed_seal
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, can_be
-from horolog.storage.scan.entries import IndexFile, reindex
+from horolog.storage.scan.entries import ComparedIndex, reindex
 from horolog.storage.scan.findings import Finding, SegmentFacts, fault, note
 from horolog.storage.segments.reader import SegmentReader
 
-_NEVER = 1 << 63
 _MAX_PRODUCERS = 100_000  # with a transaction in a segment; further ones are not checked
 
 
 def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
-    """Whether the file of append times is intact, and for how many records it has none."""
+    """Check the append times of a segment, and count the records that have none."""
     times = reader.append_times
     if not reader.companion.exists or not facts.is_sound:
         return
@@ -46,7 +46,7 @@ def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[F
 
 
 def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
-    """Whether the segment's seal is of this log, and matches it if it is."""
+    """Check that the seal is of this log and agrees with it."""
     files, path = reader.log.files, reader.companion.path
     content = reader.companion.seal()
     if not any(content):
@@ -95,23 +95,30 @@ def _time(largest: tuple[int, int] | None) -> str:
     return f"its largest timestamp {largest[0]} up to offset {largest[1]}"
 
 
-class AbortedEntries:
-    """The index of aborted transactions of a segment, compared with the log while that is read."""
+class AbortedEntries(ComparedIndex):
+    """Index of aborted transactions of a segment, compared with the log."""
+
+    LAYOUT = ENTRY
+    _last = 0, 0, 0, -1, 0
 
     def __init__(self, files: Files, path: str, facts: SegmentFacts) -> None:
-        self.next_offset = _NEVER
-        """Batches that end before it, and have no transaction, need not be passed to `meet`."""
-        self._file = IndexFile(files, path, ENTRY, reindex(facts.path))
+        super().__init__(files, path, facts.path)
         self._facts = facts
         self._lacking: list[tuple[int, int, int]] = []
         self._last_end: dict[int, int] = {}  # offsets of latest markers, by producer id
-        self._last_offset = -1
-        self._entries = self._file.entries()
-        self._number = self._producer_id = self._first_offset = -1
-        self._advance()
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the next entry's marker.
+
+        Earlier batches without a transaction need no `meet`.
+        """
+        return self._entry[3]
 
     def meet(self, header: BatchHeader, marker: Marker | None, *, judge: bool) -> None:
-        """Compare the entries up to the end of a batch with it: each ends with a marker.
+        """Compare the next batch of the log with the entries up to its end.
+
+        An entry ends with a marker.
 
         Args:
             marker: in it, if it is one.
@@ -121,8 +128,8 @@ class AbortedEntries:
         while self.next_offset <= header.last_offset:
             why = self._contradiction(header, marker)
             if judge and why is not None:
-                self._file.wrong(self._number, why)
-            is_named |= header.producer_id == self._producer_id
+                self._note_wrong(self._number, why)
+            is_named |= header.producer_id == self._entry[1]
             self._advance()
         if header.is_transactional and judge:
             if not header.is_control:
@@ -132,13 +139,9 @@ class AbortedEntries:
                 self._end(header, is_lacking=marker.is_abort and not is_named)
 
     def _contradiction(self, header: BatchHeader, marker: Marker | None) -> str | None:
-        """The contradiction between the entry and the batch at its end; None without one."""
-        producer_id, first = header.producer_id, self._first_offset
-        if (
-            not header.is_control
-            or self.next_offset < header.base_offset
-            or producer_id != self._producer_id
-        ):
+        """Return the contradiction between the entry and the batch at its end; None without one."""
+        producer_id, (_, its_id, first, *_) = header.producer_id, self._entry
+        if not header.is_control or self.next_offset < header.base_offset or producer_id != its_id:
             return f"ends with offset {self.next_offset}, no marker"
         if marker is not None and not marker.is_abort:
             return f"ends with offset {self.next_offset}, which commits: its records are hidden"
@@ -166,36 +169,32 @@ class AbortedEntries:
         if is_known:
             self._last_end[producer_id] = header.last_offset
 
-    def faults(self, *, judge: bool) -> Iterator[Finding]:
-        """Report all faults, after all batches."""
+    def all_faults(self, *, judge: bool) -> Iterator[Finding]:
+        """Yield all findings, after the last batch."""
         while judge and self._number >= 0:
-            self._file.wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
+            what = f"ends with {self.next_offset}, beyond the log's end"
+            self._note_wrong(self._number, what)
             self._advance()
-        found = list(self._file.faults(may_have_room=False)) if self._file.exists else []
+        found = list(self.faults(may_have_room=False)) if self.exists else []
         if not found and judge and self._lacking:
-            found = [_lacking(self._file, self._lacking)]
+            found = [_lacking(self.path, self._facts.path, self._lacking)]
         yield from found
 
-    def _advance(self) -> None:
-        for number, version, producer_id, first, last, _ in self._entries:
-            if can_be(version, first, last) and last > self._last_offset:
-                self._number, self._producer_id = number, producer_id
-                self._first_offset, self.next_offset = first, last
-                self._last_offset = last
-                return
-            self._file.wrong(number, f"cannot be: version {version}, from offset {first} to {last}")
-        self._number, self.next_offset = -1, _NEVER
+    def _out_of_order(self, entry: tuple[int, ...]) -> str | None:
+        version, _, first, last, _ = entry
+        if can_be(version, first, last) and last > self._last[3]:
+            return None
+        return f"cannot be: version {version}, from offset {first} to {last}"
 
 
 class TransactionsAcross:
-    """Transactions that begin in one segment and end in a later one; told each in order."""
+    """Transactions that begin in one segment and end in a later one. Segments come in order."""
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    def __init__(self) -> None:
         self._open_from: dict[int, int] = {}
 
     def lacking(self, facts: SegmentFacts) -> Iterator[Finding]:
-        """A fault if the index of the segment does not name one that was aborted there."""
+        """Yield a fault if the next segment's index lacks a transaction that was aborted there."""
         if not facts.is_sound:
             self._open_from.clear()  # how those ended may be in what cannot be read
             return
@@ -206,16 +205,19 @@ class TransactionsAcross:
                 found.append((producer_id, first, aborted_at))
         if found:
             path = facts.path.removesuffix(names.LOG) + names.TXN_INDEX
-            yield _lacking(IndexFile(self._files, path, ENTRY, reindex(facts.path)), found)
+            yield _lacking(path, facts.path, found)
         for producer_id, first in facts.open_from.items():
             if len(self._open_from) < _MAX_PRODUCERS:
                 self._open_from.setdefault(producer_id, first)
 
 
-def _lacking(file: IndexFile, found: list[tuple[int, int, int]]) -> Finding:
-    producer_id, first, end = min(found, key=lambda each: each[2])
+def _lacking(path: str, log_path: str, found: list[tuple[int, int, int]]) -> Finding:
+    """Return the fault of an index in which these transactions (id, first, end) are missing."""
+    producer_id, first, end = min(found, key=itemgetter(2))
     more = f"; {len(found) - 1} more are missing" if len(found) > 1 else ""
-    return file.fault(
+    return fault(
+        path,
         f"It does not name the transaction of producer {producer_id} that offset {end} aborts"
-        f"{more}: a broker serves its records, from offset {first} on, as committed"
+        f"{more}: a broker serves its records, from offset {first} on, as committed",
+        reindex(log_path),
     )

@@ -1,4 +1,4 @@
-"""Findings of a check, how much it has read, and facts for the checks that follow.
+"""Findings and progress of a check, and facts that later checks need.
 
 Checks are generators of these; they print nothing, change nothing and call nothing back.
 """
@@ -12,7 +12,7 @@ from horolog.storage.batches.log_file import TimeEntry
 
 
 class Severity(StrEnum):
-    """How serious a finding is."""
+    """Severity of a finding."""
 
     DAMAGE = "damage"
     """Records are lost, or may be."""
@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One finding, described for the operator who repairs it."""
+    """Finding of a check, described for the operator who repairs it."""
 
     severity: Severity
     path: str
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """How much more has been read since the last one."""
+    """Progress of a check since its last report."""
 
     bytes: int = 0
     batches: int = 0
@@ -45,7 +45,7 @@ class Checked(NamedTuple):
     partitions: int = 0
 
     def plus(self, more: "Checked") -> "Checked":
-        """The sum of both."""
+        """Return the sum of two reports."""
         return Checked(*map(sum, zip(self, more, strict=True)))
 
 
@@ -59,7 +59,7 @@ def run_steps(
     found: Callable[[Finding], None],
     read: Callable[[Checked], None],
 ) -> _T:
-    """Run all steps, with a call for each finding and each count; return their result."""
+    """Run a check to its end with a call for each step; return its result."""
     while True:
         try:
             step = next(steps)
@@ -73,7 +73,7 @@ def run_steps(
 
 
 def gathered(steps: Steps[_T], findings: list[Finding]) -> Generator[Checked, None, _T]:
-    """The counts alone; findings are added to a list."""
+    """Yield the progress of a check, and add its findings to a list."""
     while True:
         try:
             step = next(steps)
@@ -87,22 +87,22 @@ def gathered(steps: Steps[_T], findings: list[Finding]) -> Generator[Checked, No
 
 
 def damage(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
-    """A finding that records are lost, or may be."""
+    """Return a finding that records are lost, or may be."""
     return Finding(Severity.DAMAGE, path, what, mend, **place)
 
 
 def fault(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
-    """A finding about an index or a checkpoint."""
+    """Return a finding about an index or a checkpoint."""
     return Finding(Severity.FAULT, path, what, mend, **place)
 
 
 def note(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
-    """A finding that nothing needs to be done about."""
+    """Return a finding that needs no repair."""
     return Finding(Severity.NOTE, path, what, mend, **place)
 
 
 class EpochRun(NamedTuple):
-    """Offsets that were written in one leader epoch."""
+    """Consecutive offsets of one leader epoch."""
 
     epoch: int
     first_offset: int
@@ -111,7 +111,7 @@ class EpochRun(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class SegmentFacts:
-    """Facts of the batches of a segment."""
+    """Facts of a segment, from its batches."""
 
     path: str
     base_offset: int

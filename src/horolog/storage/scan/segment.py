@@ -1,12 +1,10 @@
-"""One segment: its `.log` from the first byte to the last, and its companion files.
+"""Scan of one segment: its `.log`, its indexes and its companion.
 
 The log is judged first (walk.py), the other files are compared with it. After damage, reading
 continues at the next whole batch that the offset index names.
 """
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,21 +13,18 @@ from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import MAGIC, UNKNOWN_COUNT, BatchHeader
 from horolog.record.compression import Codec
 from horolog.record.markers import Marker, read_marker
-from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.scan import RecordFacts, scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.companion.block_map import row_with
-from horolog.storage.companion.block_messages import rows_of
-from horolog.storage.companion.folding import is_readable
-from horolog.storage.companion.seal import read_seal
+from horolog.storage.companion.seal import seal_of_log
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.builder import IndexBuilder, is_later
+from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.scan.blocks import BlockEntries
 from horolog.storage.scan.companions import AbortedEntries, check_append_times, check_seal
-from horolog.storage.scan.entries import IndexFile, OffsetEntries, TimeEntries, reindex
+from horolog.storage.scan.entries import OffsetEntries, TimeEntries
 from horolog.storage.scan.findings import (
     Checked,
     EpochRun,
@@ -53,7 +48,7 @@ MAX_UNCOMPRESSED_BYTES = 1 << 30
 
 
 def header_fault(header: BatchHeader) -> str | None:
-    """A value in a header that no records can have; None without one."""
+    """Return the reason why no batch can have this header; None if one can."""
     count, last = header.records_count, header.last_offset_delta
     if not 0 <= count <= last + 1 and not (header.magic != MAGIC and count == UNKNOWN_COUNT):
         return f"it claims {count} records within the {last + 1} offsets it covers"
@@ -68,11 +63,13 @@ def header_fault(header: BatchHeader) -> str | None:
 
 
 def records_fault(header: BatchHeader, batch: Buffer | None) -> str | RecordFacts:
-    """The fault of the records of a batch whose header and checksum are good, or their facts.
+    """Scan the records of a batch with a valid header and checksum.
 
-    `batch` is None where it is too long to be in memory. The largest timestamp must be the
-    records' own. Kafka writes -1 over records that are all from before 1970; compaction keeps
-    it for a batch that it has emptied.
+    Return their fault or their facts.
+
+    `batch` is None if it is too long to be in memory. The largest timestamp must be that of the
+    records. Kafka writes -1 if all are from before 1970; compaction keeps the time of a batch that
+    it emptied.
     """
     if batch is None:
         return f"its {header.size} bytes are too many for its records to be looked at"
@@ -94,7 +91,7 @@ def records_fault(header: BatchHeader, batch: Buffer | None) -> str | RecordFact
 
 
 class Situation(NamedTuple):
-    """Facts of the partition that the check of a segment needs."""
+    """State of the partition, as far as it matters for the check of one segment."""
 
     is_active: bool
     """It is the last of its partition."""
@@ -109,13 +106,13 @@ class Situation(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """No broker appends to its indexes as they are."""
+        """True if no broker appends to the segment's indexes."""
         return not self.is_active or (self.is_closed_cleanly and not self.is_live)
 
     def mend(self, bytes_behind: int, offset: int, *, is_cut: bool = True) -> str:
-        """How to repair damage at an offset, `bytes_behind` before the segment's end.
+        """Return the advice for damage at an offset, `bytes_behind` before the segment's end.
 
-        `is_cut`: a start that checks the segment cuts it there.
+        `is_cut`: a start that checks the segment cuts it at the damage.
         """
         restore = "restore this segment from a replica or a backup"
         if self.is_live:
@@ -131,7 +128,7 @@ class Situation(NamedTuple):
 
 
 class SegmentScan:
-    """One pass over one segment."""
+    """One pass over a segment."""
 
     def __init__(
         self,
@@ -151,17 +148,13 @@ class SegmentScan:
         self._reported = 0
         self._follows_damage = False
         # The indexes first: an entry of a live one then is never beyond the log's end.
-        offsets = IndexFile(
-            files, self._stem + names.OFFSET_INDEX, OffsetEntries.LAYOUT, reindex(path)
-        )
-        times = IndexFile(files, self._stem + names.TIME_INDEX, TimeEntries.LAYOUT, reindex(path))
-        self._offsets = OffsetEntries(offsets, base_offset)
-        self._times = TimeEntries(times, base_offset)
+        self._offsets = OffsetEntries(files, self._stem + names.OFFSET_INDEX, path, base_offset)
+        self._times = TimeEntries(files, self._stem + names.TIME_INDEX, path, base_offset)
         self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX, self.facts)
         self._blocks = BlockEntries(files, base_offset, path)
 
     def run(self) -> Steps[SegmentFacts | None]:
-        """Read the log, then check its companion files; None if the segment is gone."""
+        """Scan the log, then check the other files. Returns None if the segment is gone."""
         facts = self.facts
         try:
             reader = self._reader = SegmentReader.at(self._files, facts.path, facts.base_offset)
@@ -188,28 +181,20 @@ class SegmentScan:
         yield from self._judge_indexes()
         yield from check_seal(reader, facts)
         yield from check_append_times(reader, facts)
-        yield from self._aborted.faults(judge=facts.is_sound)
+        yield from self._aborted.all_faults(judge=facts.is_sound)
         live = self._situation.is_live and self._situation.is_active
         yield from self._blocks.faults(size=facts.size, is_live=live)
         yield Checked(segments=1)
         return facts
 
     def _walk_from(self, log: BatchReader, start: int) -> Steps[int | None]:
-        """Walk up to the end or to damage; where to continue after it, None to stop."""
+        """Walk to the end or to damage. Returns the position to continue at; None to stop."""
         facts, position = self.facts, start
         size = batches = records = 0
         try:
             for batch in walk(log, start, facts.next_offset, self._limit()):
                 position = batch.position
-                singly: Iterable[Walked] = (batch,)
-                if batch.messages is not None and self._meet_messages(log, batch, batch.messages):
-                    batches += len(batch.messages.positions)
-                    records += len(batch.messages.positions)
-                    singly = ()
-                elif batch.messages is not None:
-                    headers = log.headers(position, batch.end)
-                    singly = (Walked(at, header, None) for at, header in headers)
-                for one in singly:
+                for one in batch.singly(log):
                     counted, finding = self._meet_batch(log, one)
                     if finding is not None:
                         yield from self._some(finding)
@@ -227,7 +212,7 @@ class SegmentScan:
         return None
 
     def _limit(self) -> int | None:
-        """The base offset of the next segment, unless a start leaves that out; None without one."""
+        """Return the base offset of the next segment that a start keeps; None without one."""
         for base_offset, size in self._situation.later:
             # A start, on a disk, leaves out an empty segment that the one before reaches beyond.
             is_local = self._files.is_local
@@ -236,7 +221,7 @@ class SegmentScan:
         return None
 
     def _meet_batch(self, log: BatchReader, one: Walked) -> tuple[int, Finding | None]:
-        """Judge a batch, and compare the other files with it; the number of its records."""
+        """Judge a batch, and compare the indexes with it. Returns its number of records."""
         position, header = one.position, one.header
         batch = log.batch(position, header) if header.size <= MAX_HELD_BYTES else None
         finding, records = self._judge(one, batch)
@@ -247,7 +232,7 @@ class SegmentScan:
             with suppress(CorruptBatch):  # none, then
                 marker = read_marker(batch)
         if finding is None:
-            self._compare(position, header, self._largest(), marker)
+            self._compare(position, header, marker)
             self._take(header.leader_epoch, header.base_offset, header.last_offset, count)
             self.facts.has_delete_horizon |= header.has_delete_horizon
             if self.facts.is_sound:
@@ -260,39 +245,10 @@ class SegmentScan:
             self._blocks.meet(row_with(position, header, batch, records, None))
         return count, finding
 
-    def _meet_messages(self, log: BatchReader, batch: Walked, listed: PlainMessages) -> bool:
-        """Take plain messages as `_meet_batch` does; False, and nothing, if one has a fault."""
-        position, positions, offsets = batch.position, listed.positions, listed.offsets
-        if header_fault(listed.header) is not None:
-            return False
-        data = log.start_of(position, listed.end)
-        edges = self._blocks.edges(position, batch.end)
-        rows = list(rows_of(data, position, listed, None, offsets[0], edges))
-        if not all(map(is_readable, rows)):
-            return False
-        at = 0
-        while True:  # those that an entry is about
-            at = min(
-                bisect_left(positions, self._offsets.next_position - position, at),
-                bisect_left(offsets, self._times.next_offset, at),
-                bisect_left(offsets, self._aborted.next_offset, at),
-            )
-            if at == len(positions):
-                break
-            largest = self._largest(listed.times[:at])
-            self._compare(position + positions[at], listed.header_of(at), largest, None)
-            at += 1
-        self._take(listed.header.leader_epoch, offsets[0], offsets[-1], len(offsets))
-        if self.facts.is_sound:
-            self.index.add_messages(position, listed)
-        for row in rows:
-            self._blocks.meet(row)
-        return True
-
     def _judge(
         self, one: Walked, batch: Buffer | None
     ) -> tuple[Finding | None, RecordFacts | None]:
-        """The finding about a batch, or the facts of its records."""
+        """Return the finding about a batch, or the facts of its records."""
         facts, position, header = self.facts, one.position, one.header
         if isinstance(one.fault, WrongChecksum):
             end = position + header.size
@@ -314,16 +270,15 @@ class SegmentScan:
         return damage(facts.path, what, mend, **place), None
 
     def _some(self, finding: Finding) -> Iterator[Finding]:
-        """Yield the first of many findings; the rest are counted."""
+        """Yield a finding, unless too many of its kind were yielded. Later ones are counted."""
         self._reported += 1
         if self._reported <= _MAX_FINDINGS:
             yield finding
 
-    def _compare(
-        self, position: int, header: BatchHeader, largest: int | None, marker: Marker | None
-    ) -> None:
-        """Compare the indexes with a batch; `largest` is the timestamp of all before it."""
+    def _compare(self, position: int, header: BatchHeader, marker: Marker | None) -> None:
+        """Compare the indexes with the next batch of the log."""
         is_sound, last_offset = self.facts.is_sound, header.last_offset
+        largest = None if self.index.largest is None else self.index.largest.timestamp
         if position >= self._offsets.next_position:
             self._offsets.meet(position, header, largest, judge=True)
         if last_offset >= self._times.next_offset:
@@ -331,16 +286,8 @@ class SegmentScan:
         if header.is_transactional or last_offset >= self._aborted.next_offset:
             self._aborted.meet(header, marker, judge=is_sound)
 
-    def _largest(self, more: "array[int] | None" = None) -> int | None:
-        """The largest timestamp so far, and of some messages that follow."""
-        known = self.index.largest
-        latest = largest_of(more) if more else NO_TIMESTAMP
-        if is_later(latest, known):
-            return latest
-        return None if known is None else known.timestamp
-
     def _take(self, epoch: int, first_offset: int, last_offset: int, records: int) -> None:
-        """Note the offsets of whole batches."""
+        """Add the offsets of a whole batch to the facts."""
         facts = self.facts
         facts.missing_offsets += last_offset - first_offset + 1 - records
         if facts.first_offset is None:
@@ -357,7 +304,10 @@ class SegmentScan:
     # Where no batch begins.
 
     def _explain(self, log: BatchReader, position: int, error: CorruptBatch) -> Steps[int | None]:
-        """Report what is where a batch should begin; where to continue after it, None to stop."""
+        """Report the bytes where no batch begins.
+
+        Returns the position to continue at; None to stop.
+        """
         facts, situation, rest = self.facts, self._situation, self.facts.size - position
         was_sound, facts.is_sound = facts.is_sound, False
         mend = situation.mend(rest, facts.next_offset)
@@ -369,7 +319,9 @@ class SegmentScan:
                 yield note(facts.path, f"{what}, as preallocation or a power loss leave them")
             else:
                 shorten = f"truncate -s {position} {facts.path}"
-                if situation.is_recovered and not self._is_sealed_at(position):
+                # A start removes the zeros where the seal says that the log ends here.
+                is_sealed = seal_of_log(self._reader.companion, position) is not None
+                if situation.is_recovered and not is_sealed:
                     shorten += f" while no broker runs; otherwise {mend}"
                 yield fault(facts.path, f"{what}, and the segment is finished", shorten, **place)
             return None
@@ -405,13 +357,8 @@ class SegmentScan:
         )
         return None
 
-    def _is_sealed_at(self, size: int) -> bool:
-        """Whether the seal says that the log ends here, so that a start removes what follows."""
-        seal = read_seal(self._reader.companion)
-        return seal is not None and seal.last.end == size and seal.last.is_in(self._reader.log)
-
     def _whole_batches_behind(self, log: BatchReader, position: int) -> Iterator[tuple[int, int]]:
-        """Position and base offset of whole batches that the offset index names."""
+        """Yield position and base offset of later whole batches that the offset index names."""
         for place, offset in self._offsets.skip_to(position):
             try:
                 _, header = next(log.headers(place))
@@ -426,21 +373,20 @@ class SegmentScan:
 
     def _judge_indexes(self) -> Findings:
         facts, situation = self.facts, self._situation
-        judged = facts.is_sound
         for index in (self._offsets, self._times):
-            index.finish(facts.whole_bytes, judge=judged)
-        for entries in (self._offsets, self._times):
-            yield from entries.file.faults(may_have_room=not situation.is_finished)
+            if facts.is_sound:
+                index.finish(facts.whole_bytes)
+            yield from index.faults(may_have_room=not situation.is_finished)
         if self._offsets.groups:
             yield note(
-                self._offsets.file.path,
+                self._offsets.path,
                 f"{self._offsets.groups} entries name the end of several batches that were "
                 "appended at once, as a follower writes them",
             )
         last = self._times.last_timestamp
         largest = NO_TIMESTAMP if facts.largest is None else max(-1, facts.largest.timestamp)
-        if judged and self._times.file.exists and situation.is_finished and last < largest:
-            yield self._times.file.fault(
+        if facts.is_sound and self._times.exists and situation.is_finished and last < largest:
+            yield self._times.fault(
                 f"Its last entry says {'nothing' if last == NO_TIMESTAMP else last}, and the "
                 f"largest timestamp of the segment is {largest}: retention would use that"
             )

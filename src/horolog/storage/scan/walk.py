@@ -1,7 +1,8 @@
-"""One walk over the batches of a segment's log, with a judgement of each.
+"""Walk over the batches of a segment's log, with a judgement of each.
 
 Recovery cuts a log at the first fault; `horolog log verify` reports every fault. So a start keeps
-exactly what verify calls whole.
+exactly what verify calls whole. `horolog log inspect` counts the batches before the first fault,
+and a conversion reads their formats.
 """
 
 from bisect import bisect_left
@@ -18,11 +19,11 @@ from horolog.storage.names import MAX_RELATIVE_OFFSET
 
 
 class WrongChecksum(CorruptBatch):
-    """The checksum of a batch does not match its bytes."""
+    """Error: the checksum of a batch does not match its bytes."""
 
 
 class Walked(NamedTuple):
-    """A batch, or several plain messages of v0 or v1 that follow each other."""
+    """Batch of a walk, or consecutive plain messages of v0 or v1."""
 
     position: int
     header: BatchHeader
@@ -33,13 +34,19 @@ class Walked(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after it."""
+        """Position just past the batch."""
         return self.position + (self.header.size if self.messages is None else self.messages.end)
 
     @property
     def next_offset(self) -> int:
-        """The offset after it."""
+        """Offset just past the batch."""
         return (self.header if self.messages is None else self.messages).next_offset
+
+    def singly(self, log: BatchReader) -> "Iterable[Walked]":
+        """Yield the batch, or each of the messages."""
+        if self.messages is None:
+            return (self,)
+        return (Walked(at, one, None) for at, one in log.headers(self.position, self.end))
 
 
 # A named tuple's own `__new__` takes three times as long.
@@ -47,15 +54,23 @@ _new_walked: Callable[[tuple[object, ...]], Walked] = partial(tuple.__new__, Wal
 
 
 def walk(
-    log: BatchReader, start: int = 0, next_offset: int | None = None, limit: int | None = None
+    log: BatchReader,
+    start: int = 0,
+    next_offset: int | None = None,
+    limit: int | None = None,
+    *,
+    check_crcs: bool = True,
 ) -> Iterator[Walked]:
-    """Judge every batch of a log. After a fault the walk continues behind the batch.
+    """Judge every batch of a log.
+
+    The walk continues behind a batch with a fault.
 
     Args:
         log: of a segment, with its base offset as least offset.
         start: position of the first batch.
         next_offset: the least offset of that batch, unless it is the first of the log.
         limit: base offset of the next segment; None if there is none.
+        check_crcs: whether a wrong checksum is a fault; otherwise only headers are read.
 
     Raises:
         CorruptBatch: no batch begins where one should.
@@ -65,7 +80,7 @@ def walk(
     if limit is not None:
         bound = min(bound, limit)
     least_offset = base_offset if next_offset is None else next_offset
-    for position, header, listed in log.stretches(start, check_crcs=True):
+    for position, header, listed in log.stretches(start, check_crcs=check_crcs):
         singly: Iterable[tuple[int, BatchHeader]] = ((position, header),)
         if listed is not None and position + listed.positions[-1] <= MAX_RELATIVE_OFFSET:
             count = len(listed.offsets)
@@ -83,17 +98,30 @@ def walk(
                 fault = _misplaced(log, at, one, least_offset, limit)
             else:
                 try:
-                    log.check(at, one)
+                    if check_crcs:
+                        log.check(at, one)
                     least_offset = last + 1
                 except CorruptBatch as error:
                     fault = log.corrupt(at, error.reason, WrongChecksum)
             yield _new_walked((at, one, None, fault))
 
 
+def walk_headers(log: BatchReader) -> Iterator[Walked]:
+    """Walk over the headers up to the first fault.
+
+    Raises:
+        CorruptBatch: a batch is misplaced, or no batch begins where one should.
+    """
+    for batch in walk(log, check_crcs=False):
+        if batch.fault is not None:
+            raise batch.fault
+        yield batch
+
+
 def _misplaced(
     log: BatchReader, position: int, header: BatchHeader, least_offset: int, limit: int | None
 ) -> CorruptBatch:
-    """The reason why a batch with these offsets cannot be at its place."""
+    """Return the reason why a batch with these offsets cannot be at this position."""
     first, last, base_offset = header.base_offset, header.last_offset, log.least_offset
     bound = base_offset + MAX_RELATIVE_OFFSET + 1
     if first < least_offset:
@@ -115,10 +143,9 @@ def _misplaced(
 
 
 def whole_end(files: Files, path: str, base_offset: int) -> int | None:
-    """The offset after the last batch of a file that can be the log of a segment.
+    """Return the offset after the last batch of a file that contains whole batches alone.
 
-    None if the file is empty or contains anything but whole batches whose offsets increase from
-    `base_offset` on.
+    None for an empty file, and for one with anything but whole batches whose offsets increase.
     """
     log = BatchReader(files, files.get(path), files.size(path), least_offset=base_offset)
     end, next_offset = 0, base_offset

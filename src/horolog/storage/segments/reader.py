@@ -18,7 +18,7 @@ or missing ones every answer is the same, just slower.
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from horolog.errors import CorruptBatch, CorruptIndex
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
@@ -29,13 +29,16 @@ from horolog.storage.batches.reader import FEWEST_BYTES, HEADERS, BatchReader, R
 from horolog.storage.batches.slices import Slice
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.companion.append_times import AppendTimeFile
-from horolog.storage.companion.block_map import BlockMap, Cache, fitting
+from horolog.storage.companion.block_map import BlockMap, fitting
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.proof import Proof
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
 from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Trust
+
+if TYPE_CHECKING:
+    from horolog.storage.companion.block_cache import BlockCache
 
 _logger = logging.getLogger(__name__)
 
@@ -78,7 +81,7 @@ class SegmentReader:
         trust: Trust = PROVE,
         max_index_bytes: int = ANY_SIZE,
         has_aborted: bool | None = None,
-        block_cache: Cache | None = None,
+        block_cache: "BlockCache | None" = None,
     ) -> None:
         """A segment whose files are there.
 

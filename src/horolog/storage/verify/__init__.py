@@ -1,4 +1,6 @@
-"""Whether the files of a log are what they should be; looks at every byte and changes none.
+"""Verification of a log's files.
+
+It reads every byte and changes none.
 
     verification = Verification.of(path)
     for step in verification.steps():
@@ -34,7 +36,7 @@ __all__ = ["Checked", "Finding", "Severity", "Verification", "VerifyTarget", "fi
 
 @dataclass(frozen=True, slots=True)
 class VerifyTarget:
-    """The files to check."""
+    """Files to check."""
 
     log_dir: Path
     """The directory of the partitions, whether it is a log directory or not."""
@@ -45,7 +47,7 @@ class VerifyTarget:
     """The whole log directory is to be checked, its own files included."""
 
     def by_partition(self, files: Files) -> Iterator[tuple[Path, list[Path]]]:
-        """Each partition with its `.log` files, in order, as `files` finds them.
+        """Yield each partition with its `.log` files, in order, as `files` finds them.
 
         Raises:
             StorageFailed: a directory cannot be listed.
@@ -56,7 +58,7 @@ class VerifyTarget:
             yield directory, found if self.segment is None else [self.segment]
 
     def segments(self, files: Files) -> list[Path]:
-        """The `.log` files, in order, as `files` finds them.
+        """List the `.log` files, in order, as `files` finds them.
 
         Raises:
             StorageFailed: a directory cannot be listed.
@@ -65,7 +67,7 @@ class VerifyTarget:
 
 
 def find_target(path: Path) -> VerifyTarget:
-    """The log directory, partition or segment at a path.
+    """Return the log directory, partition or segment at a path.
 
     Raises:
         Misconfigured: it is no log directory, partition or segment.
@@ -100,7 +102,7 @@ def find_target(path: Path) -> VerifyTarget:
 
 
 class Verification:
-    """A check of a log directory, a partition or a segment."""
+    """Check of a log directory, a partition or a segment."""
 
     def __init__(self, target: VerifyTarget, files: Files | None = None) -> None:
         self.target = target
@@ -109,7 +111,7 @@ class Verification:
 
     @classmethod
     def of(cls, path: Path) -> "Verification":
-        """A check of what is at a path.
+        """Prepare the check of a path.
 
         Raises:
             Misconfigured: see `find_target`.
@@ -117,7 +119,7 @@ class Verification:
         return cls(find_target(path))
 
     def steps(self) -> Steps[None]:
-        """Check all; yield findings and progress."""
+        """Check everything. Yields findings and progress."""
         target, files = self.target, self._files
         if target.segment is not None:
             yield from self.segments()
@@ -128,7 +130,9 @@ class Verification:
             yield from check_partition(files, directory, self.around)
 
     def segments(self) -> Steps[list[SegmentFacts]]:
-        """Check the segments alone; returns their facts, which `around_segments` asks for.
+        """Check the segments alone.
+
+        Returns their facts for `around_segments`.
 
         Raises:
             StorageFailed: a directory cannot be listed.
@@ -144,7 +148,7 @@ class Verification:
     def around_segments(
         self, segments: Sequence[SegmentFacts], *, was_live: bool = False
     ) -> Steps[None]:
-        """Check the rest of the one partition.
+        """Check everything but the segments of a single partition.
 
         Args:
             segments: the facts of all its segments, in order.

@@ -1,4 +1,4 @@
-"""Where a log begins and ends, whether segments are missing in between, and its leader epochs."""
+"""Checks of a log's start, end, gaps and leader epochs."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -23,10 +23,10 @@ def check_order(
     segments: Sequence[SegmentFacts],
     around: Surroundings,
 ) -> Iterator[Finding]:
-    """Whether each segment begins where the one before it ends.
+    """Check that each segment begins where the one before ends.
 
-    Only compaction leaves offsets out. Where it has been at work, a segment that is missing
-    cannot be distinguished from one that it has emptied.
+    Only compaction leaves offsets out. In a compacted log, a missing segment looks like an emptied
+    one.
     """
     partition = names.partition_of(directory.name)
     is_compacted = (
@@ -77,11 +77,11 @@ def check_start(
     segments: Sequence[SegmentFacts],
     around: Surroundings,
 ) -> Iterator[Finding]:
-    """Compare the start of the log with where it started when it was last written to.
+    """Compare the start of the log with its start when it was last written.
 
-    DeleteRecords and retention let the first leader epoch begin where the log starts. Until
-    the first clean stop a line of ours may lag behind retention. A copy of a log begins with the
-    whole batch that holds its start, and so may its epochs.
+    DeleteRecords and retention move the first leader epoch to the log start. Until the first clean
+    stop our checkpoint may lag behind retention. A copy of a log begins with the whole batch that
+    contains its start, and so may its epochs.
     """
     partition = names.partition_of(directory.name)
     if partition is None or around.is_live:
@@ -143,7 +143,7 @@ def _first_epoch_start(files: Files, directory: Path) -> int | None:
 def check_ends(
     files: Files, directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
 ) -> Iterator[Finding]:
-    """Compare the log directory's checkpoints with where the log begins and ends."""
+    """Compare the checkpoints of the log directory with the ends of the log."""
     partition = names.partition_of(directory.name)
     last = segments[-1]
     if partition is None or around.is_live:
@@ -201,7 +201,7 @@ _MAX_LINES = 8
 def check_epochs(
     files: Files, directory: Path, segments: Sequence[SegmentFacts], *, is_live: bool
 ) -> Iterator[Finding]:
-    """Whether a partition's batches and its checkpoint agree on leader epochs."""
+    """Compare the leader epochs of the batches with their checkpoint."""
     path = str(directory / names.LEADER_EPOCHS)
     runs = _runs(segments)
     for before, after in pairwise(runs):
@@ -249,7 +249,7 @@ def check_epochs(
 
 
 def _runs(segments: Sequence[SegmentFacts]) -> list[EpochRun]:
-    """Ranges of the log with the same epoch; batches without one are skipped."""
+    """Return the ranges of the log with one epoch. Batches without an epoch are skipped."""
     runs: list[EpochRun] = []
     for run in (run for segment in segments for run in segment.epochs if run.epoch >= 0):
         if runs and runs[-1].epoch == run.epoch:
@@ -262,7 +262,7 @@ def _runs(segments: Sequence[SegmentFacts]) -> list[EpochRun]:
 def _disagreements(
     entries: Sequence[EpochStart], runs: Sequence[EpochRun]
 ) -> Iterator[tuple[int, int, int]]:
-    """Offset, epoch of the checkpoint, epoch of the batch, wherever one of them changes."""
+    """Yield offset, epoch of the checkpoint and epoch of the batch where these differ."""
     place = 0
     starts = [entry.start_offset for entry in entries[1:]]
     ends = [*starts, runs[-1].last_offset + 1 if runs else 0]

@@ -1,12 +1,11 @@
-"""One partition: its segments in order, and the files about all of them."""
+"""Check of one partition: its segments, and the files beside them."""
 
 import os
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
@@ -47,6 +46,10 @@ _LEFTOVERS = {
     names.SWAP: "A compaction had ended but for the renaming: a start finishes it or sets it aside",
     ".tmp": "It is left from a replacement that was interrupted",
 }
+_RESTORE_ID = "restore it from a replica or a backup: Kafka does not serve the partition"
+_FORGET_APPEND_TIME = (
+    "horolog log reindex removes the file: a start takes the last append time from the log"
+)
 _FORGET_RESETS = (
     "restore it from a backup, or stop the broker and remove the file: retention then counts from "
     "append times as they are"
@@ -54,7 +57,7 @@ _FORGET_RESETS = (
 
 
 def check_partition(files: Files, directory: Path, around: Surroundings) -> Steps[None]:
-    """Everything about one partition's directory."""
+    """Check a partition's directory."""
     segments: list[SegmentFacts] = []
     try:
         segments = yield from check_segments(files, directory, around)
@@ -68,7 +71,7 @@ def check_partition(files: Files, directory: Path, around: Surroundings) -> Step
 def check_around_segments(
     files: Files, directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
 ) -> Steps[None]:
-    """Check the rest of a partition, by the facts of all of its segments."""
+    """Check everything in a partition's directory but its segments, whose facts are known."""
     try:
         listed, present = stable_look(lambda: _names_in(files, str(directory)))
         # A running broker may have removed some since they were read.
@@ -76,15 +79,13 @@ def check_around_segments(
         yield from _beside(files, directory, listed, present)
         yield from check_order(directory, present, segments, around)
         if segments:
-            across = TransactionsAcross(files)
+            across = TransactionsAcross()
             for segment in segments:
                 yield from across.lacking(segment)
             yield from check_epochs(files, directory, segments, is_live=around.is_live)
             yield from check_ends(files, directory, segments, around)
             yield from check_start(files, directory, present, segments, around)
-        of_offsets = (files, directory, present, segments, around)
-        yield from _files_of_offsets(_SNAPSHOT, _read_snapshot, *of_offsets)
-        yield from _files_of_offsets(_BATCHES, _read_beside, *of_offsets)
+        yield from _check_snapshots(files, directory, present, segments, around)
         for name in set_aside_in(present):
             yield from check_set_aside(files, directory, name)
     except (OSError, StorageFailed) as error:
@@ -93,7 +94,7 @@ def check_around_segments(
 
 
 def _names_in(files: Files, directory: str) -> tuple[list[str], list[str]]:
-    """The names in a directory, and those that a log's files have once a replacement has ended."""
+    """Return the names in a directory, now and after an interrupted replacement is finished."""
     listed = files.names_in(directory)
     return listed, sorted(current_names(files, directory, listed))
 
@@ -101,7 +102,9 @@ def _names_in(files: Files, directory: str) -> tuple[list[str], list[str]]:
 def check_segments(
     files: Files, directory: Path, around: Surroundings, only: Collection[int] | None = None
 ) -> Steps[list[SegmentFacts]]:
-    """The segments with the base offsets `only`, or all; returns the facts of those there are.
+    """Check the segments with the base offsets `only`, or all.
+
+    Returns their facts.
 
     Raises:
         StorageFailed: the directory cannot be listed, or the size of a segment be asked.
@@ -131,7 +134,7 @@ def _unreadable(path: Path | str, error: Exception) -> Finding:
 def situation_of(
     bases: Sequence[int], index: int, sizes: Sequence[int], name: str, around: Surroundings
 ) -> Situation:
-    """The situation of one of a partition's segments, before it is read."""
+    """Return the situation of one of a partition's segments."""
     is_active = index == len(bases) - 1
     partition = names.partition_of(name)
     point = around.recovery_points.get(partition, 0) if partition is not None else 0
@@ -153,17 +156,15 @@ def _beside(
     files: Files, directory: Path, listed: Sequence[str], present: Sequence[str]
 ) -> Iterator[Finding]:
     findings: list[Finding] = []
-    path = str(directory / names.PARTITION_METADATA)
-    restore = "restore it from a replica or a backup: Kafka does not serve the partition"
-    topic_id = read_or_report(lambda: read_topic_id(files, path), path, restore, findings)
-    if topic_id is None and not findings:
-        findings.append(note(path, "There is none: the partition has no topic id"))
-    path_of_time = str(directory / names.APPEND_TIME)
-    forget = "horolog log reindex removes the file: a start takes the last append time from the log"
-    read_or_report(lambda: read_append_time(files, path_of_time), path_of_time, forget, findings)
-    path_of_resets = str(directory / names.APPEND_TIME_RESETS)
-    read_resets = partial(read_append_time_resets, files, path_of_resets)
-    read_or_report(read_resets, path_of_resets, _FORGET_RESETS, findings)
+    for name, read, mend in (
+        (names.PARTITION_METADATA, read_topic_id, _RESTORE_ID),
+        (names.APPEND_TIME, read_append_time, _FORGET_APPEND_TIME),
+        (names.APPEND_TIME_RESETS, read_append_time_resets, _FORGET_RESETS),
+    ):
+        path = str(directory / name)
+        content = read_or_report(partial(read, files, path), path, mend, findings)
+        if name == names.PARTITION_METADATA and content is None and not findings:
+            findings.append(note(path, "There is none: the partition has no topic id"))
     yield from findings
     for name in listed:
         for suffix, what in _LEFTOVERS.items():
@@ -180,73 +181,51 @@ def _beside(
             )
 
 
-class _Kind(NamedTuple):
-    """A kind of files of which there is one for each of some offsets."""
-
-    suffix: str
-    what: str
-    max_bytes: int
-    instead: str
-    """What a broker does where it is damaged."""
-
-
-_SNAPSHOT = _Kind(
-    names.SNAPSHOT,
-    "a snapshot of producers",
-    64 << 20,
-    "a broker that starts uses an earlier one, and reads the log from there on",
-)
-_BATCHES = _Kind(
-    names.BATCHES,
-    "what is beside a snapshot of producers",
-    256 << 20,
-    _SNAPSHOT.instead,
-)
-
-
-def _read_snapshot(files: Files, directory: Path, offset: int) -> str | None:
-    """A claim of a snapshot that it cannot know; None without one."""
+def _read_snapshot(files: Files, directory: str, offset: int) -> str | None:
+    """Return a claim of a snapshot that contradicts its offset; None without one."""
     producers = Producers()
-    producers.read(files, str(directory), offset, 0, alone=True)
+    producers.read(files, directory, offset, 0, alone=True)
     for producer_id, state in producers:
         if any(batch.last_offset >= offset for batch in state.batches):
             return f"It has offset {offset} or later for producer {producer_id}"
     return None
 
 
-def _read_beside(files: Files, directory: Path, offset: int) -> None:
-    check_beside_snapshot(files, str(directory), offset)
+# By suffix: what the files are, their largest size, and how one is read.
+_SNAPSHOTS: Mapping[str, tuple[str, int, Callable[[Files, str, int], str | None]]] = {
+    names.SNAPSHOT: ("a snapshot of producers", 64 << 20, _read_snapshot),
+    names.BATCHES: ("what is beside a snapshot of producers", 256 << 20, check_beside_snapshot),
+}
 
 
-def _files_of_offsets(
-    kind: _Kind,
-    read: Callable[[Files, Path, int], str | None],
+def _check_snapshots(
     files: Files,
     directory: Path,
     present: Sequence[str],
     segments: Sequence[SegmentFacts],
     around: Surroundings,
 ) -> Iterator[Finding]:
-    """Read all files of a kind; `read` returns what contradicts the offset in a file's name."""
+    """Check all snapshots of producers, and the files beside them."""
+    instead = "a broker that starts uses an earlier one, and reads the log from there on"
     end = segments[-1].next_offset if segments and segments[-1].is_sound else None
-    for offset in base_offsets(present, kind.suffix):
-        path = str(directory / names.segment_file(offset, kind.suffix))
-        if files.size(path) > kind.max_bytes:
-            yield note(path, f"It is too large to be {kind.what}: not checked")
-            continue
-        findings: list[Finding] = []
-        wrong = read_or_report(
-            partial(read, files, directory, offset), path, kind.instead, findings
-        )
-        yield from findings
-        if wrong is not None:
-            yield fault(path, wrong, "stop the broker and remove it: the log is read instead")
-        elif not findings and end is not None and offset > end and not around.is_live:
-            yield note(path, f"It is of offset {offset}, and the log ends before {end}")
+    for suffix, (what, max_bytes, read) in _SNAPSHOTS.items():
+        for offset in base_offsets(present, suffix):
+            path = str(directory / names.segment_file(offset, suffix))
+            if files.size(path) > max_bytes:
+                yield note(path, f"It is too large to be {what}: not checked")
+                continue
+            findings: list[Finding] = []
+            reading = partial(read, files, str(directory), offset)
+            wrong = read_or_report(reading, path, instead, findings)
+            yield from findings
+            if wrong is not None:
+                yield fault(path, wrong, "stop the broker and remove it: the log is read instead")
+            elif not findings and end is not None and offset > end and not around.is_live:
+                yield note(path, f"It is of offset {offset}, and the log ends before {end}")
 
 
 def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
-    """Report what a file that was set aside holds."""
+    """Report the contents of a set-aside file."""
     path = str(directory / name)
     size = records = batches = 0
     offsets: list[int] = []
@@ -262,7 +241,7 @@ def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
     except FileMissing:
         return  # removed meanwhile
     except StorageFailed as error:
-        yield damage(path, f"It cannot be read: {error}", "see to the disk or the rights")
+        yield _unreadable(path, error)
         return
     yield Checked(size, batches, records)
     if not batches:

@@ -1,4 +1,4 @@
-"""The checkpoints of a log directory, and whether a broker runs in it."""
+"""Checks of a log directory's checkpoints and lock."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -30,7 +30,7 @@ _OFFSET_FILES = {
 
 
 class Surroundings(NamedTuple):
-    """The checkpoints of a log directory."""
+    """Checkpoints of a log directory, and the state of its lock."""
 
     is_live: bool = False
     """Its lock is held."""
@@ -46,7 +46,7 @@ class Surroundings(NamedTuple):
     """The file of log starts is as it was written with the ids."""
 
     def checkpointed(self, partition: TopicPartition, topic_id: UUID | None) -> Checkpointed:
-        """The checkpoints that count for the partition of a topic with this id."""
+        """Return the checkpoints of a partition that count for a topic with this id."""
         found = Checkpointed(
             self.recovery_points.get(partition),
             self.log_starts.get(partition),
@@ -57,7 +57,7 @@ class Surroundings(NamedTuple):
 
 
 def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Finding]]:
-    """The checkpoints of a directory that may be a log directory, and what is wrong with them."""
+    """Read the checkpoints of a directory. Returns them, and the faults in them."""
     findings: list[Finding] = []
     is_live = files.is_local and is_locked(str(log_dir / names.LOCK))
     offsets = {}
@@ -90,12 +90,12 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
 
 
 def is_empty(files: Files, path: str) -> bool:
-    """Whether a file exists and is empty."""
+    """Return True if a file exists and is empty."""
     return files.exists(path) and files.size(path) == 0
 
 
 def empty_note(files: Files, path: str) -> Iterator[Finding]:
-    """A note on a checkpoint that Kafka has created and not written yet."""
+    """Yield a note on a checkpoint that Kafka created and has not written yet."""
     if is_empty(files, path):
         yield note(path, "It is empty, as Kafka makes it before it first writes it")
 
@@ -103,7 +103,7 @@ def empty_note(files: Files, path: str) -> Iterator[Finding]:
 def read_or_report(
     read: Callable[[], _T], path: str, mend: str, findings: list[Finding]
 ) -> _T | None:
-    """The content of a small file; None and a finding if it cannot be read."""
+    """Return the content of a small file. If it cannot be read, add a finding and return None."""
     try:
         return read()
     except (CorruptFile, StorageFailed) as error:
@@ -114,7 +114,7 @@ def read_or_report(
 
 
 def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator[Finding]:
-    """The files of a log directory itself."""
+    """Check the files of a log directory that belong to no partition."""
     path = str(log_dir / names.META_PROPERTIES)
     findings: list[Finding] = []
     restore = "restore it from a backup; a broker does not start without knowing whose this is"
@@ -147,7 +147,7 @@ def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator
 
 
 def _is_of_an_old_kafka(meta: MetaProperties) -> bool:
-    """Whether it is as Kafka under ZooKeeper wrote it before it kept the cluster's id there."""
+    """Return True if a Kafka wrote the file before it stored the cluster's id there."""
     return meta.version == 0 and meta.cluster_id is None and meta.node_id is not None
 
 
