@@ -29,10 +29,10 @@ from horolog.storage.file_errors import FileMissing, NotRegular
 from horolog.storage.files import Files
 from horolog.storage.offline.inspecting import (
     InspectedLog,
+    InspectedSegment,
     PlacedBatch,
     look_at,
     open_segment,
-    unreadable_segment,
     walk_segment,
 )
 
@@ -124,7 +124,7 @@ def _walk(
                 say(f"{path}: deleted during the inspection")
                 continue
             except NotRegular as error:
-                look.segments.append(unreadable_segment(path, error))
+                look.segments.append(InspectedSegment(path, str(error)))
                 continue
             look.segments.append(facts)
             for batch in walk_segment(facts, log):

@@ -34,7 +34,7 @@ SUFFIXES = (".index", ".timeindex")
 def reindexed(
     path: Path, *, interval: int = 4096, files: Files | None = None, **options: bool
 ) -> list[Reindexed]:
-    work = Reindexing(find_target(path), interval, writer=files or Files(), **options)
+    work = Reindexing(find_target(path), interval, files=files or Files(), **options)
     steps = work.steps()
     with work.locked():
         while True:

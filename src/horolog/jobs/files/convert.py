@@ -29,7 +29,6 @@ from horolog.record.conversion import Losses
 from horolog.report.files import converted_json, converted_lines, failed_lines, loss_lines
 from horolog.results import Outcome
 from horolog.storage.offline.converting import (
-    CONVERSION_REASON,
     Conversion,
     ConvertedSegment,
     is_kafkas_own,
@@ -128,7 +127,7 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
         dry_run=job.dry_run,
     )
     _, worked = work_on(
-        spark, "convert", job, find, work, _ConvertedPart, locked_for=CONVERSION_REASON
+        spark, "convert", job, find, work, _ConvertedPart, locked_for=Conversion.REASON
     )
     return _report(worked, job.to, dry_run=job.dry_run)
 

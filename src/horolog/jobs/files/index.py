@@ -36,7 +36,7 @@ from horolog.sources.object_stores import StoreOptions
 from horolog.sources.uris import LogPath
 from horolog.storage import names
 from horolog.storage.directory.lock import is_locked
-from horolog.storage.offline.reindex import REINDEXING_REASON, Reindexed, Reindexing
+from horolog.storage.offline.reindex import Reindexed, Reindexing
 from horolog.storage.scan.findings import Findings, SegmentFacts, Steps, run_steps
 from horolog.storage.verify import Checked, Finding, Severity, Verification, VerifyTarget
 
@@ -124,7 +124,7 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
     work = _IndexPart(request.store, rebuilds, job.rebuild_all, job.dry_run, job.interval_bytes)
     log_dirs = {part.target.log_dir for part in found.parts if part.is_local}
     live = {log_dir for log_dir in log_dirs if is_locked(str(log_dir / names.LOCK))}
-    why = REINDEXING_REASON if rebuilds else None
+    why = Reindexing.REASON if rebuilds else None
     found, worked = work_on(
         spark, "index", job, lambda: find_parts(request), work, _IndexedPart, locked_for=why
     )
@@ -256,7 +256,7 @@ class _IndexPart:
             part.target, self.interval_bytes, rebuild_all=self.rebuild_all, dry_run=self.dry_run
         )
         done = _IndexedPart()
-        with work.shared(), closing(work.writer):
+        with work.shared(), closing(work.files):
             found = done.run(work.steps())
         done.segments = [each for each in found if each.wrong or each.written or each.refused]
         done.fingerprint = part.fingerprint if self.dry_run else fingerprint_now(part)

@@ -1,4 +1,6 @@
-"""Compacts the logs of a directory without a broker: of each key the latest record stays.
+"""Compacts the logs of a directory without a broker.
+
+Of each key the latest record remains.
 
 It is the pass of the broker's cleaner (`cleaning/passes.py`), over all finished segments. What
 becomes of a group of them is written in `<partition>/cleaning/`, synced, and only then takes their
@@ -16,45 +18,41 @@ cleaner writes: neither it nor Kafka's begins anew.
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, Misconfigured, RequestRefused, StorageFailed
-from horolog.record.batch import BatchHeader
 from horolog.record.kernels.loading import CLEANING_KERNELS
-from horolog.record.markers import read_marker
 from horolog.storage import names
-from horolog.storage.batches.reader import BatchReader, TornTail
+from horolog.storage.batches.reader import TornTail
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.passes import CleaningGroup, CleaningPass
 from horolog.storage.cleaning.rules import Rules, last_of_producers
 from horolog.storage.directory.checkpoints import read_offsets, topic_id_in
-from horolog.storage.directory.lock import is_log_dir, lock_against_others, lock_offline
-from horolog.storage.files import Files
+from horolog.storage.directory.lock import is_log_dir, lock_against_others
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.logs.replacing import replace_segments, size_of_logs, write_cleaned
 from horolog.storage.offline.converting import is_kafkas_own
+from horolog.storage.offline.work import OfflineWork
+from horolog.storage.producers.replay import replay_batches
 from horolog.storage.producers.states import Producers
 from horolog.storage.removal.leftovers import current_bases, tidy
 from horolog.storage.scan.findings import Checked, Steps
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify import VerifyTarget
 
 MEMORY_BYTES: Final = 128 << 20
 """For the keys, as `log.cleaner.dedupe.buffer.size` is by default."""
 DELETE_RETENTION_MS: Final = 86_400_000
 """As `delete.retention.ms` is by default."""
-_REASON: Final = "it would append to what is compacted"
 
 
 @dataclass(slots=True)
 class CompactedPartition:
-    """The outcome for one partition."""
+    """Outcome of compacting one partition."""
 
     path: str
     end_offset: int = 0
@@ -70,10 +68,11 @@ class CompactedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction:
-    """The work at one target; only to be done while `locked` keeps brokers away."""
+class Compaction(OfflineWork):
+    """Compaction of one target."""
 
-    target: VerifyTarget
+    REASON = "it would append to what is compacted"
+
     now_ms: int
     """The clock: delete horizons count from it."""
     delete_retention_ms: int = DELETE_RETENTION_MS
@@ -82,12 +81,9 @@ class Compaction:
     memory_bytes: int = MEMORY_BYTES
     removes_keyless: bool = False
     """Whether records without a key go, as they do in Kafka's cleaner."""
-    dry_run: bool = False
-    """Write nothing; report what would be left."""
-    files: Files = field(default_factory=Files)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep brokers away from the log directory meanwhile, if there is one.
+        """Lock the log directory against brokers; a target outside of one needs no lock.
 
         Raises:
             Misconfigured: a broker is at work there, or the target is one segment of a log.
@@ -97,12 +93,14 @@ class Compaction:
                 f"{self.target.segment} is one segment: a key's latest record may be in another. "
                 "Name the partition's directory"
             )
-        return lock_offline(self.target.log_dir, _REASON)
+        return OfflineWork.locked(self)
 
     def steps(self) -> Steps[list[CompactedPartition]]:
-        """Compact every partition; yields how much was read, returns what was done.
+        """Compact every partition.
 
-        A partition that is damaged is left as it is, and the others are compacted.
+        Yields progress, and returns the outcomes.
+
+        A damaged partition is left unchanged.
 
         Raises:
             CorruptFile: high watermarks cannot be read.
@@ -129,7 +127,7 @@ class Compaction:
         return done
 
     def _checkpoints(self) -> OffsetCheckpoints | None:
-        """Those of the log directory, if it is one."""
+        """Return the checkpoints of the log directory; None if there are none to write."""
         if self.dry_run or not is_log_dir(self.target.log_dir):
             return None
         checkpoints = OffsetCheckpoints(self.files, str(self.target.log_dir))
@@ -138,7 +136,7 @@ class Compaction:
 
 
 class _CompactedPartition:
-    """One partition whose log is compacted."""
+    """Partition whose log is compacted."""
 
     def __init__(
         self,
@@ -162,8 +160,8 @@ class _CompactedPartition:
         )
 
     def steps(self) -> Steps[None]:
-        """Compact it, in as many passes as its keys need."""
-        with self._alone(self._directory):
+        """Compact the partition, in as many passes as its keys need."""
+        with self._compaction.alone(self._directory):
             if not self._compaction.dry_run:
                 tidy(self._files, self._directory, keep=True, now_ms=self._compaction.now_ms)
             segments = self._segments()
@@ -195,7 +193,7 @@ class _CompactedPartition:
             self.done.refused = "its keys do not fit into the memory at once: a run takes several"
 
     def _note_cleaned(self, offset: int) -> None:
-        """Have the log directory say that it was cleaned up to an offset at least."""
+        """Raise the cleaner point of the log directory's checkpoint to an offset."""
         partition = names.partition_of(os.path.basename(self._directory))
         if self._checkpoints is None or partition is None:
             return
@@ -203,9 +201,6 @@ class _CompactedPartition:
         said = self._checkpoints.of(partition).for_topic(topic_id).cleaner_point
         if said is None or not offset <= said <= self._end_offset:
             self._checkpoints.note_cleaned(partition, offset)
-
-    def _alone(self, path: str) -> AbstractContextManager[None]:
-        return nullcontext() if self._compaction.dry_run else lock_against_others(path)
 
     def _segments(self) -> list[SegmentReader]:
         files, directory = self._files, self._directory
@@ -215,30 +210,21 @@ class _CompactedPartition:
         ]
 
     def _walk(self, segments: Sequence[SegmentReader]) -> Steps[None]:
-        """Find out who has written the log, and which transactions were aborted.
+        """Replay the log to find its producers and its aborted transactions.
 
-        Kafka's index of them may be missing from a copy.
+        The index of aborted transactions may be missing from a copy.
         """
         for segment in segments:
-            reader, is_last = segment.batches(), segment is segments[-1]
             try:
-                for position, header, listed in reader.stretches():
-                    self._end_offset = (listed or header).next_offset
-                    if listed is not None or header.producer_id < 0:
-                        continue
-                    if header.is_control:
-                        marker = read_marker(_batch(reader, position, header))
-                        ended = marker and self._producers.ended_by(header, marker)
-                        if ended is not None and ended.aborted is not None:
-                            self._aborted.append(ended.aborted)
-                    self._producers.replay(header, partial(_batch, reader, position, header), 0)
+                replay_batches(segment, segment.base_offset, self._producers, 0, self._aborted)
             except TornTail:
-                if not is_last:
+                if segment is not segments[-1]:
                     raise
             yield Checked()
+        self._end_offset = segments[-1].walked_end().next_offset
 
     def _pass(self, segments: Sequence[SegmentReader], first_dirty: int, end: int) -> Steps[int]:
-        """One pass; where the keys had no more room."""
+        """Run one pass. Returns the offset up to which the keys had room."""
         compaction, done = self._compaction, self.done
         CLEANING_KERNELS.load_for(sum(segment.size for segment in segments))
         rules = Rules(
@@ -287,7 +273,3 @@ class _CompactedPartition:
         done.records_before += before
         done.records_after += after
         yield Checked(segments=len(group.segments))
-
-
-def _batch(reader: BatchReader, position: int, header: BatchHeader) -> bytes:
-    return bytes(reader.batch(position, header))

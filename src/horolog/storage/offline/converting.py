@@ -16,7 +16,7 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,25 +30,24 @@ from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.companion.seal import read_seal
-from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
+from horolog.storage.directory.lock import lock_against_others
 from horolog.storage.files import Files
 from horolog.storage.logs.replacing import make_alike, mark_cleaned, replace_segments
 from horolog.storage.logs.writer import LogWriter, new_segment
+from horolog.storage.offline.work import OfflineWork
 from horolog.storage.removal.leftovers import base_offsets, current_bases, tidy
 from horolog.storage.scan.findings import Checked, Steps
+from horolog.storage.scan.walk import walk_headers
 from horolog.storage.segments.numbered import Numbered, as_they_are
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify import VerifyTarget
 
 MAX_SEGMENT_BYTES = 1 << 30
-_CARRIED = (names.TXN_INDEX,)  # true of a log in any format: they name offsets
 _ABORTED_AND_LARGE = "it has aborted transactions, and would become several segments"
-CONVERSION_REASON = "it would append to what is converted"
 
 
 @dataclass(slots=True)
 class ConvertedSegment:
-    """The outcome for one segment."""
+    """Outcome of converting one segment."""
 
     path: str
     records: int = 0
@@ -62,38 +61,24 @@ class ConvertedSegment:
 
     @property
     def is_changed(self) -> bool:
-        """Whether it was written anew."""
+        """True if the segment was rewritten."""
         return self.records > 0 or self.bytes_after > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
-    """The work at one target; only to be done while `locked` keeps brokers away."""
+class Conversion(OfflineWork):
+    """Conversion of one target."""
 
-    target: VerifyTarget
+    REASON = "it would append to what is converted"
+
     magic: int
     now_ms: int
     zstd_as: Codec | None = None
     interval_bytes: int = 4096
     max_segment_bytes: int = MAX_SEGMENT_BYTES
-    dry_run: bool = False
-    """Write nothing; report what would be written, lost or refused."""
-    files: Files = field(default_factory=Files)
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Keep brokers away from the log directory meanwhile, if there is one.
-
-        Raises:
-            Misconfigured: a broker is at work there.
-        """
-        return lock_offline(self.target.log_dir, CONVERSION_REASON)
-
-    def shared(self) -> AbstractContextManager[None]:
-        """The same for one of several processes at work in the directory; see `share_offline`."""
-        return share_offline(self.target.log_dir, CONVERSION_REASON)
 
     def steps(self) -> Steps[list[ConvertedSegment]]:
-        """Convert every segment; yields how much was read, returns what was done."""
+        """Convert every segment. Yields progress, and returns the outcomes."""
         done = []
         for directory in self.target.partitions:
             if is_kafkas_own(directory.name):
@@ -103,7 +88,7 @@ class Conversion:
                     own = "a topic that Kafka keeps for itself: these logs are never changed"
                     done.append(ConvertedSegment(str(directory), refused=own))
                 continue
-            with self._alone(str(directory)):  # the names do not change while they are listed
+            with self.alone(str(directory)):  # the names do not change while they are listed
                 if not self.dry_run:
                     tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
                     _remove_cleaned(self.files, str(directory))
@@ -117,19 +102,16 @@ class Conversion:
 
     def _one(self, path: Path, base_offset: int, *, is_last: bool) -> Steps[ConvertedSegment]:
         try:
-            with self._alone(str(path)):
+            with self.alone(str(path)):
                 self.files.close()  # another process may have converted it meanwhile
                 converting = _Segment(self, str(path.parent), base_offset, is_last=is_last)
                 return (yield from converting.steps())
         except StorageFailed as error:
             return ConvertedSegment(str(path), refused=str(error))
 
-    def _alone(self, path: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.dry_run else lock_against_others(path)
-
 
 class _Segment:
-    """One segment on its way into another format."""
+    """Segment that is converted."""
 
     def __init__(
         self, conversion: Conversion, directory: str, base_offset: int, *, is_last: bool
@@ -153,7 +135,7 @@ class _Segment:
         self._least_offset = self._next_offset = base_offset  # after what was read, and written
 
     def steps(self) -> Steps[ConvertedSegment]:
-        """Convert it, unless it has the format."""
+        """Convert the segment, unless it has the format already."""
         done, dry_run = self._done, self._conversion.dry_run
         if not dry_run:
             self._clear()  # of a conversion that was killed
@@ -182,7 +164,7 @@ class _Segment:
         return done
 
     def _clear(self) -> None:
-        """Remove what was being written; other processes may be converting, too."""
+        """Remove the work directory. Other processes may be converting other segments."""
         if not self._files.exists(self._parent):
             return
         self._files.remove_tree(self._work)
@@ -190,14 +172,14 @@ class _Segment:
             os.rmdir(self._parent)
 
     def _has_other_format(self) -> bool:
-        """Whether a batch is of another format.
+        """Return True if any batch has another format.
 
         Raises:
             CorruptBatch: a header is none; also where the log is torn at its end.
             StorageFailed: it has what the format has no place for.
         """
         magic, is_other = self._conversion.magic, False
-        for _, header, _ in self._old.batches().stretches():
+        for _, header, *_ in walk_headers(self._old.batches()):
             is_other |= header.magic != magic
             if magic < 2 and header.is_control and not header.is_transactional:
                 raise StorageFailed(
@@ -256,7 +238,7 @@ class _Segment:
             self._files.make_directory(self._work)
 
     def _converted(self, buffer: Buffer, least_offset: int) -> Iterator[Numbered]:
-        """Some batches in the new format, which are counted."""
+        """Yield batches in the new format, and count them."""
         conversion, done = self._conversion, self._done
         for part in convert_all(
             buffer,
@@ -276,7 +258,7 @@ class _Segment:
     # Proving.
 
     def _compare(self) -> None:
-        """Read what was written, and compare it with what was there, record for record.
+        """Compare the new segments with the old one, record for record.
 
         Raises:
             StorageFailed: they differ.
@@ -294,13 +276,12 @@ class _Segment:
     def _put_beside(self) -> None:
         if len(self._new) > 1 and self._old.has_aborted:
             raise StorageFailed(_ABORTED_AND_LARGE)
-        for suffix in _CARRIED:
-            source = self._old.path_of(suffix)
-            if self._files.exists(source):
-                content = self._files.read_whole(source, MAX_SEGMENT_BYTES) or b""
-                path = self._new[0].path_of(suffix)
-                self._files.write_at(self._files.create(path), [content], 0)
-                self._new[0].indexes.reseal_aborted()
+        # It names offsets, and so is true of the log in any format.
+        aborted = self._files.read_whole(self._old.path_of(names.TXN_INDEX), MAX_SEGMENT_BYTES)
+        if aborted is not None:
+            path = self._new[0].path_of(names.TXN_INDEX)
+            self._files.write_at(self._files.create(path), [aborted], 0)
+            self._new[0].indexes.reseal_aborted()
         seal = read_seal(self._old.companion)
         if seal is not None and seal.leaves_out:
             mark_cleaned(self._files, self._work)
@@ -313,7 +294,7 @@ class _Segment:
 
 
 def _digest(readers: Sequence[SegmentReader], magic: int) -> tuple[str, int]:
-    """A digest that is equal for equal records, as far as a format has them; and their number."""
+    """Return a digest of the records, as far as a format stores them, and their number."""
     digest = hashlib.blake2b()
     records = 0
     for reader in readers:
@@ -327,13 +308,13 @@ def _digest(readers: Sequence[SegmentReader], magic: int) -> tuple[str, int]:
 
 
 def is_kafkas_own(name: str) -> bool:
-    """Whether a directory of this name is of a topic that Kafka keeps for itself."""
+    """Return True if a directory of this name belongs to an internal topic."""
     partition = names.partition_of(name)
     return partition is not None and partition.topic in names.INTERNAL_TOPICS
 
 
 def _remove_cleaned(files: Files, directory: str) -> None:
-    """Remove the files that a kill before the first `.swap` has left."""
+    """Remove `.cleaned` files of a replacement that was killed."""
     for name in os.listdir(directory):
         if name.endswith(names.CLEANED):
             files.remove(f"{directory}/{name}")

@@ -1,4 +1,4 @@
-"""A partition directory that takes the batches of another log as they are, with their offsets.
+"""Partition directory that receives batches of another log unchanged, at their offsets.
 
 It is a log that follows (`logs/log.py`): nothing is stamped or numbered, and append times are
 kept where they are known. A broker that opens the directory afterwards adopts it.
@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 class CopiedEnd(NamedTuple):
-    """How far a copy goes: its next offset, its last segment, and the bytes of that."""
+    """End of a copy: next offset, last segment, and the bytes of that segment."""
 
     next_offset: int
     base_offset: int | None = None
@@ -44,7 +44,7 @@ class CopiedEnd(NamedTuple):
 
 @contextmanager
 def copying(directory: str) -> Iterator[None]:
-    """Keep other processes that copy into a partition directory waiting; it is made if missing.
+    """Lock a partition directory against other copying processes; create a missing one.
 
     Raises:
         StorageFailed: it cannot be made or opened.
@@ -58,7 +58,7 @@ def copying(directory: str) -> Iterator[None]:
 
 
 class CopiedLog:
-    """One partition directory, to be used within `copying`."""
+    """Copy of a log in one partition directory, for use within `copying`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class CopiedLog:
         interval_bytes: int = 4096,
         topic_id: UUID | None = None,
     ) -> None:
-        """Open it behind what is known to be on disk.
+        """Open the copy, and recover what follows the synced part.
 
         Args:
             files: the way to the disk.
@@ -125,19 +125,19 @@ class CopiedLog:
 
     @property
     def next_offset(self) -> int:
-        """That of the batch that comes next, or a smaller one."""
+        """Least offset that the next batch can have."""
         return max(self._known.next_offset, self._log.log_end_offset)  # perhaps behind a gap
 
     @property
     def end(self) -> CopiedEnd:
-        """How far it goes; on disk after `sync`. A segment without a batch may not stay."""
+        """End of the copy; on disk after `sync`. A segment without batches does not count."""
         for segment in reversed(self._log.segments):
             if segment.size:
                 return CopiedEnd(self.next_offset, segment.base_offset, segment.size)
         return CopiedEnd(self.next_offset)
 
     def _size_of_known(self, present: Mapping[str, str]) -> int | None:
-        """The size of the segment that is known to be there; None if none is.
+        """Return the size of the last synced segment; None if none was synced.
 
         Raises:
             Misconfigured: it is not, or has lost a part.
@@ -155,7 +155,7 @@ class CopiedLog:
         return Misconfigured(f"{self._directory} {why}. Give another --target, or remove it")
 
     def _cut_without_times(self) -> None:
-        """Cut off batches whose append times a kill has lost."""
+        """Cut off batches whose append times were lost in a kill."""
         last, known = self._log.segments[-1], self._known
         if last.has_append_times:
             end = last.append_times.proof().end
@@ -175,9 +175,11 @@ class CopiedLog:
         return found
 
     def append(self, data: Buffer, append_times: Sequence[AppendTimeStretch]) -> None:
-        """Append whole batches as they are; their offsets come after those that are there.
+        """Append whole batches unchanged.
 
-        `append_times` are those of their records, from the first offset on.
+        Their offsets are after all offsets of the copy.
+
+        `append_times` begin with the first offset of the batches.
 
         Raises:
             CorruptBatch: one is damaged, or not behind those before; these are in the log.
@@ -190,7 +192,7 @@ class CopiedLog:
         log.advance_high_watermark(names.MAX_BASE_OFFSET)
 
     def sync(self) -> None:
-        """Finish the last segment, and wait until the disk has all that was appended.
+        """Finish the last segment, and wait until everything is on disk.
 
         No more appends follow.
 

@@ -37,6 +37,7 @@ from horolog.storage.directory.checkpoints import (
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.removal.set_aside import set_aside_of
+from horolog.storage.scan.walk import walk_headers
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import find_target
 
@@ -45,7 +46,7 @@ _T = TypeVar("_T")
 
 
 class PlacedBatch(NamedTuple):
-    """A batch header and its position in the file."""
+    """Batch header and its position in the file."""
 
     position: int
     header: BatchHeader
@@ -54,18 +55,18 @@ class PlacedBatch(NamedTuple):
 
     @property
     def largest_ms(self) -> int | None:
-        """The header's max timestamp; `None` if there is none."""
+        """Largest timestamp in the header; None without one."""
         return _time(self.header.max_timestamp)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may remove tombstones and markers (KIP-534); `None` if not known yet."""
+        """Time from which compaction may remove tombstones and markers (KIP-534); None if unset."""
         return self.header.base_timestamp if self.header.has_delete_horizon else None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class InspectedSegment:
-    """One segment, summed up from its batch headers.
+    """Summary of one segment, from its batch headers.
 
     `first_ms` is the smallest timestamp of the first record of a batch, `largest_ms` the largest
     timestamp of a record; `whole_bytes` is the end of the last complete batch. The counts of index
@@ -73,10 +74,11 @@ class InspectedSegment:
     """
 
     path: Path
-    base_offset: int
-    file_bytes: int
+    damage: str | None = None
+    base_offset: int = field(init=False)
+    next_offset: int = field(init=False)
+    file_bytes: int = 0
     whole_bytes: int = 0
-    next_offset: int
     batches: int = 0
     records: int = 0
     first_ms: int | None = None
@@ -85,13 +87,16 @@ class InspectedSegment:
     formats: Counter[int] = field(default_factory=Counter)
     index_entries: int | None = None
     time_index_entries: int | None = None
-    damage: str | None = None
     notes: list[str] = field(default_factory=list)
     append_time_of: Callable[[int], AppendTimeStretch] | None = None
     """The append time of the record with an offset, or when a follower saw it."""
 
+    def __post_init__(self) -> None:
+        """Take the base offset from the name of the file, which may have been set aside."""
+        self.base_offset = self.next_offset = int(self.path.name[:20])
+
     def add(self, batch: PlacedBatch) -> None:
-        """Add a batch."""
+        """Add a batch to the summary."""
         header = batch.header
         self.whole_bytes = batch.position + header.size
         self.next_offset = header.next_offset
@@ -112,7 +117,7 @@ class InspectedSegment:
 
 @dataclass(slots=True, kw_only=True)
 class InspectedLog:
-    """A partition's directory: its own files, and its segments as far as they were read."""
+    """Partition directory: its own files, and the segments that were read."""
 
     path: Path
     topic_id: UUID | None
@@ -126,29 +131,29 @@ class InspectedLog:
 
     @property
     def name(self) -> str:
-        """The directory's."""
+        """Name of the directory."""
         return self.path.name
 
     @property
     def topic_partition(self) -> tuple[str, int]:
-        """Topic and partition from the directory's name; another name is partition 0."""
+        """Topic and partition from the directory's name; another name counts as partition 0."""
         return names.partition_of(self.name) or (self.name, 0)
 
     @property
     def first_offset(self) -> int | None:
-        """The log start offset, or the first segment's base offset if that is larger."""
+        """Log start offset, or the first base offset if that is larger."""
         if not self.segments:
             return self.log_start_offset
         return max(self.segments[0].base_offset, self.log_start_offset or 0)
 
     @property
     def next_offset(self) -> int | None:
-        """The log end offset."""
+        """Log end offset; None without segments."""
         return self.segments[-1].next_offset if self.segments else None
 
 
 def look_at(files: Files, path: Path) -> list[InspectedLog]:
-    """Inspect a path: a segment, also one that was set aside, a partition or a log directory.
+    """List the logs at a path: a segment, a set-aside file, a partition or a log directory.
 
     Raises:
         StorageFailed: the path is none of these, or cannot be read.
@@ -164,7 +169,7 @@ def look_at(files: Files, path: Path) -> list[InspectedLog]:
 
 
 def _inspected(files: Files, path: Path, segments: Sequence[Path]) -> InspectedLog:
-    """Read the partition's own files; unreadable ones become notes."""
+    """Read the partition's own files. Unreadable ones become notes."""
     notes: list[str] = []
     partition = names.partition_of(path.name)
 
@@ -194,16 +199,14 @@ def _inspected(files: Files, path: Path, segments: Sequence[Path]) -> InspectedL
 
 
 def open_segment(files: Files, path: Path) -> tuple[InspectedSegment, BatchReader]:
-    """A segment's facts before its batches are walked, and its log.
+    """Return the empty summary of a segment, and its log.
 
     Raises:
         FileMissing: the file was deleted.
         StorageFailed: it cannot be read.
     """
-    base_offset = _base_offset(path)
-    facts = InspectedSegment(
-        path=path, base_offset=base_offset, file_bytes=0, next_offset=base_offset
-    )
+    facts = InspectedSegment(path)
+    base_offset = facts.base_offset
     if set_aside_of(path.name) is not None:
         log = BatchReader.of_file(files, str(path))
         kept = kept_times_of(files, str(path), base_offset)
@@ -219,23 +222,12 @@ def open_segment(files: Files, path: Path) -> tuple[InspectedSegment, BatchReade
     return facts, log
 
 
-def unreadable_segment(path: Path, error: StorageFailed) -> InspectedSegment:
-    """The facts of a segment that cannot be opened."""
-    base_offset = _base_offset(path)
-    return InspectedSegment(
-        path=path,
-        base_offset=base_offset,
-        file_bytes=0,
-        next_offset=base_offset,
-        damage=str(error),
-    )
-
-
 def walk_segment(facts: InspectedSegment, log: BatchReader) -> Iterator[PlacedBatch]:
-    """Yield the batches of a segment and add them to `facts`; ends at the first invalid one."""
+    """Yield the batches up to the first invalid one, and add them to the summary."""
     is_set_aside = set_aside_of(facts.path.name) is not None
     try:
-        for position, header in whole_batches(log) if is_set_aside else log.headers():
+        batches = whole_batches(log) if is_set_aside else _headers(log)
+        for position, header in batches:
             if header.records_count == UNKNOWN_COUNT:
                 header = _opened(log, position, header)
             batch = PlacedBatch(position, header, _first_time(log, position, header))
@@ -252,8 +244,15 @@ def walk_segment(facts: InspectedSegment, log: BatchReader) -> Iterator[PlacedBa
         )
 
 
+def _headers(log: BatchReader) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield position and header of every batch up to the first fault."""
+    for batch in walk_headers(log):
+        for one in batch.singly(log):
+            yield one.position, one.header
+
+
 def _first_time(log: BatchReader, position: int, header: BatchHeader) -> int | None:
-    """The first record's time, from the header where that has it."""
+    """Return the timestamp of the first record, from the header if that has it."""
     if not header.records_count:
         return None
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -268,7 +267,7 @@ def _first_time(log: BatchReader, position: int, header: BatchHeader) -> int | N
 
 
 def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader:
-    """The true header of a compressed message of v0 or v1: it says where the records begin."""
+    """Return the header of a compressed message of v0 or v1 with its true base offset."""
     try:
         return true_header(log.batch(position, header), header, max_bytes=_MAX_OPENED_BYTES)
     except (CorruptBatch, RequestRefused) as error:
@@ -277,23 +276,17 @@ def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader
         ) from None
 
 
-def _base_offset(path: Path) -> int:
-    """The base offset from the file's name, also of a file that recovery set aside."""
-    return int(path.name[:20])
-
-
 def _count_entries(reader: SegmentReader, facts: InspectedSegment) -> None:
-    offsets, times = reader.indexes.offsets.entries, reader.indexes.times.entries
-    with suppress(Damaged, FileMissing):  # then they are not counted
-        if reader.log.files.exists(offsets.path):
-            facts.index_entries = len(offsets)
-        else:
-            facts.notes.append("no offset index")
-    with suppress(Damaged, FileMissing):  # as well
-        if reader.log.files.exists(times.path):
-            facts.time_index_entries = len(times)
-        else:
-            facts.notes.append("no time index")
+    counts = list[int | None]()
+    for index, what in ((reader.indexes.offsets, "offset"), (reader.indexes.times, "time")):
+        count = None
+        with suppress(Damaged, FileMissing):  # then they are not counted
+            if reader.log.files.exists(index.entries.path):
+                count = len(index.entries)
+            else:
+                facts.notes.append(f"no {what} index")
+        counts.append(count)
+    facts.index_entries, facts.time_index_entries = counts
 
 
 def _time(timestamp: int) -> int | None:

@@ -1,4 +1,4 @@
-"""A partition's directory, read without a broker: its segments as they are now, and their ends.
+"""Partition directory that is read without a broker.
 
 For commands that answer from files. A broker may be appending meanwhile: what it appends after
 this was opened is not seen, and a segment that it deletes is missing when it is read. Nothing
@@ -13,7 +13,7 @@ from pathlib import Path
 from horolog.errors import CorruptFile
 from horolog.storage import names
 from horolog.storage.batches.log_file import SegmentEnd
-from horolog.storage.companion.block_map import Cache
+from horolog.storage.companion.block_cache import BlockCache
 from horolog.storage.directory.checkpoint_ids import LogStarts
 from horolog.storage.directory.checkpoints import (
     AppendTimeReset,
@@ -30,7 +30,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class PartitionReader:
-    """The segments of a partition as they are now. Not for several threads."""
+    """Segments of a partition when it was opened. Not thread-safe."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class PartitionReader:
         directory: Path,
         *,
         segment: Path | None = None,
-        cache: Cache | None = None,
+        cache: BlockCache | None = None,
     ) -> None:
         """Open the segments of a directory.
 
@@ -77,11 +77,11 @@ class PartitionReader:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset after the last record; 0 where there is no segment."""
+        """Offset after the last record; 0 without segments."""
         return self.segments[-1].end.next_offset if self.segments else 0
 
     def resets(self) -> Sequence[AppendTimeReset]:
-        """Where append times were lowered, in order of offsets."""
+        """Return the resets of append times, in offset order."""
         try:
             path = str(self.directory / names.APPEND_TIME_RESETS)
             return read_append_time_resets(self._files, path)
@@ -91,9 +91,9 @@ class PartitionReader:
 
 
 def _opened(
-    files: Files, directory: str, chosen: set[str] | None, cache: Cache | None
+    files: Files, directory: str, chosen: set[str] | None, cache: BlockCache | None
 ) -> list[SegmentReader]:
-    """The segments of a directory, each open.
+    """Open the segments of a directory.
 
     Raises:
         FileMissing: one is gone, or another, since the directory was listed.
@@ -113,7 +113,7 @@ def _opened(
 
 
 def log_end(files: Files, directory: str) -> int:
-    """The offset after the last record in a partition's directory, whatever of it is read.
+    """Return the log end offset of a partition directory.
 
     Raises:
         StorageFailed: the disk refused.

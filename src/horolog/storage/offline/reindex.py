@@ -14,31 +14,24 @@ takes the last append time from the log.
 """
 
 import os
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_append_time
-from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
 from horolog.storage.index.abort import write_aborted
 from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.offline.work import OfflineWork
 from horolog.storage.producers.replay import find_aborted
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.scan.companions import TransactionsAcross
-from horolog.storage.scan.entries import (
-    IndexFile,
-    OffsetEntries,
-    TimeEntries,
-    misfits,
-    reindex,
-)
+from horolog.storage.scan.entries import OffsetEntries, TimeEntries, misfits
 from horolog.storage.scan.findings import SegmentFacts, Steps, gathered
 from horolog.storage.scan.segment import SegmentScan, Situation
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify import Finding, Severity, VerifyTarget
+from horolog.storage.verify import Finding, Severity
 from horolog.storage.verify.partition import situation_of
 from horolog.storage.verify.surroundings import surroundings_of
 
@@ -53,12 +46,11 @@ _UNFINISHED = (
     "a compaction has ended but for the renaming of its .swap files: a start of a broker, or "
     "`horolog log compact`, finishes it or sets it aside"
 )
-REINDEXING_REASON = "it rebuilds its indexes itself where one is wrong"
 
 
 @dataclass(slots=True)
 class Reindexed:
-    """The outcome for one segment."""
+    """Outcome of reindexing one segment."""
 
     path: str
     wrong: list[str] = field(default_factory=list)
@@ -72,41 +64,28 @@ class Reindexed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reindexing:
-    """The work at one target; only to be done while `locked` keeps brokers away."""
+class Reindexing(OfflineWork):
+    """Reindexing of one target."""
 
-    target: VerifyTarget
+    REASON = "it rebuilds its indexes itself where one is wrong"
+
     interval_bytes: int
     rebuild_all: bool = False
-    dry_run: bool = False
-    writer: Files = field(default_factory=Files)
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Keep brokers away from the log directory meanwhile, if there is one.
-
-        Raises:
-            Misconfigured: a broker is at work there.
-        """
-        return lock_offline(self.target.log_dir, REINDEXING_REASON)
-
-    def shared(self) -> AbstractContextManager[None]:
-        """The same for one of several processes at work in the directory; see `share_offline`."""
-        return share_offline(self.target.log_dir, REINDEXING_REASON)
 
     def steps(self) -> Steps[list[Reindexed]]:
-        """Check every segment and rebuild its indexes; returns what was done about each."""
+        """Check every segment and rebuild wrong indexes. Returns the outcomes."""
         around, _ = surroundings_of(Files(read_only=True), self.target.log_dir)
         around = around._replace(is_live=False)  # the lock is ours
         done = []
         for directory in self.target.partitions:
-            present = self.writer.names_in(str(directory))
+            present = self.files.names_in(str(directory))
             if any(name.endswith(names.SWAP) for name in present):
                 done.append(Reindexed(str(directory), refused=_UNFINISHED))
                 continue
             bases = base_offsets(present, names.LOG)
             paths = [directory / names.segment_file(base, names.LOG) for base in bases]
             sizes = [path.lstat().st_size for path in paths]
-            across = TransactionsAcross(Files(read_only=True))
+            across = TransactionsAcross()
             for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
                 if self.target.segment in (None, path):
                     situation = situation_of(bases, index, sizes, directory.name, around)
@@ -120,16 +99,16 @@ class Reindexing:
         return done
 
     def _mend_append_time(self, directory: str, done: Reindexed) -> None:
-        """Remove a damaged last append time, which the log has as well."""
+        """Remove a damaged file of the last append time, which the log also contains."""
         path = os.path.join(directory, names.APPEND_TIME)
         try:
-            read_append_time(self.writer, path)
+            read_append_time(self.files, path)
         except CorruptFile as error:
             done.wrong.append(str(error))
             done.removed.append(path)
             if not self.dry_run:
-                self.writer.remove(path)
-                self.writer.sync_path(directory)
+                self.files.remove(path)
+                self.files.sync_path(directory)
 
     def _one(
         self, path: str, base_offset: int, situation: Situation, across: TransactionsAcross
@@ -149,21 +128,18 @@ class Reindexing:
         if facts is None:
             done.refused = "it was taken away meanwhile"
         elif facts.is_sound or is_cut:
-            with self._alone(path):
+            with self.alone(path):
                 self._rebuild(files, facts, scan.index, done)
         else:
             what = "" if damage is None else f" at byte {damage.position}: {damage.what}"
             done.refused = f"its log is damaged{what}"
         return done
 
-    def _alone(self, path: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.dry_run else lock_against_others(path)
-
     def _rebuild(
         self, files: Files, facts: SegmentFacts, index: IndexBuilder, done: Reindexed
     ) -> None:
-        """Write what the whole batches ask for, where that is not there."""
-        reader, writer = SegmentReader.at(files, facts.path, facts.base_offset), self.writer
+        """Write the indexes that the whole batches ask for, where the files differ."""
+        reader, writer = SegmentReader.at(files, facts.path, facts.base_offset), self.files
         for suffix, content, entries in (
             (names.OFFSET_INDEX, bytes(index.offset_entries), OffsetEntries),
             (names.TIME_INDEX, bytes(index.time_entries), TimeEntries),
@@ -182,39 +158,39 @@ class Reindexing:
         writer.sync_path(os.path.dirname(facts.path))
 
     def _rebuild_aborted(self, facts: SegmentFacts, done: Reindexed) -> None:
-        """Write the index of aborted transactions that the log's markers ask for."""
+        """Write the index of aborted transactions from the log's markers."""
         directory = os.path.dirname(facts.path)
-        present = self.writer.names_in(directory)
+        present = self.files.names_in(directory)
         bases = base_offsets(present, names.LOG)
         segments = [
             SegmentReader.at(
-                self.writer, os.path.join(directory, names.segment_file(base, names.LOG)), base
+                self.files, os.path.join(directory, names.segment_file(base, names.LOG)), base
             )
             for base in bases
         ]
         snapshots = base_offsets(present, names.SNAPSHOT)
         index = bases.index(facts.base_offset)
-        found = find_aborted(self.writer, directory, segments, index, snapshots)
+        found = find_aborted(self.files, directory, segments, index, snapshots)
         path = segments[index].path_of(names.TXN_INDEX)
         done.written.append(path)
         if not self.dry_run:
-            write_aborted(self.writer, path, found)
+            write_aborted(self.files, path, found)
 
     def _mend_companion(self, facts: SegmentFacts, index: IndexBuilder, done: Reindexed) -> None:
-        """Write seal and block map; remove damaged append times, which no log can make again.
+        """Write seal and block map, and remove damaged append times.
 
-        A log that a start cuts has neither seal nor map.
+        A log with a torn end gets neither seal nor map, since a start cuts it.
         """
-        reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
+        reader = SegmentReader.at(self.files, facts.path, facts.base_offset)
         path = reader.companion.path
-        before = self.writer.read_whole(path, _LONGEST_COMPANION)
+        before = self.files.read_whole(path, _LONGEST_COMPANION)
         if before is not None and reader.append_times.damage() is not None:
             content = reader.append_times.mended()
             if content is None:
-                self.writer.remove(path)
+                self.files.remove(path)
             else:
-                self.writer.replace(path, content)
-            reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
+                self.files.replace(path, content)
+            reader = SegmentReader.at(self.files, facts.path, facts.base_offset)
         if index.end == facts.size:
             reader.indexes.seal(index)
         else:
@@ -222,7 +198,7 @@ class Reindexing:
         if any(wrong.startswith(os.path.basename(path)) for wrong in done.wrong):
             reader.blocks.put(b"")
         reader.complete_blocks()
-        if self.writer.read_whole(path, _LONGEST_COMPANION) != before:
+        if self.files.read_whole(path, _LONGEST_COMPANION) != before:
             done.written.append(path)
 
 
@@ -233,7 +209,7 @@ def _prove(
     end: int,
     written: str,
 ) -> None:
-    """Compare a new index with what was to be written, and with the log.
+    """Compare a new index file with its intended content and with the log.
 
     Raises:
         StorageFailed: they differ; the file has not replaced the old one.
@@ -241,8 +217,8 @@ def _prove(
     files = Files(read_only=True)
     if not _is_already(files, written, content):
         raise StorageFailed(f"{written} does not hold what was written: see to the disk")
-    file = IndexFile(files, written, entries.LAYOUT, reindex(reader.log.path))
-    wrong = next(iter(misfits(entries(file, reader.base_offset), reader, end)), None)
+    index = entries(files, written, reader.log.path, reader.base_offset)
+    wrong = next(iter(misfits(index, reader, end)), None)
     if wrong is not None:
         raise StorageFailed(
             f"{written} does not fit the log: {wrong.what}. That is a defect of horolog, and the "

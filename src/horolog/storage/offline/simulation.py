@@ -1,4 +1,4 @@
-"""Simulates retention: the deletions of a log if it had had other settings since it began.
+"""Simulates retention: the deletions that a log would have had under other settings.
 
     simulation = Simulation(config, check_ms)
     for arrival in arrivals:                 # batches, in the order of their offsets
@@ -30,14 +30,14 @@ from horolog.storage.removal.retention import (
 )
 from horolog.storage.removal.retention_report import kind_of
 from horolog.storage.segments.active import ActiveSegment
-from horolog.storage.segments.numbered import Numbered, new_numbered
+from horolog.storage.segments.numbered import Numbered
 
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 _FILES: Final = cast(Any, None)  # the decisions of a writer touch no file
 
 
 class Arrival(NamedTuple):
-    """A batch, and when it was appended. Times in milliseconds."""
+    """Batch and its append time. Times are in milliseconds."""
 
     base_offset: int
     last_offset: int
@@ -51,7 +51,7 @@ class Arrival(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """A segment that would have been deleted. Ages are those of its records, in milliseconds."""
+    """Simulated deletion of a segment. Ages are those of its records, in milliseconds."""
 
     at_ms: int
     base_offset: int
@@ -72,7 +72,7 @@ class Deletion(NamedTuple):
 
 
 class SimulationOutcome(NamedTuple):
-    """The outcome for a log."""
+    """Outcome of the simulation of one log."""
 
     deletions: Sequence[Deletion]
     records: int
@@ -89,114 +89,86 @@ class SimulationOutcome(NamedTuple):
 
     @property
     def deleted_records(self) -> int:
-        """Those of all deleted segments."""
+        """Number of records in all deleted segments."""
         return sum(deletion.records for deletion in self.deletions)
 
     @property
     def deleted_within_hour(self) -> int:
-        """Deleted records that were appended less than an hour before."""
+        """Number of records that were deleted less than an hour after their append."""
         return sum(deletion.within_hour for deletion in self.deletions)
 
     @property
     def segments_a_day(self) -> float | None:
-        """None for less than a second."""
+        """New segments a day; None for a simulation of less than a second."""
         span_ms = 0 if self.first_ms is None else self.until_ms - self.first_ms
         return self.segments * _DAY_MS / span_ms if span_ms >= 1000 else None
 
 
-class _Times:
-    """Append times of a segment, as the rules of rolling ask for them."""
+class _Simulated(ActiveSegment):
+    """Segment without files, for the rules of rolling and deletion.
 
-    def __init__(self) -> None:
-        self.first_ms: int | None = None
-        self.last_ms: int | None = None
-        self.most_ms = LONG_MAX
+    It also takes the place of the `Segment` and the `AppendTimeFile`.
+    """
 
-    @property
-    def first_seen_ms(self) -> int | None:
-        return self.first_ms
-
-    def fits(self, _: int) -> bool:
-        return True
-
-
-class _SimulatedSegment:
-    """A segment as the rules of rolling ask for it, and its sums."""
-
-    def __init__(self, base_offset: int) -> None:
+    def __init__(self, base_offset: int, created_ms: int) -> None:
+        self.segment = self._append_times = cast(Any, self)
+        self._entries = None
+        self.created_ms = created_ms
+        self.jitter_ms = 0
         self.base_offset = base_offset
         self.end = SegmentEnd(0, base_offset)
         self.first_timestamp: int | None = None
         self.largest: TimeEntry | None = None
+        self.first_ms: int | None = None
+        """The first append time."""
+        self.last_ms: int | None = None
         self.records = 0
         self.create_min_ms: int | None = None
         self.create_max_ms: int | None = None
         self.recent = deque[tuple[int, int]]()
-        """Append times of the last hour, and how many records they are of."""
+        """Append times of the last hour, each with the number of its records."""
 
     @property
     def size(self) -> int:
         return self.end.size
 
+    @property
+    def first_seen_ms(self) -> int | None:
+        return self.first_ms
+
+    @property
+    def most_ms(self) -> int:
+        return LONG_MAX
+
     def largest_to_search(self) -> TimeEntry | None:
         return self.largest
 
-
-class _Growing(ActiveSegment):
-    """The active segment of a log that has no files."""
-
-    __slots__ = ()
-
-    def __init__(self, base_offset: int, created_ms: int) -> None:
-        self.segment = cast(Any, _SimulatedSegment(base_offset))
-        self._append_times = cast(Any, _Times())
-        self._entries = None
-        self.created_ms = created_ms
-        self.jitter_ms = 0
-
-    @property
-    def sums(self) -> _SimulatedSegment:
-        return cast(_SimulatedSegment, self.segment)
-
-    @property
-    def times(self) -> _Times:
-        return cast(_Times, self._append_times)
+    def fits(self, _: int) -> bool:
+        return True
 
     def take(self, arrival: Arrival, timestamp: int) -> None:
-        sums, times = self.sums, self.times
-        size = sums.end.size
-        if not size and timestamp != NO_TIMESTAMP:
-            sums.first_timestamp = timestamp
-        if timestamp != NO_TIMESTAMP and (
-            sums.largest is None or timestamp > sums.largest.timestamp
-        ):
-            sums.largest = TimeEntry(timestamp, arrival.last_offset)
-        sums.end = sums.end._replace(size=size + arrival.size, next_offset=arrival.last_offset + 1)
-        sums.records += arrival.records
-        if arrival.create_min_ms is not None and arrival.create_max_ms is not None:
-            known = sums.create_min_ms is not None
-            sums.create_min_ms = (
-                min(sums.create_min_ms or 0, arrival.create_min_ms)
-                if known
-                else arrival.create_min_ms
-            )
-            sums.create_max_ms = (
-                max(sums.create_max_ms or 0, arrival.create_max_ms)
-                if known
-                else arrival.create_max_ms
-            )
-        append_ms = arrival.append_ms
-        if times.first_ms is None:
-            times.first_ms = append_ms
-        times.last_ms = append_ms if times.last_ms is None else max(times.last_ms, append_ms)
-        recent = sums.recent
+        if timestamp != NO_TIMESTAMP:
+            if not self.size:
+                self.first_timestamp = timestamp
+            if self.largest is None or timestamp > self.largest.timestamp:
+                self.largest = TimeEntry(timestamp, arrival.last_offset)
+        self.end = SegmentEnd(self.size + arrival.size, arrival.last_offset + 1)
+        self.records += arrival.records
+        created = self.create_min_ms, arrival.create_min_ms
+        self.create_min_ms = min((ms for ms in created if ms is not None), default=None)
+        created = self.create_max_ms, arrival.create_max_ms
+        self.create_max_ms = max((ms for ms in created if ms is not None), default=None)
+        append_ms, recent = arrival.append_ms, self.recent
+        if self.first_ms is None:
+            self.first_ms = append_ms
+        self.last_ms = append_ms if self.last_ms is None else max(self.last_ms, append_ms)
         while recent and recent[0][0] <= append_ms - _HOUR_MS:
             recent.popleft()
         recent.append((append_ms, arrival.records))
 
 
 class Simulation:
-    """Simulates one log. Memory grows with its segments and an hour's batches."""
+    """Simulation of one log. Memory grows with its segments and the batches of an hour."""
 
     def __init__(self, config: TopicConfig, check_ms: int) -> None:
         """Start the simulation with an empty log.
@@ -207,14 +179,14 @@ class Simulation:
         """
         self._config = replace(config, segment_jitter_ms=0)
         self._check_ms = max(1, check_ms)
-        self._segments: list[_Growing] = []
+        self._segments: list[_Simulated] = []
         self._deletions: list[Deletion] = []
         self._held = self._most = self._records = self._begun = 0
         self._first_ms: int | None = None
         self._now_ms = self._tick_ms = 0
 
     def arrive(self, arrival: Arrival) -> None:
-        """Let time pass to when a batch arrived, and append it."""
+        """Advance the time to the arrival of a batch, and append the batch."""
         config = self._config
         if self._first_ms is None:
             self._first_ms = self._now_ms = arrival.append_ms
@@ -224,7 +196,8 @@ class Simulation:
         is_stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         created_ms = NO_TIMESTAMP if arrival.create_max_ms is None else arrival.create_max_ms
         timestamp = arrival.append_ms if is_stamped else created_ms
-        batch = _numbered(arrival, timestamp)
+        place = arrival.base_offset, arrival.last_offset
+        batch = Numbered((), arrival.size, *place, timestamp, 0, arrival.append_ms)
         if self._writer.must_roll(batch, config, self._now_ms, True):
             self._begin(arrival.base_offset)
         self._segments[-1].take(arrival, timestamp)
@@ -233,7 +206,7 @@ class Simulation:
         self._most = max(self._most, self._held)
 
     def run_until(self, ms: int) -> None:
-        """Let time pass; it never goes back, whatever the clock did that stamped the arrivals."""
+        """Advance the time and run due checks. An earlier time changes nothing."""
         while self._segments:
             due_ms = self._next_check()
             if due_ms is None or due_ms > ms:
@@ -245,12 +218,12 @@ class Simulation:
             self._tick_ms = max(self._tick_ms, self._tick_at(self._now_ms))
 
     def outcome(self) -> SimulationOutcome:
-        """The outcome by now."""
+        """Return the outcome so far."""
         return SimulationOutcome(
             self._deletions,
             self._records,
             self._begun,
-            sum(segment.sums.size > 0 for segment in self._segments),
+            sum(segment.size > 0 for segment in self._segments),
             self._held,
             self._most,
             self._first_ms,
@@ -262,17 +235,17 @@ class Simulation:
         return LogWriter(_FILES, "", self._segments[-1])
 
     def _begin(self, base_offset: int) -> None:
-        self._segments.append(_Growing(base_offset, self._now_ms))
+        self._segments.append(_Simulated(base_offset, self._now_ms))
         self._begun += 1
 
     def _tick_at(self, ms: int) -> int:
-        """The first check at or after a time."""
+        """Return the time of the first check at or after a time."""
         assert self._first_ms is not None
         return self._first_ms - (self._first_ms - ms) // self._check_ms * self._check_ms
 
     def _next_check(self) -> int | None:
-        """The next check that may find something, as far as the log is not appended to."""
-        config, first = self._config, self._segments[0].sums
+        """Return the time of the next check that may delete or roll; None if nothing is due."""
+        config, first = self._config, self._segments[0]
         found = []
         if 0 <= config.retention_bytes <= self._held - first.size:
             found.append(self._tick_ms)
@@ -282,90 +255,64 @@ class Simulation:
         elif verdict.due_ms is not None:
             found.append(max(self._tick_ms, self._tick_at(verdict.due_ms)))
         active = self._segments[-1]
-        if config.horolog_roll_idle and active.sums.size:
+        if config.horolog_roll_idle and active.size:
             age_ms = active.age_ms(config, *[self._tick_ms] * 3)
             wait_ms = max(0, config.segment_ms + 1 - age_ms)
             found.append(self._tick_at(self._tick_ms + wait_ms))
         return min(found, default=None)
 
     def _judged(self, candidates: Sequence[Candidate]) -> list[Verdict]:
-        end = self._segments[-1].sums.end.next_offset
+        end = self._segments[-1].end.next_offset
         return list(judge(candidates, self._config, 0, end, self._tick_ms, self._time_of))
 
     def _candidate(self, place: int) -> Candidate:
-        sums, is_last = self._segments[place].sums, place == len(self._segments) - 1
-        return Candidate(sums.base_offset, sums.end.next_offset, sums.size, is_last)
+        segment, is_last = self._segments[place], place == len(self._segments) - 1
+        return Candidate(segment.base_offset, segment.end.next_offset, segment.size, is_last)
 
     def _time_of(self, candidate: Candidate) -> SegmentTime | None:
-        growing = next(
-            segment
-            for segment in self._segments
-            if segment.sums.base_offset == candidate.base_offset
-        )
-        largest = growing.sums.largest
+        bases = [segment.base_offset for segment in self._segments]
+        segment = self._segments[bases.index(candidate.base_offset)]
         times = times_that_count(
             self._config,
-            lambda: None if largest is None else largest.timestamp,
-            lambda: AppendTimeStretch(candidate.end_offset, growing.times.last_ms),
-            lambda: growing.times.last_ms or 0,
+            lambda: None if segment.largest is None else segment.largest.timestamp,
+            lambda: AppendTimeStretch(candidate.end_offset, segment.last_ms),
+            lambda: segment.last_ms or 0,
         )
         return max(times, key=lambda time: time.time_ms, default=None)
 
     def _check(self, now_ms: int) -> None:
-        """A check of retention, as `Log.apply_retention` makes it."""
+        """Run a check of retention as `Log.apply_retention` does."""
         self._now_ms = max(self._now_ms, now_ms)
         segments, config = self._segments, self._config
-        end = segments[-1].sums.end.next_offset
+        end = segments[-1].end.next_offset
         if self._writer.must_roll_idle(config, now_ms):
             self._begin(end)
         candidates = [self._candidate(place) for place in range(len(segments))]
         deleted = going(judge(candidates, config, 0, end, now_ms, self._time_of))
         if len(deleted) == len(segments):
             self._begin(end)
-        for growing, verdict in zip(segments, deleted, strict=False):
-            self._deletions.append(_deletion(growing, now_ms, verdict))
-            self._held -= growing.sums.size
+        for segment, verdict in zip(segments, deleted, strict=False):
+            self._deletions.append(_deletion(segment, now_ms, verdict))
+            self._held -= segment.size
         del segments[: len(deleted)]
 
 
-def _deletion(growing: _Growing, at_ms: int, verdict: Verdict) -> Deletion:
-    sums, times, counts = growing.sums, growing.times, verdict.time
-    assert times.first_ms is not None
-    assert times.last_ms is not None
+def _deletion(segment: _Simulated, at_ms: int, verdict: Verdict) -> Deletion:
+    counts = verdict.time
+    assert segment.first_ms is not None
+    assert segment.last_ms is not None
     return Deletion(
         at_ms,
-        sums.base_offset,
-        sums.end.next_offset,
-        sums.size,
-        sums.records,
-        sum(records for append_ms, records in sums.recent if at_ms - append_ms < _HOUR_MS),
+        segment.base_offset,
+        segment.end.next_offset,
+        segment.size,
+        segment.records,
+        sum(records for append_ms, records in segment.recent if at_ms - append_ms < _HOUR_MS),
         verdict.reason,
         None if counts is None else counts.time_ms,
         None if counts is None else kind_of(counts),
-        None if sums.create_max_ms is None else at_ms - sums.create_max_ms,
-        None if sums.create_min_ms is None else at_ms - sums.create_min_ms,
-        at_ms - times.last_ms,
-        at_ms - times.first_ms,
+        None if segment.create_max_ms is None else at_ms - segment.create_max_ms,
+        None if segment.create_min_ms is None else at_ms - segment.create_min_ms,
+        at_ms - segment.last_ms,
+        at_ms - segment.first_ms,
     )
-
-
-def _numbered(arrival: Arrival, timestamp: int) -> Numbered:
-    """A batch as the rules of rolling take it."""
-    batch: Numbered = new_numbered(
-        (
-            (),
-            arrival.size,
-            arrival.base_offset,
-            arrival.last_offset,
-            timestamp,
-            0,
-            arrival.append_ms,
-            None,
-            False,
-            None,
-            False,
-            None,
-            None,
-        )
-    )
-    return batch

@@ -1,4 +1,4 @@
-"""Aborted transactions of a log on disk, and the offset before which all have ended (KIP-98).
+"""Aborted transactions and last stable offset of a log on disk (KIP-98).
 
 Read from the control batches that end transactions only: Kafka's own
 index of aborted transactions may be missing from a copy. So all headers of the log are
@@ -28,7 +28,7 @@ _LARGEST_MARKER: Final = 128  # bytes: a marker of today has 78
 
 
 class Decided(NamedTuple):
-    """Decisions on transactions that are open in a partition, by their producers' ids."""
+    """Decisions of coordinators on transactions that are open in a partition, by producer id."""
 
     may_end: frozenset[int]
     """A coordinator of ours may still end these."""
@@ -37,7 +37,7 @@ class Decided(NamedTuple):
 
 
 class FileTransactions(NamedTuple):
-    """The facts that a reader of committed records needs."""
+    """Facts that a reader of committed records needs."""
 
     aborted: Collection[AbortedTransaction]
     last_stable_offset: int
@@ -49,7 +49,7 @@ class FileTransactions(NamedTuple):
 
 
 class OpenLogPart(NamedTuple):
-    """Offsets `start` to before `end` of a partition's log, in one file."""
+    """Range of offsets of a partition's log, in one file."""
 
     batches: BatchReader
     start: int
@@ -59,7 +59,7 @@ class OpenLogPart(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """A transaction that has not ended."""
+    """Transaction that has not ended."""
 
     first_offset: int
     first_batch: tuple[BatchReader, int, BatchHeader] | None
@@ -67,9 +67,9 @@ class _Open(NamedTuple):
 
 
 def open_before(files: Files, directory: str, offset: int) -> Mapping[int, int]:
-    """First offset of each transaction that is open at an offset, by producer id.
+    """Return the first offset of each transaction that is open at an offset, by producer id.
 
-    From the snapshot of producers there; empty where that is missing or damaged.
+    Reads the snapshot of producers at that offset; empty if it is missing or damaged.
 
     Raises:
         StorageFailed: the disk refused.
@@ -88,11 +88,11 @@ def find_transactions(
     decided: Callable[[Files, str], Decided | None],
     is_compacted: Callable[[], bool],
 ) -> FileTransactions:
-    """Walk over all batches of a partition's log, in offset order.
+    """Find the transactions of a partition, by a walk over all its batches.
 
-    What is open at the end counts as aborted where no coordinator is left that could end it, as for
-    a broker that serves another's logs (`ReadableLog.aborted_transactions`), or as committed where
-    that was decided. Behind damage the walk continues with the next whole batch.
+    A transaction that is open at the end counts as committed if that was decided. It counts as
+    aborted if no coordinator is left to end it (`ReadableLog.aborted_transactions`). Behind damage
+    the walk continues with the next whole batch.
 
     Args:
         parts: of the log, with those before its start that are still in files.
@@ -132,7 +132,7 @@ def find_transactions(
 
 
 class _Walk:
-    """The transactions that have ended, and that are open, before some offset of a log."""
+    """Walk over a log that tracks open and aborted transactions."""
 
     def __init__(
         self, begun: Mapping[int, int], log_start_offset: int, is_compacted: Callable[[], bool]
@@ -151,14 +151,14 @@ class _Walk:
         self._has_v2 = False
 
     def hide(self, damage: str, offset: int) -> None:
-        """Note that of records from an offset on it is not known whether they are committed."""
+        """Note damage: from this offset on it is unknown which records are committed."""
         self.damage = self.damage or damage
         self.known_to = min(self.known_to, offset)
 
     def has_begun(self, transaction: _Open) -> bool:
-        """Whether an open transaction is one: a flipped bit makes any batch look like its first.
+        """Return True if the first batch of an open transaction is undamaged.
 
-        What seems to begin with a damaged batch is hidden.
+        A flipped bit makes any batch look like a first one. Such a transaction is hidden.
         """
         if transaction.first_batch is not None:
             log, position, header = transaction.first_batch
@@ -170,13 +170,13 @@ class _Walk:
         return True
 
     def abort(self, producer_ids: Iterable[int], last_offset: int) -> None:
-        """Take open transactions to be aborted, up to an offset."""
+        """Count open transactions as aborted, up to an offset."""
         for producer_id in producer_ids:
             first_offset = self.open.pop(producer_id).first_offset
             self.aborted.append(AbortedTransaction(producer_id, first_offset, last_offset))
 
     def take(self, part: OpenLogPart) -> None:
-        """Take the batches of a part.
+        """Walk over the batches of the next part of the log.
 
         Raises:
             StorageFailed: the disk refused.
@@ -207,7 +207,7 @@ class _Walk:
         self._take_whole_ones(part, at, str(damage))
 
     def _take_whole_ones(self, part: OpenLogPart, at: int, damage: str) -> None:
-        """Take the whole batches of a part from a position on, where it is damaged."""
+        """Walk over the whole batches of a damaged part, from a position on."""
         is_damaged = True
         with suppress(CorruptBatch):  # too much looks like batches
             for position, header in whole_batches(part.batches, at):
@@ -247,7 +247,7 @@ class _Walk:
             del self.open[producer_id]
 
     def _miss(self, end: int, *, is_lost: bool) -> None:
-        """Note that no batch has the next offsets, up to `end`."""
+        """Note that no batch contains the offsets up to `end`."""
         if is_lost:
             self._lose(end, f"offsets {self._next} to {end - 1} are in none of the files")
         elif end <= self._log_start_offset:
@@ -256,9 +256,9 @@ class _Walk:
             self.uncertain |= self.open.keys()
 
     def _lose(self, end: int, damage: str) -> None:
-        """Note that what is in the next offsets, up to `end`, cannot be read.
+        """Note that the batches with the offsets up to `end` cannot be read.
 
-        An `end` before them is where a batch begins that contradicts what was read.
+        An `end` before the next offset is the base offset of a batch that contradicts earlier ones.
         """
         if max(self._next, end) <= self._log_start_offset:
             self.open.clear()

@@ -212,14 +212,31 @@ def read_producers(files: Files, directory: str, segments: Sequence[SegmentReade
 def _replay_segment(
     segment: SegmentReader, start: int, producers: Producers, now_ms: int
 ) -> list[AbortedTxn]:
-    """Take note of a segment's batches from an offset on; the transactions aborted there."""
-    before = segment.indexes.position_before(start, segment.size)
-    ended = []
+    """The transactions that are aborted in a segment from an offset on, up to any damage."""
+    aborted: list[AbortedTxn] = []
     try:
-        for position, header in segment.headers(before, segment.size):
-            if header.base_offset >= start:
-                read = partial(segment.read_batch, position, header)
-                ended.append(producers.replay(header, read, now_ms))
+        replay_batches(segment, start, producers, now_ms, aborted)
     except CorruptBatch as error:
         _logger.warning("What producers wrote is known only up to here: %s", error)
-    return [entry for each in ended if each is not None and (entry := each.aborted) is not None]
+    return aborted
+
+
+def replay_batches(
+    segment: SegmentReader,
+    start: int,
+    producers: Producers,
+    now_ms: int,
+    aborted: list[AbortedTxn],
+) -> None:
+    """Note a segment's batches from an offset on; the transactions aborted there are added.
+
+    Raises:
+        CorruptBatch: the log is damaged; what is before the damage was noted.
+    """
+    before = segment.indexes.position_before(start, segment.size)
+    for position, header in segment.headers(before, segment.size):
+        if header.base_offset >= start:
+            read = partial(segment.read_batch, position, header)
+            ended = producers.replay(header, read, now_ms)
+            if ended is not None and ended.aborted is not None:
+                aborted.append(ended.aborted)
