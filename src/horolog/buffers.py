@@ -1,4 +1,4 @@
-"""The type of byte buffers that are passed on without copying."""
+"""Type of byte buffers that are passed on without copying."""
 
 from typing import TypeAlias
 

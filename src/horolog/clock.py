@@ -167,7 +167,7 @@ class ManualClock:
     def watch(self, on_moved: Callable[[], None]) -> None:
         """Call `on_moved` after each move that lets time pass, in the thread that moves the clock.
 
-        The move returns when that has. It ends with `unwatch`.
+        The move returns after `on_moved` has returned.
         """
         with self._turning:
             self._watchers = (*self._watchers, on_moved)
@@ -202,8 +202,7 @@ class ManualClock:
 def moment_ms(moment: Moment, *, rounds_up: bool = False) -> int:
     """Return milliseconds since the epoch, rounded down unless `rounds_up` is set.
 
-    A bound does, at both ends of a range: the first millisecond at or after it is the first that
-    is in [from, to), or no longer.
+    The bounds of a range [from, to) round up.
 
     Raises:
         ValueError: the text is not a time, or has no zone; the message shows the format.

@@ -10,7 +10,7 @@ _Most = Annotated[int, range(1, MOST_ENTRIES + 1)]
 
 
 class KeptLog(NamedTuple):
-    """A log that an answer comes from."""
+    """Log that an answer comes from."""
 
     name: str
     """A partition of one of Kafka's internal topics, or a file of the log directory."""
@@ -50,7 +50,7 @@ class TopicChange(NamedTuple):
 
 
 class AskTopicHistory(NamedTuple):
-    """How a topic has changed, or what was in force at a time, from one entry on."""
+    """Question for the changes of a topic, or for its state at a time."""
 
     topic: str
     at: int | None = None
@@ -61,7 +61,7 @@ class AskTopicHistory(NamedTuple):
 
 
 class TopicHistory(NamedTuple):
-    """How a topic has changed, as far back as that is kept."""
+    """Changes of a topic, as far back as its log keeps them."""
 
     changes: tuple[TopicChange, ...]
     logs: tuple[KeptLog, ...]
@@ -99,7 +99,7 @@ class GroupEvent(NamedTuple):
 
 
 class AskGroupHistory(NamedTuple):
-    """How a group has changed, or what was in force at a time, from one entry on."""
+    """Question for the changes of a group, or for its state at a time."""
 
     at: int | None = None
     topic: str | None = None

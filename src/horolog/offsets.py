@@ -15,7 +15,7 @@ def commits_positions(group_id: str) -> bool:
 
 
 class OffsetRange(NamedTuple):
-    """Offsets from `start` to before `end`, and the bytes of their batches."""
+    """Offsets in [start, end), and the bytes of their batches."""
 
     start: int
     end: int
@@ -23,7 +23,7 @@ class OffsetRange(NamedTuple):
 
 
 class HeldUp(NamedTuple):
-    """The first open transaction of a partition: consumers of committed records wait there."""
+    """First open transaction of a partition. Consumers of committed records wait there."""
 
     producer_id: int
     producer_epoch: int

@@ -1,4 +1,4 @@
-"""Compaction: of each key the latest record stays, at its offset.
+"""Compaction: the latest record of each key remains, at its offset.
 
 choosing      what of a log may be cleaned, and whether it is worth it
 key_map       the latest offset of each key, in memory of fixed size

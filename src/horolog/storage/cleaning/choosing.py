@@ -1,4 +1,4 @@
-"""Decide which part of a log may be cleaned, and whether cleaning is worth it; change nothing.
+"""Selection of the part of a log that may be cleaned, and of the logs worth cleaning.
 
 Behind the cleaner point, up to which the log was cleaned, its segments are dirty. They may be
 cleaned up to the first of these: the active segment, what consumers of committed records cannot
@@ -20,7 +20,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class Cleanable(NamedTuple):
-    """The part of a log that may be cleaned now."""
+    """Part of a log that may be cleaned now."""
 
     first_dirty: int
     """From here on records are not compared with those before them yet."""
@@ -35,12 +35,12 @@ class Cleanable(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The share of the dirty bytes; 0 where there are none."""
+        """Share of dirty bytes; 0 for an empty part."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
-        """Whether cleaning it now is worth it."""
+        """Return True if cleaning the log now is worth it."""
         if not self.dirty_bytes:
             return False
         return self.overdue_ms > 0 or self.ratio > config.min_cleanable_dirty_ratio
@@ -86,7 +86,10 @@ def cleanable(
 
 
 def first_dirty(cleaner_point: int | None, log_start_offset: int, log_end_offset: int) -> int:
-    """Where the dirty part of a log begins; a point beyond its end counts as none."""
+    """Return the offset where the dirty part of a log begins.
+
+    A point beyond the log end is ignored.
+    """
     if cleaner_point is None or cleaner_point > log_end_offset:
         return log_start_offset
     return max(cleaner_point, log_start_offset)
@@ -101,7 +104,9 @@ def choose(
     latest_ms: Callable[[Candidate], int],
     first_ms: Callable[[Candidate], int],
 ) -> Cleanable:
-    """The decision of `cleanable`; times are asked for only where a setting needs them.
+    """Decide as `cleanable`.
+
+    Times are asked for only if a setting needs them.
 
     Args:
         finished: all segments but the active one, in order.
@@ -144,7 +149,10 @@ def _may_be_cleaned(
 
 
 def first_time(segment: SegmentReader, config: TopicConfig) -> int:
-    """The time of the first record, by `horolog.retention.by`; else when the file was changed."""
+    """Return the time of a segment's first record, by `horolog.retention.by`.
+
+    Without a record time it is the file's modification time.
+    """
     by, found = config.horolog_retention_by, list[int]()
     if by != "append-time":
         first = segment.first_timestamp

@@ -1,4 +1,4 @@
-"""The latest offset of each key of a log, in memory of fixed size: 24 bytes for each key.
+"""Latest offset of each key of a log, in a table of fixed size: 24 bytes for each key.
 
 Keys are known by 128 bits of a hash under a secret that is new for each pass over a log, so that no
 producer can send a key with the hash of another one.
@@ -18,10 +18,10 @@ _SLOTS_A_KEY: Final = 2  # where few keys can come: then most are found at once
 
 
 class KeyMap:
-    """Filled once from the dirty part of a log, then asked about each of its records."""
+    """Table of keys. It is filled from the dirty part of a log, then judges each record."""
 
     def __init__(self, memory_bytes: int, load_factor: float = LOAD_FACTOR) -> None:
-        """An empty map.
+        """Create an empty table.
 
         Args:
             memory_bytes: that it may take; it takes them as it fills.
@@ -32,7 +32,7 @@ class KeyMap:
         self.clear(self._slots)
 
     def clear(self, most_keys: int) -> None:
-        """Forget all keys, and the secret.
+        """Remove all keys, and choose a new secret.
 
         Args:
             most_keys: that will be put. A table that is not larger than they need stays in the
@@ -50,11 +50,11 @@ class KeyMap:
 
     @property
     def capacity(self) -> int:
-        """How many keys fit."""
+        """Number of keys that fit."""
         return self._capacity
 
     def put(self, keys: Keys, from_offset: int = 0) -> int:
-        """Note the latest offset of each key.
+        """Store the latest offset of each key.
 
         Args:
             keys: of records in the order of their offsets, behind those that were put before.
@@ -67,14 +67,10 @@ class KeyMap:
         noted, self._room = cleaning.note_offsets(self._table, keys, from_offset, self._room)
         return noted
 
-    def latest(self, keys: Keys) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        """The latest offset of each key; -1 of those that were not put."""
-        return cleaning.latest_offsets(self._table, keys.hashes)
-
     def judge(
         self, keys: Keys, *, keeps_tombstones: bool, keeps_keyless: bool = False
     ) -> CleaningVerdict:
-        """Return the records that stay, by `record.cleaning.judge`."""
+        """Return the records that remain (`record.cleaning.judge`)."""
         return cleaning.judge(
             self._table,
             keys,

@@ -1,4 +1,4 @@
-"""Reading a log for the latest value of each key, as the state of a coordinator is loaded.
+"""Replay of a log's latest value of each key, by which coordinators load their state.
 
 First all keys are read, with the offset of the latest record of each, then the log once more: a
 batch is passed if each of its records has a value and a later record of the same key, so that only
@@ -40,13 +40,13 @@ _MOST_OPENED_BYTES: Final = 4 << 20  # of a batch: larger ones are given, and su
 
 
 class _CleanStretch(NamedTuple):
-    """A segment as it was when the reading began."""
+    """Segment, with its size when the replay began."""
 
     segment: SegmentReader
     size: int
 
     def parts(self, secret: UInt64Array) -> Iterator[Part | SmallParts]:
-        """Its batches; CorruptBatch where it is anything but whole batches."""
+        """Yield the batches. CorruptBatch if the stretch contains anything but whole batches."""
         return parts_in(self.segment.log.batches(self.size, EVERYTHING), secret)
 
 
@@ -57,9 +57,9 @@ def replay_latest(
     *,
     most_map_bytes: int = MOST_MAP_BYTES,
 ) -> Iterator[str]:
-    """Give each batch of some segments to `take` that is not superseded, in the order of the log.
+    """Call `take` with each batch that is not superseded, in log order.
 
-    Reads the log batch by batch, too slowly, where the kernels are not loaded.
+    Load the kernels before; without them it is too slow.
 
     Args:
         segments: of one log, in their order.
@@ -93,7 +93,7 @@ def replay_latest(
 
 
 def _fill(key_map: KeyMap, stretches: Sequence[_CleanStretch]) -> None:
-    """Note the keys of plain batches, as far as there is room.
+    """Store the keys of plain batches, as far as the table has room.
 
     Raises:
         CorruptBatch: there is damage, or a batch of v0 or v1; or offsets do not grow.
@@ -113,7 +113,7 @@ def _fill(key_map: KeyMap, stretches: Sequence[_CleanStretch]) -> None:
 
 
 def _superseding(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
-    """The keys of records before which others of theirs do not count; None if there are none."""
+    """Return the keys whose earlier records do not count; None if there are none."""
     keys = _keys_of(part, key_map)
     if keys is None or isinstance(part, Part):
         return keys
@@ -125,7 +125,7 @@ def _superseding(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
 
 
 def _that_stay(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> Iterator[memoryview]:
-    """The batches that are not superseded."""
+    """Yield the batches of a part that are not superseded."""
     keys = _keys_of(part, key_map)
     if keys is None:
         assert isinstance(part, Part)
@@ -147,7 +147,7 @@ def _that_stay(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> I
 
 
 def _keys_of(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
-    """The keys of plain batches; None of one that is given as it is, and supersedes nothing."""
+    """Return the keys of a plain batch; None for a batch that supersedes nothing."""
     if isinstance(part, SmallParts):
         return part.small.keys
     header = part.header
@@ -162,6 +162,6 @@ def _keys_of(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
 
 
 def _are_bare(part: SmallParts) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Return the batches all of whose records are bare."""
+    """Return a mask of the batches all of whose records are bare."""
     flags = part.small.keys.flags & IS_BARE
     return np.logical_and.reduceat(flags > 0, part.small.firsts[:-1])

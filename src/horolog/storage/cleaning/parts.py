@@ -1,4 +1,4 @@
-"""The batches of a log as compaction reads them: small ones some at a time."""
+"""Batches of a log as compaction reads them. Small batches come several at a time."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -33,36 +33,36 @@ _PEEKED: Final = Struct(">8xi4xB4xh")
 
 
 class Part(NamedTuple):
-    """A batch, or a message of v0 or v1."""
+    """Batch, or message of v0 or v1."""
 
     header: BatchHeader
     data: memoryview
 
     @property
     def next_offset(self) -> int:
-        """Offset just past its last record."""
+        """Offset just past the last record."""
         return self.header.next_offset
 
 
 class SmallParts(NamedTuple):
-    """Small batches that follow each other, with their keys."""
+    """Consecutive small batches, with their keys."""
 
     view: memoryview
     small: SmallBatches
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last of them."""
+        """Offset just past the last batch."""
         return int(self.small.next_offsets[-1])
 
     def part(self, number: int) -> Part:
-        """One of them."""
+        """Return one of the batches."""
         start, end = self.small.starts[number : number + 2].tolist()
         data = self.view[start:end]
         return Part(parse_header(data), data)
 
     def keys_behind(self, offset: int, are_left_out: BoolArray) -> Keys:
-        """Those of the batches that do not end before an offset, but of some that are left out."""
+        """Return the keys of batches that end behind an offset, without those that are left out."""
         small = self.small
         are_left_out = are_left_out | (small.next_offsets <= offset)
         if not are_left_out.any():
@@ -73,7 +73,9 @@ class SmallParts(NamedTuple):
 
 
 def parts_in(log: BatchReader, secret: UInt64Array) -> Iterator[Part | SmallParts]:
-    """All batches of a log, each valid until the next is asked for.
+    """Yield all batches of a log.
+
+    Each is valid until the next one.
 
     Raises:
         CorruptBatch: what follows is damaged, not whole, or its offsets do not follow.
@@ -92,9 +94,11 @@ def parts_in(log: BatchReader, secret: UInt64Array) -> Iterator[Part | SmallPart
 def parts_of(
     buffer: Buffer, least_offset: int, secret: UInt64Array, *, all_kinds: bool = False
 ) -> Iterator[Part | SmallParts]:
-    """The batches of some bytes, small ones some at a time.
+    """Yield the batches in a buffer.
 
-    Checksums are compared. `all_kinds` is as `read_small_batches` has it.
+    Small ones come several at a time.
+
+    Checksums are compared. `all_kinds` is that of `read_small_batches`.
 
     Raises:
         CorruptBatch: one is damaged, or is not whole.
@@ -123,7 +127,7 @@ def parts_of(
 
 
 def _is_small(view: memoryview, position: int, *, all_kinds: bool) -> bool:
-    """Whether `read_small_batches` may have something to read."""
+    """Return True if `read_small_batches` may read a batch here."""
     if len(view) - position < HEADER_SIZE:
         return False
     length, magic, attributes = _PEEKED.unpack_from(view, position)

@@ -1,4 +1,4 @@
-"""One pass over the finished segments of a log: first the keys of the dirty ones, then all anew.
+"""Cleaning pass over the finished segments of a log: read the dirty keys, then rewrite all batches.
 
     cleaning = CleaningPass(segments, key_map, rules)
     for size in cleaning.fill(from_offset): ...        # bytes that were read
@@ -18,7 +18,7 @@ them; a group has no append times of both sides of a reset. One that loses all b
 without a batch, as in Kafka: one batch alone, emptied, some of Kafka's clients do not pass.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -44,7 +44,6 @@ from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
 from horolog.storage.cleaning.rules import Fate, Rules, fate_of
 from horolog.storage.cleaning.transactions import CleanedTransactions
-from horolog.storage.companion.append_times import AppendTimeFile
 from horolog.storage.companion.time_columns import SEEN, UNKNOWN
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is
@@ -56,7 +55,7 @@ _NEAR: Final = 1 << 14  # offsets whose append times are read at once
 
 
 class Cleaned(NamedTuple):
-    """A piece of the log as it becomes; its buffers are good until the next one is asked for."""
+    """Rewritten piece of a log. Its buffers are valid until the next piece."""
 
     batches: Sequence[Numbered | NumberedRun]
     read_bytes: int
@@ -67,15 +66,15 @@ class Cleaned(NamedTuple):
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the batches."""
+        """Bytes of the batches that remain."""
         return sum(batch.size for batch in self.batches)
 
 
 class _CleanedSource:
-    """A segment that is cleaned."""
+    """Segment that a pass reads."""
 
     def __init__(self, segment: SegmentReader, end_offset: int) -> None:
-        """`end_offset`: the base offset of the next one."""
+        """Prepare to read a segment; the next one begins at `end_offset`."""
         self.segment = segment
         self.end_offset = end_offset
         self.modified_ms = segment.modified_ms()
@@ -85,39 +84,37 @@ class _CleanedSource:
 
     @property
     def first_ms(self) -> int | None:
-        """The first append time that is known or seen, None if there is none."""
-        return self._time(lambda times: times.first_seen_ms, iter)
+        """First append time, known or seen; None without one."""
+        if not self._has_times:
+            return None
+        found = self.segment.append_times.first_seen_ms
+        return next(self._all_times(), None) if found is None else found
 
     @property
     def last_ms(self) -> int | None:
-        """The last one."""
-        return self._time(lambda times: times.latest_ms, reversed)
-
-    def _time(
-        self,
-        quickly: Callable[[AppendTimeFile], int | None],
-        order: Callable[[Sequence[AppendTimeStretch]], Iterator[AppendTimeStretch]],
-    ) -> int | None:
+        """Last append time, known or seen; None without one."""
         if not self._has_times:
             return None
-        found = quickly(self.segment.append_times)
-        if found is not None:
-            return found
-        every = self.stretches(self.segment.base_offset, self.end_offset)  # some are damaged, say
-        return next((each.ms for each in order(every) if each.ms is not None), None)
+        found = self.segment.append_times.latest_ms
+        return max(self._all_times(), default=None) if found is None else found
+
+    def _all_times(self) -> Iterator[int]:
+        """Yield all append times, known or seen, in order. Used where entries are damaged."""
+        stretches = self.stretches(self.segment.base_offset, self.end_offset)
+        return (stretch.ms for stretch in stretches if stretch.ms is not None)
 
     def size_of(self, suffix: str) -> int:
-        """Bytes of a file of it."""
+        """Return the size of the segment's file with this suffix."""
         return self.segment.log.files.size(self.segment.path_of(suffix))
 
     def stretches(self, first_offset: int, end_offset: int) -> Sequence[AppendTimeStretch]:
-        """When these records were appended, or seen."""
+        """Return the append times of a range of offsets, known or seen."""
         if not self._has_times:
             return ()
         return self.segment.append_times.stretches(first_offset, end_offset, seen=True)
 
     def appended(self, header: BatchHeader) -> AppendTimeStretch:
-        """When a batch was."""
+        """Return the append time of a batch."""
         if header.base_offset not in self._near or header.last_offset not in self._near:
             end_offset = max(header.next_offset, min(header.base_offset + _NEAR, self.end_offset))
             self._near = range(header.base_offset, end_offset)
@@ -125,7 +122,7 @@ class _CleanedSource:
         return appended_at(header, self._times)
 
     def runs(self, written: SmallWritten) -> Iterator[NumberedRun]:
-        """Batches that were written, with their append times."""
+        """Yield rewritten batches with their append times."""
         bases = written.base_offsets
         if not len(bases):
             return
@@ -141,7 +138,7 @@ class _CleanedSource:
 
 
 class CleaningGroup(NamedTuple):
-    """Segments that become one; or more, where its files have no room for all."""
+    """Segments that become one. They become several if the index files have no room for all."""
 
     segments: Sequence[SegmentReader]
     end_offsets: Sequence[int]
@@ -149,17 +146,17 @@ class CleaningGroup(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """Base offset of the segment that they become."""
+        """Base offset of the new segment."""
         return self.segments[0].base_offset
 
     @property
     def size(self) -> int:
-        """Bytes of their logs."""
+        """Bytes of the old segments' logs."""
         return sum(segment.size for segment in self.segments)
 
 
 class CleaningPass:
-    """One pass of the cleaner over a log.
+    """Cleaning pass over one log.
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -189,13 +186,16 @@ class CleaningPass:
 
     @property
     def end_offset(self) -> int:
-        """Up to where the log is clean after the pass: the map had no room for what follows."""
+        """Offset up to which the log is clean after the pass.
+
+        The table had no room for later keys.
+        """
         return self._map.end_offset
 
     # Which keys there are.
 
     def fill(self, from_offset: int) -> Iterator[int]:
-        """Note the latest offset of each key from an offset on, as far as the map has room.
+        """Store the latest offset of each key from an offset on, until the table is full.
 
         Records of aborted transactions do not count.
 
@@ -243,7 +243,7 @@ class CleaningPass:
             self._map.end_offset = end_offset
 
     def _note(self, keys: Keys, from_offset: int) -> bool:
-        """Note the keys of records; whether there was room for them."""
+        """Store keys. Returns False if there was no room for all."""
         noted = self._map.put(keys, from_offset)
         self.keyless += int(np.count_nonzero(keys.flags & HAS_KEY == 0))
         if noted < len(keys.offsets):
@@ -254,10 +254,10 @@ class CleaningPass:
     # What the segments become.
 
     def groups(self, config: TopicConfig) -> Iterator[CleaningGroup]:
-        """The segments up to the end of the map, as many together as one segment has room for.
+        """Yield the segments up to the end of the table, grouped by what fits into one segment.
 
-        As in Kafka by `segment.bytes`, the sizes of indexes, and 2^31 offsets; and by append times,
-        which do not go back within a segment.
+        Limits are `segment.bytes`, the sizes of indexes and 2^31 offsets, as in Kafka. Append times
+        must not go back within a group.
         """
         found: list[_CleanedSource] = []
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
@@ -272,7 +272,9 @@ class CleaningPass:
             yield _group(found)
 
     def cleaned(self, group: CleaningGroup) -> Iterator[Cleaned]:
-        """The batches of the segment that a group becomes, if any; the groups must come in order.
+        """Yield the batches of the new segment of a group.
+
+        Groups must come in order.
 
         Raises:
             CorruptBatch: a segment is damaged.
@@ -293,14 +295,14 @@ class CleaningPass:
                 yield Cleaned(batches, len(buffer), read, kept)
 
     def take_aborted(self) -> list[AbortedTxn]:
-        """The aborted transactions that end in what `cleaned` gave since the last call."""
+        """Return the aborted transactions that ended in pieces since the last call."""
         found, self._transactions.kept = self._transactions.kept, []
         return found
 
     def _clean_small(
         self, parts: SmallParts, source: _CleanedSource, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
-        """Clean many batches, as `_clean` does one.
+        """Rewrite many small batches, as `_clean` does one.
 
         Headers are parsed only for batches that stay empty.
         """
@@ -329,7 +331,7 @@ class CleaningPass:
         return len(keep), int(kept.sum())
 
     def _hold_to_rules(self, small: SmallBatches, keep: Mask, may_go: Mask) -> None:
-        """Change which records stay as `fate_of` their batches says."""
+        """Change the mask of kept records as `fate_of` demands for their batches."""
         are_markers = small.attributes & CONTROL_BIT > 0
         are_over = small.attributes & DELETE_HORIZON_BIT > 0
         are_over &= small.base_timestamps <= self._rules.now_ms
@@ -343,10 +345,10 @@ class CleaningPass:
     def _clean_to_nothing(
         self, part: Part, source: _CleanedSource, fate: Fate, batches: list[Numbered | NumberedRun]
     ) -> None:
-        """Add a batch of which no record stays, if it stays empty.
+        """Add an empty batch in place of one without remaining records, if its fate demands it.
 
-        Also one that was empty before: Kafka leaves it the time of its records, which our time
-        index would have.
+        The empty batch has no time. Kafka leaves the time of the removed records in its header, and
+        our time index would contain it.
         """
         if fate.stays_empty:
             batches.append(_numbered(cleaning.emptied(part.header), part.header, source))
@@ -354,7 +356,7 @@ class CleaningPass:
     def _clean(
         self, part: Part, source: _CleanedSource, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
-        """Add what stays of a batch; how many records it had, and how many of them stay."""
+        """Add the rewritten batch. Returns how many records it had, and how many remain."""
         header, rules = part.header, self._rules
         may_go = False
         if header.is_control or header.producer_id >= 0:
@@ -403,14 +405,14 @@ class CleaningPass:
 
 
 def _numbered(data: Buffer, header: BatchHeader, source: _CleanedSource) -> Numbered:
-    """A batch as it is written, with the append time of the one that has this header."""
+    """Return a batch ready to append, with the append time of the old batch of this header."""
     appended = source.appended(header)
     new = parse_header(memoryview(data), 0, header.base_offset)
     return as_it_is(new, [data], appended.ms, is_seen=appended.is_seen)
 
 
 def _fits(found: Sequence[_CleanedSource], source: _CleanedSource, config: TopicConfig) -> bool:
-    """Whether one segment has room for these and one more."""
+    """Return True if one segment has room for the group and one more segment."""
     all_of_them, first = [*found, source], found[0].segment.base_offset
     if sum(each.segment.size for each in all_of_them) > config.segment_bytes:
         return False

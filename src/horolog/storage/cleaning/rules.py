@@ -1,4 +1,4 @@
-"""Decide what is kept of a batch besides the latest record of each key, as Kafka's cleaner does.
+"""Rules for records and batches that remain besides the latest record of each key.
 
 - Records of aborted transactions go. A marker stays while a batch of its transaction does, and then
   until the delete horizon that it got at that time (KIP-534).
@@ -21,7 +21,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class LastOfProducer(NamedTuple):
-    """The last batch of a producer, which the log must keep."""
+    """Last batch of a producer. The log must keep it."""
 
     last_data_offset: int | None
     """Of the last batch with records; None if only a marker is known."""
@@ -49,7 +49,7 @@ class Rules:
 
 
 def last_of_producers(producers: Producers) -> dict[int, LastOfProducer]:
-    """Return the last batch of each producer of a log."""
+    """Return the last batch of each producer."""
     return {
         producer_id: LastOfProducer(
             state.batches[-1].last_offset if state.batches else None, state.epoch
@@ -59,7 +59,7 @@ def last_of_producers(producers: Producers) -> dict[int, LastOfProducer]:
 
 
 def legacy_horizon(clean: Sequence[SegmentReader], delete_retention_ms: int) -> int:
-    """`Rules.legacy_horizon_ms` of a log whose segments before the dirty ones are these."""
+    """Return `Rules.legacy_horizon_ms` for a log whose clean segments are these."""
     return clean[-1].modified_ms() - delete_retention_ms if clean else 0
 
 
@@ -76,7 +76,7 @@ class Fate(NamedTuple):
 
 
 def fate_of(header: BatchHeader, rules: Rules, may_go: bool, modified_ms: int) -> Fate:
-    """Decide what a pass does with a batch.
+    """Decide on a batch.
 
     Args:
         modified_ms: when its segment was last changed.

@@ -1,4 +1,4 @@
-"""Assign batches to transactions in the order of offsets, and decide which of them may go.
+"""Transactions of the batches that a pass cleans, and the batches of them that may go.
 
 What a batch does to the transaction of its producer is one function (`cleaning_kernels.step`), for
 batches that come one by one as for many small ones; between them one number is kept for each
@@ -30,7 +30,7 @@ _MAY_GO: Final = 1
 
 
 class CleanedTransactions:
-    """Asked about every batch with a producer, and every control batch."""
+    """Tracker of transactions. It meets every batch with a producer, and every control batch."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         """Start with the aborted transactions of a log."""
@@ -42,7 +42,9 @@ class CleanedTransactions:
         """The aborted transactions of which a batch has come, up to their markers."""
 
     def meet(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether a batch may go: one of an aborted transaction, or the marker of one that is gone.
+        """Return True if a batch may go.
+
+        It is of an aborted transaction, or ends one that is gone.
 
         Raises:
             CorruptBatch: a marker cannot be read.
@@ -61,7 +63,7 @@ class CleanedTransactions:
         return fate == _MAY_GO
 
     def meet_small(self, small: SmallBatches) -> Mask:
-        """Do what `meet` does for small batches of all kinds; return 1 for each that may go."""
+        """Do what `meet` does for many small batches. Returns 1 for each that may go."""
         may_go = np.zeros(len(small.kinds), np.uint8)
         rows = np.flatnonzero(small.kinds != OF_NONE)
         if not len(rows):
@@ -94,7 +96,7 @@ class CleanedTransactions:
         return fates
 
     def _begun_by(self, offset: int) -> int:
-        """How many of the aborted ones have begun before a batch with this last offset."""
+        """Return how many aborted transactions began before a batch with this last offset."""
         return max(self._begun, int(np.searchsorted(self._first_offsets, offset, "right")))
 
     def _keep(self, fate: int) -> None:

@@ -1,4 +1,4 @@
-"""Removal from a log: retention, deleted files, set-aside bytes, leftovers of a kill.
+"""Removal from a log: retention, deleted files, set-aside bytes, and what a kill left behind.
 
 retention          a verdict on each segment; deletion follows them up to the first that stays
 retention_report   the same verdicts, for `horolog retention explain`

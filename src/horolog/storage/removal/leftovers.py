@@ -1,4 +1,4 @@
-"""Files that a start finds in a partition's directory and that do not belong there any more.
+"""Files of interrupted work in a partition's directory, which a start removes or finishes.
 
     *.tmp                 a small file whose replacement was interrupted: removed
     *.deleted             of segments that were deleted: removed
@@ -42,7 +42,7 @@ _INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
 
 
 class Tidied(NamedTuple):
-    """The remaining names of a directory, and sentences on what was done."""
+    """Remaining names of a directory, and sentences about the changes."""
 
     present: set[str]
     notes: list[str]
@@ -50,7 +50,7 @@ class Tidied(NamedTuple):
 
 
 def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
-    """Bring a directory into order.
+    """Remove or finish interrupted work in a directory.
 
     Args:
         files: the way to the disk.
@@ -79,8 +79,8 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
         present = files_of(directory)
     if any(name.endswith(names.SWAP) for name in present):
         swaps = _valid_swaps(present)
-        for name in sorted(present):
-            if name.endswith(names.SWAP) and name not in swaps:
+        for name in present.difference(swaps):
+            if _base_of(name, names.SWAP) is not None:
                 files.remove(f"{directory}/{name}")
         ours = _ours(files, directory, swaps)
         if ours is not None:
@@ -112,10 +112,12 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
 
 
 def finish_replacement(files: Files, directory: str, replacement: Replacement) -> None:
-    """Remove the segments that go, and give those that come their names; may be repeated.
+    """Remove the old segments, and give the new ones their names.
 
-    All new files are `.swap`, or have their names. Of a segment the log gets its name first: where
-    it is still to come, what has the names of its files is of the old segment.
+    May be repeated.
+
+    All new files are `.swap` files, or have their final names. The log of a segment is renamed
+    first. While its `.swap` file exists, files with the final names belong to the old segment.
 
     Raises:
         StorageFailed: the disk refused.
@@ -139,15 +141,15 @@ def finish_replacement(files: Files, directory: str, replacement: Replacement) -
 
 
 def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
-    """The base offsets of the files of one kind among these names, in order."""
+    """Return the base offsets in the names with this suffix, in order."""
     found = (names.base_offset_of(name, suffix) for name in present if name.endswith(suffix))
     return sorted(base for base in found if base is not None)
 
 
 def current_names(files: Files, directory: str, present: Collection[str]) -> dict[str, str]:
-    """The names of a log's files as a start would have them, each with the one that it has now.
+    """Map the names that a start would give to a log's files to their present names.
 
-    Segments that are being replaced count, with their files, until those in their place do.
+    Old segments of a replacement count until the new ones do.
 
     Args:
         files: the way to the disk.
@@ -170,11 +172,7 @@ def current_names(files: Files, directory: str, present: Collection[str]) -> dic
         raise FileMissing(f"{directory} has changed while it was read")
     if replacement is None:
         return found
-    coming = {
-        name.removesuffix(names.SWAP): name
-        for name in swaps
-        if _base_of(name, names.SWAP) is not None
-    }
+    coming = {name.removesuffix(names.SWAP): name for name in swaps}
     gone = {
         names.segment_file(base, suffix)
         for base in replacement.old
@@ -185,7 +183,7 @@ def current_names(files: Files, directory: str, present: Collection[str]) -> dic
 
 
 def stable_look(look: Callable[[], T]) -> T:
-    """Read a directory, again where it changes meanwhile.
+    """Read a directory, and again if it changed meanwhile.
 
     Raises:
         FileMissing: it changes again and again.
@@ -197,7 +195,9 @@ def stable_look(look: Callable[[], T]) -> T:
 
 
 def segments_in(files: Files, directory: str, present: Collection[str]) -> list[int]:
-    """The base offsets of a log, whose files `files` then finds under the names to come.
+    """Return the base offsets of a log.
+
+    `files` then finds its files by their final names.
 
     Raises:
         FileMissing: the directory has changed since it was listed; see `current_names`.
@@ -209,7 +209,7 @@ def segments_in(files: Files, directory: str, present: Collection[str]) -> list[
 
 
 def current_bases(files: Files, directory: str) -> list[int]:
-    """The base offsets of a log, as `segments_in`; listed again where the directory changes.
+    """List a directory and return the base offsets of its log (`segments_in`).
 
     Raises:
         FileMissing: it changes again and again.
@@ -219,7 +219,7 @@ def current_bases(files: Files, directory: str) -> list[int]:
 
 
 def _ours(files: Files, directory: str, swaps: Collection[str]) -> Replacement | None:
-    """The replacement that was written down, if these files are its, and it can be ended."""
+    """Return the recorded replacement if it can be finished with these files; otherwise None."""
     ours = read_replacement(files, directory) if swaps else None
     if ours is None or not {_base_of(name, names.SWAP) for name in swaps} <= ours.new.keys():
         return None
@@ -242,19 +242,15 @@ def _is_lone_index(name: str, present: set[str]) -> bool:
 
 
 def _valid_swaps(present: Iterable[str]) -> list[str]:
-    """Kafka's order: what was being cleaned is void, and with it any swap at or after it."""
-    entries = sorted(present)
-    cleaned = [base for name in entries if (base := _base_of(name, names.CLEANED)) is not None]
+    """Return the `.swap` files before the first `.cleaned` file, as Kafka does."""
+    cleaned = [base for name in present if (base := _base_of(name, names.CLEANED)) is not None]
     first_void = min(cleaned, default=names.MAX_OFFSET + 1)
-    swaps = [name for name in entries if name.endswith(names.SWAP)]
-    bases = [_base_of(name, names.SWAP) for name in swaps]
-    return [
-        name for name, base in zip(swaps, bases, strict=True) if base is None or base < first_void
-    ]
+    bases = {name: _base_of(name, names.SWAP) for name in sorted(present)}
+    return [name for name, base in bases.items() if base is not None and base < first_void]
 
 
 class _Compaction:
-    """Treatment of a directory's `.swap` files. Nothing that can be read is deleted."""
+    """Kafka's interrupted compaction of a directory. Nothing readable is deleted."""
 
     def __init__(self, files: Files, directory: str, swaps: list[str], old: Sequence[int]) -> None:
         self._files = files
@@ -265,7 +261,7 @@ class _Compaction:
         self._replaced: list[int] = []  # base offsets
 
     def refusal(self) -> str | None:
-        """Why the new segments must not take the place of others; None if they may."""
+        """Return the reason why the new segments must not replace others; None if they may."""
         old, end = self._old, 0
         for base in self._new:
             path = self._swap_path(base)
@@ -287,14 +283,14 @@ class _Compaction:
         return None
 
     def begun(self) -> Replacement | None:
-        """Return the replacement that a kill interrupted, if it may be finished; otherwise None."""
+        """Return the replacement that a kill interrupted; None if it must not be finished."""
         if self._new and (self._new[0] in self._old or self.refusal() is not None):
             return None
         sizes = {base: self._files.size(self._swap_path(base)) for base in self._new}
         return Replacement(sizes, self._replaced)
 
     def refuse(self, why: str, now_ms: int) -> str:
-        """Set the new segments aside."""
+        """Set the new segments aside. Returns a sentence about it."""
         kept = []
         for name in self._swaps:
             path = f"{self._directory}/{name}"
@@ -309,22 +305,19 @@ class _Compaction:
         )
 
     def finish(self, warnings: list[str], now_ms: int) -> str:
-        """Give the new segments their names; old ones with offsets that they lack are set aside."""
+        """Give the new segments their names. Old ones with offsets that they lack are set aside."""
         files, directory = self._files, self._directory
         for base in self._replaced:
             if not self._holds_all([base]):
                 kept = keep_segment(files, directory, base, now_ms)
                 warnings.append(f"Set aside {kept}, which a compaction replaces")
-                continue
-            for suffix in names.SEGMENT_SUFFIXES:
-                files.remove(f"{directory}/{names.segment_file(base, suffix)}")
-        for name in self._swaps:
-            path = f"{directory}/{name}"
-            files.rename(path, path.removesuffix(names.SWAP))
+        stems = (name.removesuffix(names.SWAP) for name in self._swaps)
+        new = dict.fromkeys((int(stem.partition(".")[0]) for stem in stems), 0)
+        finish_replacement(files, directory, Replacement(new, self._replaced))
         return f"Finished a compaction in {directory}: {', '.join(self._swaps)}"
 
     def _holds_all(self, old: Sequence[int]) -> bool:
-        """Whether the new segments have all offsets of the whole batches in old ones."""
+        """Return True if the new segments have all offsets of the old ones' whole batches."""
         held = self._held()
         start = end = -1  # of the latest offsets without a gap
         try:
@@ -349,7 +342,7 @@ class _Compaction:
             return True
 
     def _held(self) -> Iterator[tuple[int, int]]:
-        """First offset and the one after the last of each batch of the new segments, in order."""
+        """Yield the range of offsets of each batch of the new segments, in order."""
         for base in self._new:
             for _, header, listed in self._reader(self._swap_path(base), base).stretches():
                 if listed is None:
@@ -373,7 +366,7 @@ class _Compaction:
 
 
 def _base_of(name: str, temporary: str) -> int | None:
-    """The base offset in the name of any of a segment's files with a suffix of a compaction."""
+    """Return the base offset in the name of a segment's file with a temporary suffix."""
     if not name.endswith(temporary):
         return None
     stem = name.removesuffix(temporary)

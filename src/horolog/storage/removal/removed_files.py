@@ -1,4 +1,4 @@
-"""Files of a partition that are no part of its log any more, until they are deleted.
+"""Files that were taken out of a log and are not deleted yet.
 
 Those of deleted segments stay `file.delete.delay.ms` under another name, so that readers finish;
 what was set aside stays for `retention.ms` (removal/set_aside.py).
@@ -18,7 +18,7 @@ from horolog.storage.segments.segment import Segment
 
 
 class DeletedSegment(NamedTuple):
-    """A segment that retention took away, and why."""
+    """Segment that retention deleted, and the reason."""
 
     base_offset: int
     size: int
@@ -26,29 +26,29 @@ class DeletedSegment(NamedTuple):
 
 
 class RemovedFiles:
-    """Deleted segments whose files still exist. Only the thread that writes the log uses it."""
+    """Files to be deleted later. Only the thread that writes the log uses it."""
 
     __slots__ = ("_directory", "_files", "_set_aside", "_to_remove")
 
     def __init__(self, files: Files, directory: str, set_aside: Sequence[str]) -> None:
-        """`set_aside`: names of the files in the directory that were set aside."""
+        """Start with the names of the directory's set-aside files."""
         self._files = files
         self._directory = directory
         self._to_remove: list[tuple[int, str]] = []  # monotonic ms from which on, and path
         self._set_aside = list(set_aside)
 
     def set_aside(self) -> list[tuple[str, int]]:
-        """The files that were set aside and that are still there, with their sizes."""
+        """Return names and sizes of the set-aside files that exist."""
         paths = [(name, f"{self._directory}/{name}") for name in tuple(self._set_aside)]
         return [(name, self._files.size(path)) for name, path in paths if self._files.exists(path)]
 
     def add_set_aside(self, name: str) -> None:
-        """A file of the log was set aside under this name."""
+        """Add the name of a file that was set aside."""
         if name not in self._set_aside:
             self._set_aside.append(name)
 
     def remove_segment_later(self, segment: Segment, due_ms: int) -> None:
-        """Rename the files of a segment; `remove_due` removes them from `due_ms` on (monotonic).
+        """Rename the files of a segment, and delete them from `due_ms` on (monotonic clock).
 
         Raises:
             StorageFailed: the disk refused.
@@ -57,7 +57,9 @@ class RemovedFiles:
         remove_snapshot(self._files, self._directory, segment.base_offset)
 
     def remove_replaced_later(self, segment: Segment, due_ms: int) -> None:
-        """The same of a segment in whose place another is: snapshots of producers stay.
+        """Rename the files of a replaced segment for later deletion.
+
+        Snapshots of producers remain.
 
         Raises:
             StorageFailed: the disk refused; to be called again.
@@ -68,11 +70,11 @@ class RemovedFiles:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether `remove_due` has something to do, now or later."""
+        """True if files wait for their deletion."""
         return bool(self._to_remove)
 
     def remove_due(self, monotonic_ms: int) -> int:
-        """Remove files of deleted segments whose `file.delete.delay.ms` has elapsed; how many."""
+        """Delete the files whose `file.delete.delay.ms` has elapsed. Returns their number."""
         removed = 0
         for due_ms, path in list(self._to_remove):
             if due_ms <= monotonic_ms:
@@ -82,7 +84,7 @@ class RemovedFiles:
         return removed
 
     def expire_set_aside(self, config: TopicConfig, now_ms: int) -> list[DeletedSegment]:
-        """Remove what was set aside `retention.ms` ago; readers have none of it open."""
+        """Delete files that were set aside `retention.ms` ago."""
         limit_ms, removed = config.retention_ms, []
         if limit_ms < 0 or "delete" not in config.cleanup_policy:
             return []

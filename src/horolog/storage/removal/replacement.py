@@ -1,4 +1,4 @@
-"""Record which segments replace which, before the first old one goes.
+"""Record of a replacement of segments, written before the first old segment goes.
 
 `replaced-segments`, ours, in the partition's directory while segments are replaced:
 
@@ -25,13 +25,13 @@ _MAX_BYTES = 16 << 20
 
 
 class Replacement(NamedTuple):
-    """The base offsets of the segments that come, with the bytes of their logs, and that go."""
+    """Base offsets of new segments, with the sizes of their logs, and of old ones."""
 
     new: Mapping[int, int]
     old: Sequence[int]
 
     def fits(self, files: Files, directory: str) -> bool:
-        """Whether what is to come is there, whole, under a name to come or the final one."""
+        """Return True if the new segments exist with these sizes."""
         for base, size in self.new.items():
             path = f"{directory}/{names.segment_file(base, names.LOG)}"
             swap = path + names.SWAP
@@ -42,7 +42,7 @@ class Replacement(NamedTuple):
 
 
 def read_replacement(files: Files, directory: str) -> Replacement | None:
-    """Return the replacement under way in a directory; None without a readable one."""
+    """Return the recorded replacement of a directory; None without a readable record."""
     try:
         data = files.read_whole(_path(directory), _MAX_BYTES)
     except StorageFailed:
@@ -67,7 +67,7 @@ def read_replacement(files: Files, directory: str) -> Replacement | None:
 
 
 def write_replacement(files: Files, directory: str, replacement: Replacement) -> None:
-    """Write it down, synced but for its name.
+    """Write the record and sync it, but for its name.
 
     Raises:
         StorageFailed: the disk refused.
@@ -79,7 +79,7 @@ def write_replacement(files: Files, directory: str, replacement: Replacement) ->
 
 
 def end_replacement(files: Files, directory: str) -> None:
-    """Everything has its name, or was taken back.
+    """Remove the record, because the replacement was finished or undone.
 
     Raises:
         StorageFailed: the disk refused.

@@ -1,4 +1,4 @@
-"""Decide which segments may be deleted, and why; delete nothing.
+"""Decisions of retention: the segments that may be deleted, and the reasons.
 
 A segment may go if it is before the log start, if what follows it reaches
 `retention.bytes`, or if it is older than `retention.ms`: Kafka's three passes, asked of one
@@ -21,7 +21,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 class Because(StrEnum):
-    """Why a segment may go, or why it stays."""
+    """Reason for a decision of retention."""
 
     BEFORE_START = "before-log-start"
     BEYOND_SIZE = "beyond-retention-bytes"
@@ -43,7 +43,7 @@ MAY_GO: Final = frozenset({Because.BEFORE_START, Because.BEYOND_SIZE, Because.EX
 
 
 class Candidate(NamedTuple):
-    """The facts of a segment by which retention and compaction decide."""
+    """Facts of a segment by which retention and compaction decide."""
 
     base_offset: int
     end_offset: int
@@ -53,7 +53,7 @@ class Candidate(NamedTuple):
 
 
 class SegmentTime(NamedTuple):
-    """The time that counts for a segment."""
+    """Time of a segment that retention counts from."""
 
     time_ms: int
     is_record_time: bool
@@ -67,7 +67,7 @@ class SegmentTime(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Retention's decision on one segment by itself. Segments before it may still keep it."""
+    """Decision on one segment by itself. An earlier segment may still keep it."""
 
     because: Because
     reason: str
@@ -80,7 +80,7 @@ class Verdict(NamedTuple):
 
     @property
     def may_go(self) -> bool:
-        """Whether it may be deleted."""
+        """True if the segment may be deleted."""
         return self.because in MAY_GO
 
 
@@ -94,7 +94,7 @@ def verdicts(
 ) -> Iterator[tuple[Candidate, Verdict]]:
     """Decide on each segment by itself, oldest first.
 
-    What is read of a segment to know its time is read when its verdict is taken.
+    A segment is read when its verdict is taken from the iterator.
 
     Args:
         segments: all of a log, oldest first.
@@ -123,7 +123,7 @@ def time_that_counts(
     resets: Sequence[AppendTimeReset],
     now_ms: int,
 ) -> SegmentTime | None:
-    """The time of a segment's latest record, by `horolog.retention.by`; None if it is unknown."""
+    """Return the time of a segment's latest record, by `horolog.retention.by`; None if unknown."""
     times = times_that_count(
         config,
         lambda: None if (largest := segment.largest()) is None else largest.timestamp,
@@ -135,7 +135,7 @@ def time_that_counts(
 
 
 def candidates(segments: Sequence[SegmentReader]) -> list[Candidate]:
-    """Segments as retention looks at them; the last one may grow: its end is taken once."""
+    """Return the facts of segments. The end of the last one, which may grow, is read once."""
     *finished, last = segments
     end = last.end
     following = [*(segment.base_offset for segment in segments[1:]), end.next_offset]
@@ -147,7 +147,7 @@ def candidates(segments: Sequence[SegmentReader]) -> list[Candidate]:
 
 
 def expired_ms(config: TopicConfig, timestamp: int, now_ms: int) -> int:
-    """For how long records up to this create time have been due for deletion; 0 if they are not."""
+    """Return for how long records up to this create time have been expired; 0 if they are not."""
     if config.horolog_retention_by != "create-time" or timestamp == NO_TIMESTAMP:
         return 0
     if not _may_expire(timestamp, config):
@@ -163,7 +163,9 @@ def times_that_count(
     last_append: Callable[[], AppendTimeStretch],
     modified_ms: Callable[[], int],
 ) -> Iterator[SegmentTime]:
-    """The times of a segment of which the later counts; none if nothing is known that could count.
+    """Yield the times of a segment, of which the latest counts.
+
+    Yields nothing if none is known.
 
     Args:
         largest_ms: gives the largest timestamp, never on the word of the time index: a seal or
@@ -188,19 +190,19 @@ def times_that_count(
 
 
 def _may_expire(timestamp: int, config: TopicConfig) -> bool:
-    """Whether this create time counts for retention; one before 1970 is not when it was written."""
+    """Return True if a create time counts. By default, one before 1970 does not."""
     return timestamp >= 0 or config.horolog_retention_before_1970
 
 
 def bounded(
     time: SegmentTime, end_offset: int, resets: Sequence[AppendTimeReset], now_ms: int
 ) -> SegmentTime:
-    """A segment's time, no later than the clock was when append times were reset behind it.
+    """Limit a segment's time to the clock at the reset of append times that followed it.
 
-    What a clock that was far ahead has stamped would hold back retention of everything behind
-    it, until the clock has caught up. Such records were appended before the reset. This counts
-    only while their own time is ahead of the clock: if it was the reset that happened under a
-    wrong clock, their own time is right. A create time later than any append time counts.
+    Records stamped by a clock far ahead would hold back retention of all later ones. They were
+    appended before the reset. The limit holds only while their own time is ahead of the clock:
+    otherwise the reset may have happened under a wrong clock. A create time later than any append
+    time is not limited.
     """
     for reset in resets:
         is_stamped = time.is_record_time and reset.clock_ms < time.time_ms <= reset.old_ms
@@ -210,7 +212,7 @@ def bounded(
 
 
 def going(found: Iterable[Verdict]) -> list[Verdict]:
-    """The verdicts on the oldest segments that retention deletes, up to the first that stays."""
+    """Return the verdicts on the oldest segments, up to the first that stays."""
     return list(takewhile(lambda verdict: verdict.may_go, found))
 
 
@@ -222,9 +224,11 @@ def judge(
     now_ms: int,
     time_of: Callable[[Candidate], SegmentTime | None],
 ) -> Iterator[Verdict]:
-    """Decide on each segment, oldest first; the other arguments are those of `verdicts`.
+    """Decide on each segment, oldest first.
 
-    `time_of` is asked for no more segments than necessary; one whose time is unknown, None, stays.
+    Other arguments are as in `verdicts`.
+
+    `time_of` is called for no more segments than necessary. A segment whose time is None stays.
     """
     size = sum(segment.size for segment in segments)
     for segment in segments:
@@ -251,7 +255,7 @@ def _judge_age_and_size(
     size: int,
     bytes_to_go: int | None,
 ) -> Verdict:
-    """Decide on a segment by age and size. The log has `size` bytes from this segment on."""
+    """Decide on a segment by age and size. The log has `size` bytes from here on."""
     if segment.end_offset > high_watermark:
         return Verdict(
             Because.HIGH_WATERMARK, f"it is not below the high watermark {high_watermark}"

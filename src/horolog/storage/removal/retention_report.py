@@ -1,4 +1,4 @@
-"""Explain to users what retention does with every segment of a log, and when; delete nothing.
+"""Report of retention on every segment of a log, for users.
 
 The verdicts are those of removal/retention.py, by which segments are deleted. A log is only cut at
 its beginning, so that a segment goes when it may and all before it may: here is added which one
@@ -31,7 +31,7 @@ _FAR_AHEAD_MS = 3_600_000
 
 
 class Holder(NamedTuple):
-    """The first record of a segment with its largest create time, which is ahead of the clock."""
+    """First record with a segment's largest create time, which is ahead of the clock."""
 
     offset: int
     timestamp: int
@@ -43,7 +43,7 @@ class Holder(NamedTuple):
 
 
 class KeepingMarker(NamedTuple):
-    """The marker that keeps a segment whose records are all old enough: its time is the largest."""
+    """Marker that keeps a segment whose records are expired, because its time is the largest."""
 
     offset: int
     timestamp: int
@@ -57,7 +57,7 @@ class KeepingMarker(NamedTuple):
 
 
 class SegmentRetention(NamedTuple):
-    """Why one segment is still there, and when it goes; times in milliseconds."""
+    """State of one segment under retention. Times are in milliseconds."""
 
     base_offset: int
     end_offset: int
@@ -96,24 +96,24 @@ class SegmentRetention(NamedTuple):
 
     @property
     def goes_now(self) -> bool:
-        """Whether the next check of retention deletes it."""
+        """True if the next check of retention deletes the segment."""
         return self.kept_by is None and self.because in MAY_GO
 
     def as_json(self) -> dict[str, Any]:
-        """Convert to JSON."""
+        """Convert the report to JSON."""
         holder = None if self.holder is None else self.holder._asdict()
         marker = None if self.marker is None else self.marker._asdict()
         return {**self._asdict(), "holder": holder, "marker": marker}
 
     def is_odd(self, now_ms: int) -> bool:
-        """Whether a wrong or unknown time keeps it: one more than an hour ahead of the clock."""
+        """Return True if an unknown time, or one far ahead of the clock, keeps it."""
         if self.because is Because.AHEAD and self.counts_ms is not None:
             return self.counts_ms - now_ms > _FAR_AHEAD_MS
         return self.because is Because.UNKNOWN_TIME
 
 
 def settings_of(config: TopicConfig) -> dict[str, str | int | bool]:
-    """The settings that retention depends on, under Kafka's names."""
+    """Return the settings that retention depends on, under Kafka's names."""
     return {
         "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
         "retention.ms": config.retention_ms,
@@ -138,9 +138,8 @@ def report(
 ) -> Iterator[SegmentRetention]:
     """Report what retention does with each segment, oldest first.
 
-    Of a segment without a seal this reads all headers. The segments before `first_offset` are
-    judged, since they may keep those that follow, and those after the last that is taken are not
-    even looked at: so each page of a long report reads the segments that it shows.
+    All headers of a segment without a seal are read. Segments before `first_offset` are judged,
+    since they may keep later ones. Segments behind the last report that is taken are not read.
 
     Args:
         segments: all of a log, oldest first, the last one with its end.
@@ -207,7 +206,7 @@ def _marker(
     config: TopicConfig,
     now_ms: int,
 ) -> KeepingMarker | None:
-    """The marker whose time keeps a segment that could go by its records; None if none does."""
+    """Return the marker whose time keeps a segment with expired records; None without one."""
     time = verdict.time
     if time is None or verdict.may_go or time.time_ms != largest.timestamp:
         return None
@@ -240,7 +239,7 @@ def _marker(
 
 
 def kind_of(time: SegmentTime) -> str:
-    """Name the kind of a segment's time, in the words of `SegmentRetention`."""
+    """Return the kind of a segment's time, as in `SegmentRetention.counts_by`."""
     if time.was_reset:
         return "append-time-reset"
     if not time.is_record_time:
@@ -251,12 +250,12 @@ def kind_of(time: SegmentTime) -> str:
 
 
 def _is_later(own_ms: int | None, goes_ms: int | None) -> bool:
-    """Whether a segment itself keeps those behind it, None being never."""
+    """Return True if a segment goes no earlier than all before it. None means never."""
     return own_ms is None or (goes_ms is not None and own_ms >= goes_ms)
 
 
 def _holder(segment: SegmentReader, largest: TimeEntry) -> Holder | None:
-    """The first record with the largest time, None if its batch cannot be read."""
+    """Return the first record with the largest time; None if its batch cannot be read."""
     try:
         found = find_by_timestamp([segment], largest.timestamp, 0, _MAX_BATCH_BYTES)
         located = None if found is None else segment.locate(found.offset)

@@ -1,4 +1,6 @@
-"""Bytes that recovery or a truncation takes off a log and keeps: nothing readable is deleted.
+"""Files with bytes that recovery or a truncation took off a log.
+
+Nothing readable is deleted.
 
     <base offset>.log.<byte>.cut      what began at this byte of the segment, 0 for all of it
     <base offset>.log.<byte>.<n>.cut  the same of a later one
@@ -25,7 +27,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class SetAside(NamedTuple):
-    """Where a file that was set aside comes from, as its name says."""
+    """Origin of a set-aside file, from its name."""
 
     base_offset: int
     """Of the segment."""
@@ -34,22 +36,24 @@ class SetAside(NamedTuple):
 
 
 def set_aside_of(name: str) -> SetAside | None:
-    """Describe a set-aside file by its name; None for other files."""
+    """Parse the name of a set-aside file; None for other files."""
     match = _NAME.fullmatch(name)
     return None if match is None else SetAside(int(match[1]), int(match[2] or 0))
 
 
 def set_aside_in(present: Iterable[str]) -> list[str]:
-    """The names among these of files that were set aside, in order."""
+    """Return the names of set-aside files, in order."""
     return sorted(name for name in present if set_aside_of(name) is not None)
 
 
 def keep_stretch(
     files: Files, log: OpenFile, start: int, end: int, now_ms: int, times: bytes | None = None
 ) -> str:
-    """Copy a stretch of a log into a file next to it, before it is cut off; its path.
+    """Copy a range of a log's bytes to a set-aside file.
 
-    `times`: what is sure of append times (`AppendTimeFile.kept_from`).
+    Returns its path.
+
+    `times` are the proved append times (`AppendTimeFile.kept_from`).
 
     Raises:
         StorageFailed: the disk refused, or is full; the log is as it was.
@@ -81,9 +85,11 @@ def keep_stretch(
 def keep_segment(
     files: Files, directory: str, base_offset: int, now_ms: int, times: bytes | None = None
 ) -> str:
-    """Give the log of a segment a name under which it is not served; its path.
+    """Set the whole log of a segment aside.
 
-    `times` as in `keep_stretch`.
+    Returns its new path.
+
+    `times` are as in `keep_stretch`.
 
     Raises:
         StorageFailed: the disk refused.
@@ -97,9 +103,11 @@ def keep_segment(
 
 
 def keep_file(files: Files, path: str, log: str, now_ms: int, times: bytes | None = None) -> str:
-    """Set a file aside as the whole of a segment's log; its new path.
+    """Rename a file to a set-aside file of a segment's whole log.
 
-    `times` as in `keep_stretch`.
+    Returns its new path.
+
+    `times` are as in `keep_stretch`.
 
     Raises:
         StorageFailed: the disk refused.
@@ -115,13 +123,13 @@ def keep_file(files: Files, path: str, log: str, now_ms: int, times: bytes | Non
 
 
 def _keep_times(files: Files, path: str, times: bytes | None) -> None:
-    """Write them first, so that a kill leaves no records without what was known of them."""
+    """Write append times first, so that a kill leaves no records without them."""
     if times is not None:
         files.replace(path + names.CUT_TIMES, times)
 
 
 def _are_equal(files: Files, path: str, content: OpenFile, size: int) -> bool:
-    """Whether a file has this content: a recovery that was killed has set it aside before."""
+    """Return True if a file has this content, because a killed recovery wrote it before."""
     if files.size(path) != size:
         return False
     file = files.get(path)
