@@ -71,14 +71,14 @@ def cleanable(
     """
     by_base = {segment.base_offset: segment for segment in segments}
 
-    def latest_ms(each: Candidate) -> int:
-        segment = by_base[each.base_offset]
-        time = time_that_counts(segment, each, config, resets, now_ms)
+    def latest_ms(candidate: Candidate) -> int:
+        segment = by_base[candidate.base_offset]
+        time = time_that_counts(segment, candidate, config, resets, now_ms)
         # Where it is unknown, the change of the file is later than any record was appended.
         return segment.modified_ms() if time is None else time.time_ms
 
-    def first_ms(each: Candidate) -> int:
-        return first_time(by_base[each.base_offset], config)
+    def first_ms(candidate: Candidate) -> int:
+        return first_time(by_base[candidate.base_offset], config)
 
     *finished, active = candidates(segments)
     point = first_dirty(cleaner_point, log_start_offset, active.end_offset)
@@ -116,7 +116,7 @@ def choose(
         latest_ms: gives the time of the latest record of a segment, by `horolog.retention.by`.
         first_ms: gives that of its first one.
     """
-    clean = [each for each in finished if each.end_offset <= first_dirty]
+    clean = [candidate for candidate in finished if candidate.end_offset <= first_dirty]
     dirty = list(_may_be_cleaned(finished[len(clean) :], config, stable_end, now_ms, latest_ms))
     end = dirty[-1].end_offset if dirty else first_dirty
     lag_ms, overdue_ms = config.max_compaction_lag_ms, 0
@@ -126,8 +126,8 @@ def choose(
     return Cleanable(
         first_dirty,
         end,
-        sum(each.size for each in clean),
-        sum(each.size for each in dirty),
+        sum(candidate.size for candidate in clean),
+        sum(candidate.size for candidate in dirty),
         overdue_ms,
     )
 
@@ -140,12 +140,12 @@ def _may_be_cleaned(
     latest_ms: Callable[[Candidate], int],
 ) -> Iterator[Candidate]:
     lag_ms = config.min_compaction_lag_ms
-    for each in dirty:
-        if each.end_offset > stable_end:
+    for candidate in dirty:
+        if candidate.end_offset > stable_end:
             return
-        if lag_ms > 0 and each.size and latest_ms(each) > now_ms - lag_ms:
+        if lag_ms > 0 and candidate.size and latest_ms(candidate) > now_ms - lag_ms:
             return
-        yield each
+        yield candidate
 
 
 def first_time(segment: SegmentReader, config: TopicConfig) -> int:
@@ -153,14 +153,14 @@ def first_time(segment: SegmentReader, config: TopicConfig) -> int:
 
     Without a record time it is the file's modification time.
     """
-    by, found = config.horolog_retention_by, list[int]()
+    by, times_ms = config.horolog_retention_by, list[int]()
     if by != "append-time":
         first = segment.first_timestamp
         if first is not None and (first >= 0 or config.horolog_retention_before_1970):
-            found.append(first)
+            times_ms.append(first)
     if by != "create-time":
         times = segment.append_times
         appended = times.first_seen_ms if config.horolog_seen_as_append_time else times.earliest_ms
         if appended is not None:
-            found.append(appended)
-    return max(found) if found else segment.modified_ms()
+            times_ms.append(appended)
+    return max(times_ms) if times_ms else segment.modified_ms()

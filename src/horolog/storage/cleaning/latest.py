@@ -14,7 +14,7 @@ batches of v0 or v1, is given whole, as `lookup/replay.py` finds it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
 from horolog.record import cleaning
 from horolog.record.batch import MAGIC
-from horolog.record.cleaning import Keys, UInt64Array
+from horolog.record.cleaning import Keys
 from horolog.record.kernels.cleaning_kernels import HAS_KEY, IS_BARE, IS_TOMBSTONE
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
@@ -37,17 +37,6 @@ _LEAST_MAP_BYTES: Final = 1 << 20  # else the log's size: a slot for each 24 byt
 _FEW_RECORDS: Final = 16
 """Batches of fewer that the kernel does not take (compressed, say) are as quickly decoded."""
 _MOST_OPENED_BYTES: Final = 4 << 20  # of a batch: larger ones are given, and supersede nothing
-
-
-class _CleanStretch(NamedTuple):
-    """Segment, with its size when the replay began."""
-
-    segment: SegmentReader
-    size: int
-
-    def parts(self, secret: UInt64Array) -> Iterator[Part | SmallParts]:
-        """Yield the batches. CorruptBatch if the stretch contains anything but whole batches."""
-        return parts_in(self.segment.log.batches(self.size, EVERYTHING), secret)
 
 
 def replay_latest(
@@ -75,34 +64,34 @@ def replay_latest(
         FileMissing: compaction or retention has removed a segment meanwhile.
         StorageFailed: the disk refused, or a segment has changed meanwhile.
     """
-    stretches = [_CleanStretch(segment, segment.end.size) for segment in segments]
-    size = sum(stretch.size for stretch in stretches)
+    sized = [(segment, segment.end.size) for segment in segments]
+    size = sum(size for _, size in sized)
     key_map = KeyMap(min(most_map_bytes, max(_LEAST_MAP_BYTES, size)))
     try:
-        _fill(key_map, stretches)
+        _fill(key_map, sized)
     except CorruptBatch:
         yield from replay_segments(segments, first_offset, take)
         return
-    for stretch in stretches:
+    for segment, size in sized:
         try:
-            for part in stretch.parts(key_map.secret):
+            for part in parts_in(segment.log.batches(size, EVERYTHING), key_map.secret):
                 for batch in _that_stay(part, key_map, first_offset):
                     take(batch)
         except CorruptBatch as error:
-            raise StorageFailed(f"{stretch.segment.log.path} has changed: {error}") from error
+            raise StorageFailed(f"{segment.log.path} has changed: {error}") from error
 
 
-def _fill(key_map: KeyMap, stretches: Sequence[_CleanStretch]) -> None:
+def _fill(key_map: KeyMap, sized: Sequence[tuple[SegmentReader, int]]) -> None:
     """Store the keys of plain batches, as far as the table has room.
 
     Raises:
         CorruptBatch: there is damage, or a batch of v0 or v1; or offsets do not grow.
     """
     key_map.end_offset, next_offset, is_full = names.MAX_OFFSET, 0, False
-    for stretch in stretches:
-        if stretch.segment.base_offset < next_offset:
+    for segment, size in sized:
+        if segment.base_offset < next_offset:
             raise CorruptBatch("a segment begins before the end of the one before")
-        for part in stretch.parts(key_map.secret):
+        for part in parts_in(segment.log.batches(size, EVERYTHING), key_map.secret):
             if isinstance(part, Part) and part.header.magic != MAGIC:
                 raise CorruptBatch(f"a batch of format v{part.header.magic}")
             next_offset = part.next_offset
@@ -120,8 +109,10 @@ def _superseding(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
     are_bare = _are_bare(part)
     if are_bare.all():
         return keys
-    each = np.repeat(are_bare, np.diff(part.small.firsts))
-    return keys._replace(flags=np.where(each, keys.flags, keys.flags & ~np.uint8(HAS_KEY)))
+    are_bare_records = np.repeat(are_bare, np.diff(part.small.firsts))
+    return keys._replace(
+        flags=np.where(are_bare_records, keys.flags, keys.flags & ~np.uint8(HAS_KEY))
+    )
 
 
 def _that_stay(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> Iterator[memoryview]:

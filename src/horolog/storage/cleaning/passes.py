@@ -87,16 +87,16 @@ class _CleanedSource:
         """First append time, known or seen; None without one."""
         if not self._has_times:
             return None
-        found = self.segment.append_times.first_seen_ms
-        return next(self._all_times(), None) if found is None else found
+        first_ms = self.segment.append_times.first_seen_ms
+        return next(self._all_times(), None) if first_ms is None else first_ms
 
     @property
     def last_ms(self) -> int | None:
         """Last append time, known or seen; None without one."""
         if not self._has_times:
             return None
-        found = self.segment.append_times.latest_ms
-        return max(self._all_times(), default=None) if found is None else found
+        last_ms = self.segment.append_times.latest_ms
+        return max(self._all_times(), default=None) if last_ms is None else last_ms
 
     def _all_times(self) -> Iterator[int]:
         """Yield all append times, known or seen, in order. Used where entries are damaged."""
@@ -176,7 +176,7 @@ class CleaningPass:
         self._rules = rules
         self._transactions = CleanedTransactions(rules.aborted)
         lasts = (producer.last_data_offset for producer in rules.producers.values())
-        ends = [each + 1 for each in lasts if each is not None]
+        ends = [offset + 1 for offset in lasts if offset is not None]
         # Of batches that may stay empty; or whose markers may, of producers without other batches.
         self._ends = np.array([*ends, rules.end_offset], np.int64)
         without = [key for key, last in rules.producers.items() if last.last_data_offset is None]
@@ -207,7 +207,11 @@ class CleaningPass:
         """
         # Markers before that are not read, so nothing would end what they have ended: a later
         # transaction of the same producer, committed, would count as aborted.
-        aborted = [each for each in self._rules.aborted if each.last_offset >= from_offset]
+        aborted = [
+            transaction
+            for transaction in self._rules.aborted
+            if transaction.last_offset >= from_offset
+        ]
         transactions = CleanedTransactions(aborted)
         self._map.clear(self._rules.end_offset - from_offset)
         self._map.end_offset = from_offset
@@ -259,17 +263,17 @@ class CleaningPass:
         Limits are `segment.bytes`, the sizes of indexes and 2^31 offsets, as in Kafka. Append times
         must not go back within a group.
         """
-        found: list[_CleanedSource] = []
+        group: list[_CleanedSource] = []
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
             if segment.base_offset >= self._map.end_offset:
                 break
             source = _CleanedSource(segment, end_offset)
-            if found and not _fits(found, source, config):
-                yield _group(found)
-                found = []
-            found.append(source)
-        if found:
-            yield _group(found)
+            if group and not _fits(group, source, config):
+                yield _group(group)
+                group = []
+            group.append(source)
+        if group:
+            yield _group(group)
 
     def cleaned(self, group: CleaningGroup) -> Iterator[Cleaned]:
         """Yield the batches of the new segment of a group.
@@ -296,8 +300,8 @@ class CleaningPass:
 
     def take_aborted(self) -> list[AbortedTxn]:
         """Return the aborted transactions that ended in pieces since the last call."""
-        found, self._transactions.kept = self._transactions.kept, []
-        return found
+        aborted, self._transactions.kept = self._transactions.kept, []
+        return aborted
 
     def _clean_small(
         self, parts: SmallParts, source: _CleanedSource, batches: list[Numbered | NumberedRun]
@@ -411,19 +415,21 @@ def _numbered(data: Buffer, header: BatchHeader, source: _CleanedSource) -> Numb
     return as_it_is(new, [data], appended.ms, is_seen=appended.is_seen)
 
 
-def _fits(found: Sequence[_CleanedSource], source: _CleanedSource, config: TopicConfig) -> bool:
+def _fits(group: Sequence[_CleanedSource], source: _CleanedSource, config: TopicConfig) -> bool:
     """Return True if one segment has room for the group and one more segment."""
-    all_of_them, first = [*found, source], found[0].segment.base_offset
-    if sum(each.segment.size for each in all_of_them) > config.segment_bytes:
+    all_of_them, first = [*group, source], group[0].segment.base_offset
+    if sum(one.segment.size for one in all_of_them) > config.segment_bytes:
         return False
     for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
-        if sum(each.size_of(suffix) for each in all_of_them) > config.segment_index_bytes:
+        if sum(one.size_of(suffix) for one in all_of_them) > config.segment_index_bytes:
             return False
     if source.end_offset - 1 - first > names.MAX_RELATIVE_OFFSET:
         return False
-    latest_ms = next((each.last_ms for each in reversed(found) if each.last_ms is not None), None)
+    latest_ms = next((one.last_ms for one in reversed(group) if one.last_ms is not None), None)
     return latest_ms is None or source.first_ms is None or latest_ms <= source.first_ms
 
 
-def _group(found: Sequence[_CleanedSource]) -> CleaningGroup:
-    return CleaningGroup([each.segment for each in found], [each.end_offset for each in found])
+def _group(sources: Sequence[_CleanedSource]) -> CleaningGroup:
+    return CleaningGroup(
+        [source.segment for source in sources], [source.end_offset for source in sources]
+    )

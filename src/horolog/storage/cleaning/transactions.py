@@ -35,7 +35,9 @@ class CleanedTransactions:
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         """Start with the aborted transactions of a log."""
         self._aborted = sorted(aborted, key=lambda entry: (entry.first_offset, entry))
-        self._first_offsets = np.array([each.first_offset for each in self._aborted], np.int64)
+        self._first_offsets = np.array(
+            [transaction.first_offset for transaction in self._aborted], np.int64
+        )
         self._begun = 0  # how many of them have begun
         self._known: dict[int, int] = {}  # by producer id, as `cleaning_kernels.step` has it
         self.kept: list[AbortedTxn] = []
@@ -86,11 +88,9 @@ class CleanedTransactions:
         self, producers: Int64Array, places: Int64Array, kinds: Int64Array, numbers: Int64Array
     ) -> Int64Array:
         ids = producers.tolist()
-        known = np.array([self._known.pop(each, 0) for each in ids], np.int64)
+        known = np.array([self._known.pop(id_, 0) for id_ in ids], np.int64)
         fates = cleaning.meet_all(known, places, kinds, numbers)
-        self._known.update(
-            (each, now) for each, now in zip(ids, known.tolist(), strict=True) if now
-        )
+        self._known.update((id_, now) for id_, now in zip(ids, known.tolist(), strict=True) if now)
         for fate in fates[fates > _MAY_GO].tolist():
             self._keep(fate)
         return fates

@@ -187,19 +187,19 @@ class AppendTimeFile:
         stretches = stretches_of(data, self._base_offset, self._middle_ms)
         if len(stretches) < len(data) // ENTRY.size:
             self._say_damaged()
-        found = [AppendTimeStretch(from_offset, None)]
+        merged = [AppendTimeStretch(from_offset, None)]
         for stretch in stretches:
             if stretch.offset >= known_to:
                 break
             if stretch.is_seen and not seen:
                 stretch = AppendTimeStretch(stretch.offset, None)
             if stretch.offset <= from_offset:
-                found = [stretch._replace(offset=from_offset)]
-            elif stretch[1:] != found[-1][1:]:
-                found.append(stretch)
+                merged = [stretch._replace(offset=from_offset)]
+            elif stretch[1:] != merged[-1][1:]:
+                merged.append(stretch)
         if known_to < to_offset:
-            found.append(AppendTimeStretch(known_to, None))
-        return found
+            merged.append(AppendTimeStretch(known_to, None))
+        return merged
 
     def columns(self, from_offset: int, to_offset: int) -> "TimeColumns":
         """Return known and seen append times as arrays.
@@ -218,9 +218,9 @@ class AppendTimeFile:
             if 0 <= first < last:
                 # One more: where that is damaged, it may be of a record in front of the end.
                 data = self._entries.read_between(first, min(last + 1, count))
-                found = unpacked(data, self._base_offset, self._middle_ms)
-                if found is not None and len(found.ms) >= last - first:  # else it was cut
-                    return found.first(last - first)
+                columns = unpacked(data, self._base_offset, self._middle_ms)
+                if columns is not None and len(columns.ms) >= last - first:  # else it was cut
+                    return columns.first(last - first)
         return columns_of(self.stretches(from_offset, to_offset, seen=True))
 
     def at(self, offset: int) -> int | None:
@@ -237,7 +237,7 @@ class AppendTimeFile:
     def first_from(self, ms: int, from_offset: int, to_offset: int) -> FirstAppended | None:
         """Return the first of these records appended at or after `ms`; None without one."""
         count, end = self.proof()
-        found = None
+        first = None
         if count:
             entries = self._entries
             holding = min(entries.search(1, self._last_at(from_offset)), count) - 1
@@ -246,16 +246,16 @@ class AppendTimeFile:
             index = self._after_known(max(holding, 0), after)
             around = range(max(0, min(holding, index) - 1), min(count, max(after, index) + 1))
             near = (index, index - 1, after, after - 1, holding)
-            if not all(is_intact(entries[each]) for each in set(near) if each in around):
+            if not all(is_intact(entries[number]) for number in set(near) if number in around):
                 self._say_damaged()
                 return FirstAppended(from_offset, None)
             if index < count:
                 time, place = entries[index]
                 offset = self._base_offset + (place >> 1)
-                found = FirstAppended(max(offset, from_offset), self._ms_if_known(time, place))
-        if (found is None or found.offset >= end) and end < to_offset:
-            found = FirstAppended(max(end, from_offset), None)
-        return found if found is not None and found.offset < to_offset else None
+                first = FirstAppended(max(offset, from_offset), self._ms_if_known(time, place))
+        if (first is None or first.offset >= end) and end < to_offset:
+            first = FirstAppended(max(end, from_offset), None)
+        return first if first is not None and first.offset < to_offset else None
 
     def unproved(self, to_offset: int) -> tuple[int, int] | None:
         """Return the offsets whose damage may leave append times unproved; None without any.
@@ -279,8 +279,8 @@ class AppendTimeFile:
         No later record has an earlier one. None without entries.
         """
         count = self.proof().entries
-        found = [self._ms_at(index) for index in range(max(0, count - 2), count)]
-        return next((ms for ms in reversed(found) if ms is not None), None)
+        last_two = [self._ms_at(index) for index in range(max(0, count - 2), count)]
+        return next((ms for ms in reversed(last_two) if ms is not None), None)
 
     @property
     def earliest_ms(self) -> int | None:
@@ -487,9 +487,9 @@ class AppendTimeFile:
         else:
             self._keep(proof.entries)
             self._cover(proof)
-        found = batch_at(self._segment, proof.end) if proof.end < end else None
-        if found is not None:
-            _, batch, identity = found
+        first_uncovered = batch_at(self._segment, proof.end) if proof.end < end else None
+        if first_uncovered is not None:
+            _, batch, identity = first_uncovered
             ms = self._ms_at(proof.entries - 1)
             ms = first_ms if ms is None else ms
             delta = batch.base_offset - self._base_offset
@@ -596,9 +596,9 @@ class AppendTimeFile:
         """Write the proved range into the header."""
         end = min(proof.end, self._segment.end.next_offset)
         base_offset = self._base_offset
-        found = batch_at(self._segment, end - 1) if end > base_offset else None
+        last = batch_at(self._segment, end - 1) if end > base_offset else None
         covered = Covered(0, base_offset, 0, 0)
-        if found is not None:
-            position, header, identity = found
+        if last is not None:
+            position, header, identity = last
             covered = Covered(proof.entries, end, position + header.size, identity)
         self._companion.write_covered(covered)

@@ -27,6 +27,7 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from horolog.errors import StorageFailed
+from horolog.storage.companion.blocks import LONGEST_MAP
 from horolog.storage.files import Files
 
 CACHE_DIR_VARIABLE: Final = "HOROLOG_CACHE_DIR"
@@ -34,7 +35,6 @@ MOST_BYTES: Final = 512 << 20
 """Of all maps, a small one counted as a block of the disk."""
 LONGEST_UNUSED_S: Final = 90 * 86_400
 
-_LONGEST_MAP = 64 << 20
 _LONGEST_PATH = 8 << 10
 _START = Struct(">4sI")
 _MAGIC = b"hbc3"
@@ -73,7 +73,7 @@ class BlockCache:
             StorageFailed: it cannot be read.
         """
         file, key = self._file(path), self._key(path)
-        content = self._files.read_whole(file, _LONGEST_MAP)
+        content = self._files.read_whole(file, LONGEST_MAP)
         start = _START.size + len(key)
         if content is None or content[:start] != _START.pack(_MAGIC, len(key)) + key:
             return None
@@ -131,15 +131,15 @@ class BlockCache:
 
     def _entries(self) -> Iterator[_Entry]:
         """Yield the files of the cache; files with other names are left alone."""
-        with suppress(OSError), os.scandir(self._directory) as found:
-            for each in found:
-                match = _NAME.fullmatch(each.name)
-                if match is None or not each.is_file(follow_symlinks=False):
+        with suppress(OSError), os.scandir(self._directory) as listing:
+            for file in listing:
+                match = _NAME.fullmatch(file.name)
+                if match is None or not file.is_file(follow_symlinks=False):
                     continue
                 with suppress(OSError):  # another process has removed it
-                    status = each.stat(follow_symlinks=False)
+                    status = file.stat(follow_symlinks=False)
                     size = max(status.st_size, _BLOCK_OF_DISK)
-                    yield _Entry(each.path, size, status.st_mtime, match[1] is None)
+                    yield _Entry(file.path, size, status.st_mtime, match[1] is None)
 
 
 def _is_gone(path: str) -> bool:

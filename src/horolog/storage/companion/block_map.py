@@ -333,10 +333,12 @@ class BlockMap:
         Raises:
             CorruptBatch: something is no batch.
         """
-        found = 0
+        checksum = 0
         for _, header in self._log.batches(size, FEWEST_BYTES).headers() if size else ():
-            found = crc32c.crc32c(_BATCH.pack(header.base_offset, header.size, header.crc), found)
-        return found
+            checksum = crc32c.crc32c(
+                _BATCH.pack(header.base_offset, header.size, header.crc), checksum
+            )
+        return checksum
 
     def _read(self, read: Callable[[], bytes]) -> bytes:
         """Read entries from the companion, or from the file of a growing map."""

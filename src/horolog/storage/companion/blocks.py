@@ -165,7 +165,7 @@ def spans(
         windows: what is looked for, at least one.
         next_offset: where its offsets end, if that is known.
     """
-    found: list[Span] = []
+    parts: list[Span] = []
     at, offset = 0, base_offset
     one, *others = windows
     whole = memoryview(entries)[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]
@@ -173,20 +173,20 @@ def spans(
         if position + length > size:
             break
         if position > at:
-            _take(found, Span(at, position, offset, base))
+            _take(parts, Span(at, position, offset, base))
         at, offset = position + length, base + offsets
         if _overlap(one, *times) and all(_overlap(other, *times) for other in others):
-            _take(found, Span(position, at, base, offset))
+            _take(parts, Span(position, at, base, offset))
     if at < size:
-        _take(found, Span(at, size, offset, next_offset))
-    return found
+        _take(parts, Span(at, size, offset, next_offset))
+    return parts
 
 
-def _take(found: list[Span], span: Span) -> None:
-    if found and found[-1].end == span.position:
-        before = found.pop()
+def _take(parts: list[Span], span: Span) -> None:
+    if parts and parts[-1].end == span.position:
+        before = parts.pop()
         span = Span(before.position, span.end, before.base_offset, span.next_offset)
-    found.append(span)
+    parts.append(span)
 
 
 def may_hold(window: TimeRange, times: TimeStats) -> bool:

@@ -79,30 +79,31 @@ class Head(NamedTuple):
 
 def packed_head(base_offset: int, middle_ms: int, covered: Covered) -> bytes:
     """Return the head of a companion without seal and map."""
-    header = _with_crc(_HEADER.pack(_MAGIC, base_offset, middle_ms))
-    return (header + _with_crc(_COVERED.pack(*covered))).ljust(TIMES_AT, b"\0")
+    header = with_crc(_HEADER.pack(_MAGIC, base_offset, middle_ms))
+    return (header + with_crc(_COVERED.pack(*covered))).ljust(TIMES_AT, b"\0")
 
 
 def parsed_head(data: bytes, base_offset: int) -> Head | None:
     """Parse the head of a companion; None if the header is damaged or of another segment."""
-    header = _checked(data[:_COVERED_AT])
+    header = checked(data[:_COVERED_AT])
     if header is None or len(data) < TIMES_AT:
         return None
     magic, written_base, middle_ms = _HEADER.unpack(header)
     if magic != _MAGIC or written_base != base_offset or abs(middle_ms) > _FARTHEST_MS:
         return None
-    covered = _checked(data[_COVERED_AT:_SEAL_AT])
+    covered = checked(data[_COVERED_AT:_SEAL_AT])
     return Head(middle_ms, None if covered is None else Covered(*_COVERED.unpack(covered)))
 
 
-def _with_crc(content: bytes) -> bytes:
+def with_crc(content: bytes) -> bytes:
+    """Return a part of the file: its content and a CRC-32C."""
     return content + _CRC.pack(crc32c.crc32c(content))
 
 
-def _checked(data: bytes) -> bytes | None:
+def checked(data: bytes) -> bytes | None:
     """Return the bytes before the CRC; None if the CRC is wrong."""
     content = data[: -_CRC.size]
-    return content if content and _with_crc(content) == data else None
+    return content if content and with_crc(content) == data else None
 
 
 class Companion(SegmentFile):
@@ -166,13 +167,13 @@ class Companion(SegmentFile):
 
     def times_end(self) -> int | None:
         """Return the position where append times end; None if they reach the end of the file."""
-        found = self._map_place()
-        return None if found is None else found[0]
+        place = self._map_place()
+        return None if place is None else place[0]
 
     def map(self) -> bytes:
         """Read the bytes of the block map."""
-        found = self._map_place()
-        return b"" if found is None else self._read(found[0], found[1] * ENTRY_SIZE)
+        place = self._map_place()
+        return b"" if place is None else self._read(place[0], place[1] * ENTRY_SIZE)
 
     # Writing. Nothing is synced here.
 
@@ -187,7 +188,7 @@ class Companion(SegmentFile):
 
     def write_covered(self, covered: Covered) -> None:
         """Write up to where append times are known."""
-        content = _with_crc(_COVERED.pack(*covered))
+        content = with_crc(_COVERED.pack(*covered))
         self.files.write_at(self.files.get(self.path), [content], _COVERED_AT)
 
     def write_seal(self, content: bytes) -> None:
@@ -212,7 +213,7 @@ class Companion(SegmentFile):
             else:
                 end = max(TIMES_AT, files.size(self.path))
                 end += -(end - TIMES_AT) % TIME_ENTRY_SIZE
-            place = _with_crc(_MAP.pack(end, len(entries) // ENTRY_SIZE))
+            place = with_crc(_MAP.pack(end, len(entries) // ENTRY_SIZE))
             # Its place first: a kill in between leaves no bytes that could be append times.
             self._write([(place, _MAP_AT), (entries, end)])
 
@@ -231,7 +232,7 @@ class Companion(SegmentFile):
 
     def _map_place(self) -> tuple[int, int] | None:
         """Return the position of the block map and its number of entries; None without a map."""
-        content = _checked(self._read(_MAP_AT, TIMES_AT - _MAP_AT))
+        content = checked(self._read(_MAP_AT, TIMES_AT - _MAP_AT))
         if content is None:
             return None
         position, count = _MAP.unpack(content)

@@ -31,13 +31,12 @@ from typing import NamedTuple
 import crc32c
 
 from horolog.storage.batches.log_file import TimeEntry
-from horolog.storage.companion.file import Companion
+from horolog.storage.companion.file import Companion, checked, with_crc
 from horolog.storage.companion.proof import LastBatch
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 
 _FORMAT = struct.Struct(">4sIqqqqIIIIIIqI")
-_CRC = struct.Struct(">I")
 _MAGIC = b"hsl3"
 _HAS_LARGEST = 1
 _LEAVES_OUT = 2
@@ -94,7 +93,7 @@ def packed_seal(seal: Seal) -> bytes:
         seal.last.position,
         seal.last.identity,
     )
-    return content + _CRC.pack(crc32c.crc32c(content))
+    return with_crc(content)
 
 
 def read_seal(companion: Companion) -> Seal | None:
@@ -104,13 +103,13 @@ def read_seal(companion: Companion) -> Seal | None:
 
 def parsed_seal(data: bytes) -> Seal | None:
     """Parse the bytes of a seal; None if they are damaged."""
-    if len(data) != _FORMAT.size + _CRC.size:
+    content = checked(data)
+    if content is None or len(content) != _FORMAT.size:
         return None
-    content, (crc,) = data[: _FORMAT.size], _CRC.unpack_from(data, _FORMAT.size)
     magic, flags, log_size, next_offset, timestamp, offset, *rest = _FORMAT.unpack(content)
     *indexes, position, identity = rest
     offsets, times, aborted = (FileSum(*indexes[at : at + 2]) for at in (0, 2, 4))
-    if magic != _MAGIC or crc32c.crc32c(content) != crc:
+    if magic != _MAGIC:
         return None
     largest = TimeEntry(timestamp, offset) if flags & _HAS_LARGEST else None
     last = LastBatch(position, log_size, identity)

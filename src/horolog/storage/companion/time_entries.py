@@ -120,17 +120,17 @@ def stretches_of(data: bytes, base_offset: int, middle_ms: int) -> list[AppendTi
 
     The stretch before a damaged entry is unknown, since its end is lost.
     """
-    found: list[AppendTimeStretch] = []
+    stretches: list[AppendTimeStretch] = []
     before: tuple[int, ...] = BEFORE_ALL
     for entry in ENTRY.iter_unpack(data):
         if is_intact(entry) and follows(before, entry):
             time, place = before = entry
             offset, was_seen = base_offset + (place >> 1), is_seen(time) and not place & 1
             ms = None if place & 1 else (time >> CHECK_BITS) + middle_ms
-            found.append(AppendTimeStretch(offset, ms, was_seen))
-        elif found:
-            found[-1] = AppendTimeStretch(found[-1].offset, None)
-    return found
+            stretches.append(AppendTimeStretch(offset, ms, was_seen))
+        elif stretches:
+            stretches[-1] = AppendTimeStretch(stretches[-1].offset, None)
+    return stretches
 
 
 def first_damaged(entries: Iterable[tuple[int, ...]], before: tuple[int, ...]) -> int | None:

@@ -35,7 +35,7 @@ from horolog.storage.directory.checkpoints import read_offsets, topic_id_in
 from horolog.storage.directory.lock import is_log_dir, lock_against_others
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
-from horolog.storage.logs.replacing import replace_segments, size_of_logs, write_cleaned
+from horolog.storage.logs.replacing import replace_segments, write_cleaned
 from horolog.storage.offline.converting import is_kafkas_own
 from horolog.storage.offline.work import OfflineWork
 from horolog.storage.producers.replay import replay_batches
@@ -245,29 +245,26 @@ class _CompactedPartition:
         return cleaning.end_offset
 
     def _group(self, cleaning: CleaningPass, group: CleaningGroup) -> Steps[None]:
-        files, done = self._files, self.done
-        if self._compaction.dry_run:
-            for piece in cleaning.cleaned(group):
-                done.bytes_after += piece.kept_bytes
-                done.records_before += piece.read_records
-                done.records_after += piece.kept_records
-                yield Checked(bytes=piece.read_bytes)
-            done.bytes_before += group.size
-            return
+        compaction, files, done = self._compaction, self._files, self.done
         with ExitStack() as locks:
             for segment in group.segments:
                 path = segment.path_of(names.LOG)
-                locks.enter_context(lock_against_others(path))
-                if os.stat(path).st_size != segment.size:
+                locks.enter_context(compaction.alone(path))
+                if files.size(path) != segment.size:
                     raise StorageFailed(f"{path} has changed meanwhile: nothing more was done")
-            before = after = 0
-            for piece in write_cleaned(files, self._work, cleaning, group, self._config):
+            if compaction.dry_run:
+                pieces = cleaning.cleaned(group)
+            else:
+                pieces = write_cleaned(files, self._work, cleaning, group, self._config)
+            before = after = size = 0
+            for piece in pieces:
                 before, after = before + piece.read_records, after + piece.kept_records
+                size += piece.kept_bytes
                 yield Checked(bytes=piece.read_bytes)
-            size = size_of_logs(files, self._work)
-            with lock_against_others(self._directory):
-                bases = [each.base_offset for each in group.segments]
-                replace_segments(files, self._directory, self._work, bases)
+            if not compaction.dry_run:
+                with lock_against_others(self._directory):
+                    bases = [old.base_offset for old in group.segments]
+                    replace_segments(files, self._directory, self._work, bases)
         done.bytes_before += group.size
         done.bytes_after += size
         done.records_before += before

@@ -164,15 +164,15 @@ class CopiedLog:
                 self._log.truncate_to(end, 0)
 
     def _records_behind_known(self) -> int:
-        start, found = self._known.next_offset, 0
+        start, records = self._known.next_offset, 0
         if start >= self._log.log_end_offset:
             return 0
         for segment in self._log.segments_from(start):
             position = segment.indexes.position_before(start, segment.size)
             for _, header in segment.headers(position, segment.size):
                 if header.base_offset >= start and not header.is_control:
-                    found += max(0, header.records_count)
-        return found
+                    records += max(0, header.records_count)
+        return records
 
     def append(self, data: Buffer, append_times: Sequence[AppendTimeStretch]) -> None:
         """Append whole batches unchanged.

@@ -184,7 +184,7 @@ def _inspected(files: Files, path: Path, segments: Sequence[Path]) -> InspectedL
     epochs = read(read_epochs, path / names.LEADER_EPOCHS)
     starts = read(read_offsets, path.parent / names.LOG_START_OFFSETS)
     recovered = read(read_offsets, path.parent / names.RECOVERY_POINTS)
-    deleted = sum(1 for each in path.iterdir() if each.name.endswith(names.LOG + names.DELETED))
+    deleted = sum(1 for entry in path.iterdir() if entry.name.endswith(names.LOG + names.DELETED))
     if deleted:
         notes.append(f"{deleted} deleted segments are not removed yet")
     return InspectedLog(

@@ -90,12 +90,12 @@ class Reindexing(OfflineWork):
                 if self.target.segment in (None, path):
                     situation = situation_of(bases, index, sizes, directory.name, around)
                     try:
-                        found = yield from self._one(str(path), base, situation, across)
+                        outcome = yield from self._one(str(path), base, situation, across)
                         if situation.is_active:
-                            self._mend_append_time(str(directory), found)
+                            self._mend_append_time(str(directory), outcome)
                     except StorageFailed as error:
-                        found = Reindexed(str(path), refused=str(error))
-                    done.append(found)
+                        outcome = Reindexed(str(path), refused=str(error))
+                    done.append(outcome)
         return done
 
     def _mend_append_time(self, directory: str, done: Reindexed) -> None:
@@ -170,11 +170,11 @@ class Reindexing(OfflineWork):
         ]
         snapshots = base_offsets(present, names.SNAPSHOT)
         index = bases.index(facts.base_offset)
-        found = find_aborted(self.files, directory, segments, index, snapshots)
+        aborted = find_aborted(self.files, directory, segments, index, snapshots)
         path = segments[index].path_of(names.TXN_INDEX)
         done.written.append(path)
         if not self.dry_run:
-            write_aborted(self.files, path, found)
+            write_aborted(self.files, path, aborted)
 
     def _mend_companion(self, facts: SegmentFacts, index: IndexBuilder, done: Reindexed) -> None:
         """Write seal and block map, and remove damaged append times.

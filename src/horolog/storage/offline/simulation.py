@@ -246,20 +246,20 @@ class Simulation:
     def _next_check(self) -> int | None:
         """Return the time of the next check that may delete or roll; None if nothing is due."""
         config, first = self._config, self._segments[0]
-        found = []
+        due = []
         if 0 <= config.retention_bytes <= self._held - first.size:
-            found.append(self._tick_ms)
+            due.append(self._tick_ms)
         (verdict,) = self._judged([self._candidate(0)])
         if verdict.may_go:
-            found.append(self._tick_ms)
+            due.append(self._tick_ms)
         elif verdict.due_ms is not None:
-            found.append(max(self._tick_ms, self._tick_at(verdict.due_ms)))
+            due.append(max(self._tick_ms, self._tick_at(verdict.due_ms)))
         active = self._segments[-1]
         if config.horolog_roll_idle and active.size:
             age_ms = active.age_ms(config, *[self._tick_ms] * 3)
             wait_ms = max(0, config.segment_ms + 1 - age_ms)
-            found.append(self._tick_at(self._tick_ms + wait_ms))
-        return min(found, default=None)
+            due.append(self._tick_at(self._tick_ms + wait_ms))
+        return min(due, default=None)
 
     def _judged(self, candidates: Sequence[Candidate]) -> list[Verdict]:
         end = self._segments[-1].end.next_offset

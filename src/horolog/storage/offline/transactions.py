@@ -124,10 +124,10 @@ def find_transactions(
             first_offset = left[producer_id].first_offset
             walk.hide("a marker may be among offsets that are missing", first_offset)
     stable = end
-    for producer_id in sorted(held, key=lambda each: left[each].first_offset):
+    for producer_id in sorted(held, key=lambda id_: left[id_].first_offset):
         if stable < end or walk.has_begun(left[producer_id]):
             stable = min(stable, left.pop(producer_id).first_offset)
-    walk.abort([each for each in left if each not in committed], end)
+    walk.abort([id_ for id_ in left if id_ not in committed], end)
     return FileTransactions(walk.aborted, max(stable, start), walk.damage, walk.known_to)
 
 
@@ -263,7 +263,7 @@ class _Walk:
         if max(self._next, end) <= self._log_start_offset:
             self.open.clear()
             return
-        first_offsets = (each.first_offset for each in self.open.values())
+        first_offsets = (transaction.first_offset for transaction in self.open.values())
         self.hide(damage, min([self._next, end, *first_offsets]))
         self.abort(list(self.open), end - 1)
 

@@ -142,8 +142,8 @@ def finish_replacement(files: Files, directory: str, replacement: Replacement) -
 
 def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
     """Return the base offsets in the names with this suffix, in order."""
-    found = (names.base_offset_of(name, suffix) for name in present if name.endswith(suffix))
-    return sorted(base for base in found if base is not None)
+    bases = (names.base_offset_of(name, suffix) for name in present if name.endswith(suffix))
+    return sorted(base for base in bases if base is not None)
 
 
 def current_names(files: Files, directory: str, present: Collection[str]) -> dict[str, str]:
@@ -160,10 +160,10 @@ def current_names(files: Files, directory: str, present: Collection[str]) -> dic
         FileMissing: the directory has changed since it was listed.
         StorageFailed: the disk refused.
     """
-    found = {name: name for name in present if not name.endswith((names.SWAP, names.CLEANED))}
+    settled = {name: name for name in present if not name.endswith((names.SWAP, names.CLEANED))}
     swaps = _valid_swaps(present)
     if not swaps:
-        return found
+        return settled
     replacement = _ours(files, directory, swaps)
     if replacement is None:
         compaction = _Compaction(files, directory, swaps, base_offsets(present, names.LOG))
@@ -171,7 +171,7 @@ def current_names(files: Files, directory: str, present: Collection[str]) -> dic
     if segment_names(files.names_in(directory)) != segment_names(present):
         raise FileMissing(f"{directory} has changed while it was read")
     if replacement is None:
-        return found
+        return settled
     coming = {name.removesuffix(names.SWAP): name for name in swaps}
     gone = {
         names.segment_file(base, suffix)
@@ -179,7 +179,7 @@ def current_names(files: Files, directory: str, present: Collection[str]) -> dic
         if base not in replacement.new or names.segment_file(base, names.LOG) in coming
         for suffix in names.SEGMENT_SUFFIXES
     }
-    return {name: name for name in found if name not in gone} | coming
+    return {name: name for name in settled if name not in gone} | coming
 
 
 def stable_look(look: Callable[[], T]) -> T:
@@ -267,10 +267,10 @@ class _Compaction:
             path = self._swap_path(base)
             # What compaction leaves of a segment may be nothing, which takes its place alone.
             is_empty = not self._files.size(path)
-            found = base + 1 if is_empty else whole_end(self._files, path, base)
-            if found is None or base < end:
+            next_offset = base + 1 if is_empty else whole_end(self._files, path, base)
+            if next_offset is None or base < end:
                 return f"{os.path.basename(path)} is not whole, or has other offsets than its name"
-            end = found
+            end = next_offset
         if not self._new:
             return None
         first = self._new[0]

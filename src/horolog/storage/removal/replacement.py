@@ -35,8 +35,8 @@ class Replacement(NamedTuple):
         for base, size in self.new.items():
             path = f"{directory}/{names.segment_file(base, names.LOG)}"
             swap = path + names.SWAP
-            found = swap if files.exists(swap) else path
-            if not files.exists(found) or files.size(found) != size:
+            present = swap if files.exists(swap) else path
+            if not files.exists(present) or files.size(present) != size:
                 return False
         return True
 

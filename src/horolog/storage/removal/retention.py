@@ -107,13 +107,13 @@ def verdicts(
 
     def time_of(candidate: Candidate) -> SegmentTime | None:
         if not candidate.size:  # compaction has left nothing of it: it goes with what follows
-            following = found[found.index(candidate) :]
-            candidate = next((each for each in following if each.size), candidate)
+            following = facts[facts.index(candidate) :]
+            candidate = next((later for later in following if later.size), candidate)
         return time_that_counts(by_base[candidate.base_offset], candidate, config, resets, now_ms)
 
-    found = candidates(segments)
-    judged = judge(found, config, log_start_offset, high_watermark, now_ms, time_of)
-    return zip(found, judged, strict=True)
+    facts = candidates(segments)
+    judged = judge(facts, config, log_start_offset, high_watermark, now_ms, time_of)
+    return zip(facts, judged, strict=True)
 
 
 def time_that_counts(
@@ -211,9 +211,9 @@ def bounded(
     return time
 
 
-def going(found: Iterable[Verdict]) -> list[Verdict]:
+def going(decisions: Iterable[Verdict]) -> list[Verdict]:
     """Return the verdicts on the oldest segments, up to the first that stays."""
-    return list(takewhile(lambda verdict: verdict.may_go, found))
+    return list(takewhile(lambda verdict: verdict.may_go, decisions))
 
 
 def judge(

@@ -219,7 +219,7 @@ def _marker(
         position, header = located
         marker = read_marker(segment.read_batch(position, header))
         records_ms = max(
-            (each.max_timestamp for _, each in segment.headers(0, size) if not each.is_control),
+            (batch.max_timestamp for _, batch in segment.headers(0, size) if not batch.is_control),
             default=None,
         )
     except CorruptBatch:
@@ -257,17 +257,17 @@ def _is_later(own_ms: int | None, goes_ms: int | None) -> bool:
 def _holder(segment: SegmentReader, largest: TimeEntry) -> Holder | None:
     """Return the first record with the largest time; None if its batch cannot be read."""
     try:
-        found = find_by_timestamp([segment], largest.timestamp, 0, _MAX_BATCH_BYTES)
-        located = None if found is None else segment.locate(found.offset)
+        record = find_by_timestamp([segment], largest.timestamp, 0, _MAX_BATCH_BYTES)
+        located = None if record is None else segment.locate(record.offset)
     except (CorruptBatch, RequestRefused):
         return None
-    if found is None or located is None:
+    if record is None or located is None:
         return None
     header = located[1]
     return Holder(
-        found.offset,
-        found.timestamp,
-        last_append_time(segment, found.offset + 1, segment.size).known_ms,
+        record.offset,
+        record.timestamp,
+        last_append_time(segment, record.offset + 1, segment.size).known_ms,
         header.producer_id,
         header.producer_epoch,
     )

@@ -56,13 +56,13 @@ class BlockEntries:
             self._compare(block, unpack(entry, 0))
             self._advance()
 
-    def _compare(self, block: Block, found: Block) -> None:
-        if block[:3] != found[:3] or block.identity != found.identity:
+    def _compare(self, block: Block, actual: Block) -> None:
+        if block[:3] != actual[:3] or block.identity != actual.identity:
             self._foreign += 1
             return
-        mine, true = _from_records(block), _from_records(found)
-        if block[3:4] + block[5:-1] != found[3:4] + found[5:-1] or mine != true:
-            self._wrong.append((self._number, _difference(block, found)))
+        claimed, proved = _from_records(block), _from_records(actual)
+        if block[3:4] + block[5:-1] != actual[3:4] + actual[5:-1] or claimed != proved:
+            self._wrong.append((self._number, _difference(block, actual)))
 
     def faults(self, *, size: int, is_live: bool) -> Iterator[Finding]:
         """Yield all findings, after the last batch.
@@ -119,10 +119,10 @@ def _from_records(block: Block) -> TimeStats:
     return times
 
 
-def _difference(block: Block, found: Block) -> str:
+def _difference(block: Block, actual: Block) -> str:
     fields = (*Block._fields[:-1], *TimeStats._fields)
     says = (*block[:-1], *_from_records(block))
-    true = (*found[:-1], *_from_records(found))
+    true = (*actual[:-1], *_from_records(actual))
     for name, mine, other in zip(fields, says, true, strict=True):
         if mine != other and name != "base_offset":
             return f"says {mine} for {name}, and the records {other}"

@@ -35,8 +35,8 @@ def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[F
     stretches = times.stretches(facts.base_offset, facts.next_offset, seen=True)
     ends = [*(stretch.offset for stretch in stretches[1:]), facts.next_offset]
     counted = list(zip(stretches, ends, strict=True))
-    unknown = sum(end - each.offset for each, end in counted if each.ms is None)
-    seen = sum(end - each.offset for each, end in counted if each.is_seen)
+    unknown = sum(end - part.offset for part, end in counted if part.ms is None)
+    seen = sum(end - part.offset for part, end in counted if part.is_seen)
     if unknown:
         what = f"It does not say when {unknown} offsets were appended: not by horolog, or not known"
         yield note(times.path, what)
@@ -85,7 +85,9 @@ def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
     if not seal.aborted.is_of(files, aborted):
         what = "It is missing, or was changed since the segment was finished"
         # Kafka's recovery rewrites it; one that names every abort marker hides nothing.
-        is_whole = facts.is_sound and not any(each is not None for each in facts.ended.values())
+        is_whole = facts.is_sound and not any(
+            aborted_at is not None for aborted_at in facts.ended.values()
+        )
         yield note(aborted, what, mend) if is_whole else fault(aborted, what, mend)
 
 
@@ -175,10 +177,10 @@ class AbortedEntries(ComparedIndex):
             what = f"ends with {self.next_offset}, beyond the log's end"
             self._note_wrong(self._number, what)
             self._advance()
-        found = list(self.faults(may_have_room=False)) if self.exists else []
-        if not found and judge and self._lacking:
-            found = [_lacking(self.path, self._facts.path, self._lacking)]
-        yield from found
+        findings = list(self.faults(may_have_room=False)) if self.exists else []
+        if not findings and judge and self._lacking:
+            findings = [_lacking(self.path, self._facts.path, self._lacking)]
+        yield from findings
 
     def _out_of_order(self, entry: tuple[int, ...]) -> str | None:
         version, _, first, last, _ = entry
@@ -198,23 +200,23 @@ class TransactionsAcross:
         if not facts.is_sound:
             self._open_from.clear()  # how those ended may be in what cannot be read
             return
-        found = []
+        missing = []
         for producer_id, aborted_at in facts.ended.items():
             first = self._open_from.pop(producer_id, None)
             if first is not None and aborted_at is not None:
-                found.append((producer_id, first, aborted_at))
-        if found:
+                missing.append((producer_id, first, aborted_at))
+        if missing:
             path = facts.path.removesuffix(names.LOG) + names.TXN_INDEX
-            yield _lacking(path, facts.path, found)
+            yield _lacking(path, facts.path, missing)
         for producer_id, first in facts.open_from.items():
             if len(self._open_from) < _MAX_PRODUCERS:
                 self._open_from.setdefault(producer_id, first)
 
 
-def _lacking(path: str, log_path: str, found: list[tuple[int, int, int]]) -> Finding:
+def _lacking(path: str, log_path: str, missing: list[tuple[int, int, int]]) -> Finding:
     """Return the fault of an index in which these transactions (id, first, end) are missing."""
-    producer_id, first, end = min(found, key=itemgetter(2))
-    more = f"; {len(found) - 1} more are missing" if len(found) > 1 else ""
+    producer_id, first, end = min(missing, key=itemgetter(2))
+    more = f"; {len(missing) - 1} more are missing" if len(missing) > 1 else ""
     return fault(
         path,
         f"It does not name the transaction of producer {producer_id} that offset {end} aborts"

@@ -54,8 +54,8 @@ class VerifyTarget:
         """
         for directory in self.partitions:
             bases = current_bases(files, str(directory))
-            found = [directory / names.segment_file(base, names.LOG) for base in bases]
-            yield directory, found if self.segment is None else [self.segment]
+            paths = [directory / names.segment_file(base, names.LOG) for base in bases]
+            yield directory, paths if self.segment is None else [self.segment]
 
     def segments(self, files: Files) -> list[Path]:
         """List the `.log` files, in order, as `files` finds them.
@@ -87,13 +87,13 @@ def find_target(path: Path) -> VerifyTarget:
     if base_offsets((entry.name.removesuffix(names.SWAP) for entry in entries), names.LOG):
         return VerifyTarget(path.parent, (path,))
     # Judged by its content first: a log directory may be called data-1.
-    found = tuple(
+    partitions = tuple(
         entry
         for entry in entries
         if names.partition_of(entry.name) and not entry.is_symlink() and entry.is_dir()
     )
-    if found or (path / names.META_PROPERTIES).exists():
-        return VerifyTarget(path, found, is_log_dir=True)
+    if partitions or (path / names.META_PROPERTIES).exists():
+        return VerifyTarget(path, partitions, is_log_dir=True)
     if names.partition_of(path.name):
         return VerifyTarget(path.parent, (path,))
     raise Misconfigured(
@@ -137,13 +137,13 @@ class Verification:
         Raises:
             StorageFailed: a directory cannot be listed.
         """
-        base, found = None, []
+        base, facts = None, []
         if self.target.segment is not None:
             base = names.base_offset_of(self.target.segment.name, names.LOG)
         only = None if base is None else {base}
         for directory in self.target.partitions:
-            found += yield from check_segments(self._files, directory, self.around, only)
-        return found
+            facts += yield from check_segments(self._files, directory, self.around, only)
+        return facts
 
     def around_segments(
         self, segments: Sequence[SegmentFacts], *, was_live: bool = False

@@ -238,11 +238,11 @@ def check_epochs(
         )
     wrong = next(_disagreements(entries, runs), None)
     if wrong is not None and not is_live:
-        offset, said, found = wrong
+        offset, said, actual = wrong
         yield fault(
             path,
             f"It says that offset {offset} was written in epoch {said}, and the batch there names "
-            f"epoch {found}",
+            f"epoch {actual}",
             mend,
             offset=offset,
         )

@@ -75,7 +75,7 @@ def check_around_segments(
     try:
         listed, present = stable_look(lambda: _names_in(files, str(directory)))
         # A running broker may have removed some since they were read.
-        segments = [each for each in segments if Path(each.path).name in present]
+        segments = [facts for facts in segments if Path(facts.path).name in present]
         yield from _beside(files, directory, listed, present)
         yield from check_order(directory, present, segments, around)
         if segments:
@@ -112,7 +112,7 @@ def check_segments(
     bases = current_bases(files, str(directory))
     paths = [str(directory / names.segment_file(base, names.LOG)) for base in bases]
     sizes = [files.size(path) for path in paths]
-    found = []
+    checked = []
     for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
         if only is not None and base not in only:
             continue
@@ -123,8 +123,8 @@ def check_segments(
             yield _unreadable(path, error)
             continue
         if facts is not None:
-            found.append(facts)
-    return found
+            checked.append(facts)
+    return checked
 
 
 def _unreadable(path: Path | str, error: Exception) -> Finding:

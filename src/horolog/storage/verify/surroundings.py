@@ -47,13 +47,13 @@ class Surroundings(NamedTuple):
 
     def checkpointed(self, partition: TopicPartition, topic_id: UUID | None) -> Checkpointed:
         """Return the checkpoints of a partition that count for a topic with this id."""
-        found = Checkpointed(
+        checkpoints = Checkpointed(
             self.recovery_points.get(partition),
             self.log_starts.get(partition),
             self.checkpoint_ids.get(partition),
             self.are_ours,
         )
-        return found.for_topic(topic_id)
+        return checkpoints.for_topic(topic_id)
 
 
 def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Finding]]:
@@ -65,8 +65,8 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
         path = str(log_dir / name)
         findings += empty_note(files, path)
         read = partial(read_offsets, files, path)
-        found = None if is_empty(files, path) else read_or_report(read, path, mend, findings)
-        offsets[name] = found or {}
+        content = None if is_empty(files, path) else read_or_report(read, path, mend, findings)
+        offsets[name] = content or {}
         for partition, offset in offsets[name].items():
             if offset < 0:
                 findings.append(fault(path, f"It says {offset} for {partition}", mend))
@@ -139,8 +139,8 @@ def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator
         )
     present = {
         name
-        for each in log_dir.iterdir()
-        if each.is_dir() and names.partition_of(name := each.name)
+        for entry in log_dir.iterdir()
+        if entry.is_dir() and names.partition_of(name := entry.name)
     }
     yield from _absent(log_dir, around, present)
     yield from _leftovers(log_dir)
@@ -167,11 +167,11 @@ def _absent(log_dir: Path, around: Surroundings, present: set[str]) -> Iterator[
 
 
 def _leftovers(log_dir: Path) -> Iterator[Finding]:
-    for each in sorted(log_dir.iterdir()):
-        name = each.name
-        if each.is_dir() and names.is_deleted_directory(name):
-            yield note(str(each), "The partition was deleted and waits for its removal")
-        elif each.is_dir() and name.endswith(("-stray", "-future")):
-            yield note(str(each), "Kafka has set it aside: it is not served")
+    for entry in sorted(log_dir.iterdir()):
+        name = entry.name
+        if entry.is_dir() and names.is_deleted_directory(name):
+            yield note(str(entry), "The partition was deleted and waits for its removal")
+        elif entry.is_dir() and name.endswith(("-stray", "-future")):
+            yield note(str(entry), "Kafka has set it aside: it is not served")
         elif name.endswith(".tmp"):
-            yield note(str(each), "It is left from a replacement that was interrupted")
+            yield note(str(entry), "It is left from a replacement that was interrupted")
