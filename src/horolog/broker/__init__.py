@@ -1,4 +1,4 @@
-"""The broker: requests to answers.
+"""The broker: answers requests from the logs of its partitions.
 
 `service.serve` runs a broker in the foreground; `service.Service` is one to start and stop.
 

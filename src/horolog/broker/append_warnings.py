@@ -36,7 +36,7 @@ _HOLDS: Final = (
 
 
 class AppendWarnings:
-    """The warnings of one broker. For the event loop's thread only."""
+    """Warnings of one broker about appends. For the event loop's thread only."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._live, self._clock, _, self._partitions, _ = catalogue
@@ -48,7 +48,7 @@ class AppendWarnings:
         self._next_policy_at: dict[str, float] = {}  # by topic
 
     def note(self, partition: Partition, appended: Appended, client_id: str, host: str) -> None:
-        """Warn if the appended records are ahead of the clock, or due for deletion at once."""
+        """Warn if appended records are ahead of the clock, or due for deletion at once."""
         limit_ms = self._live.config.horolog_timestamp_warn_ahead_ms
         if appended.ahead_ms > limit_ms:
             if self._loop.time() >= self._next_warning_at:
@@ -81,7 +81,7 @@ class AppendWarnings:
     def note_refused(
         self, partition: Partition, error: HorologError, client_id: str, host: str
     ) -> None:
-        """Warn of a batch that the disk or a policy has refused."""
+        """Warn of a batch that the disk or a policy refused."""
         if isinstance(error, StorageFailed):
             is_new = partition.log.refusal is not None and partition.name not in self._refusing
             if is_new and self._loop.time() >= self._next_refusal_at:

@@ -44,7 +44,7 @@ class PeriodicTask(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """The numbers of expired items."""
+    """Numbers of expired items."""
 
     segments: int
     offsets: int
@@ -52,7 +52,7 @@ class Expired(NamedTuple):
 
 
 class BackgroundTasks:
-    """A broker's background tasks. For the event loop's thread only."""
+    """Background tasks of a broker. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BackgroundTasks:
         self._complaints: WeakKeyDictionary[object, dict[str, str]] = WeakKeyDictionary()
 
     def start(self) -> None:
-        """Run each task periodically at its interval."""
+        """Run each task at its interval."""
         config = self._live.config
         first_ms = config.log_initial_task_delay_ms
         flush_ms = min(config.log_flush_scheduler_interval_ms, LONGEST_FLUSH_INTERVAL_MS)
@@ -111,14 +111,14 @@ class BackgroundTasks:
             self._tasks.append(asyncio.create_task(self._repeat(task, interval_ms, delay)))
 
     async def stop(self) -> None:
-        """Stop running tasks; a running one is cancelled between two partitions."""
+        """Stop all tasks; a running one is cancelled between two partitions."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
     async def expire(self) -> Expired:
-        """Run everything that is due by the clock, after a test has moved it."""
+        """Run every task that is due by the clock, after a test has moved it."""
         await self.catch_up()
         deleted = await self.run_retention()
         await self.tidy()
@@ -127,7 +127,7 @@ class BackgroundTasks:
         return expired
 
     async def catch_up(self) -> None:
-        """Abort the transactions that have timed out, and compact what is due by the clock."""
+        """Abort transactions that have timed out, and compact partitions that are due."""
         await self._transactions.settle()  # those that are not loaded yet time out, too
         await self._transactions.abort_timed_out()
         await self._transactions.settle()
@@ -135,7 +135,7 @@ class BackgroundTasks:
             await self._cleaner.clean_all()
 
     async def run_retention(self) -> list[tuple[str, DeletedSegment]]:
-        """Delete the segments that have outlived `retention.ms` or `retention.bytes`; which."""
+        """Delete segments that have outlived `retention.ms` or `retention.bytes`; return them."""
         deleted = []
         for partition in list(self._partitions.values()):
             retention = partition.change(self._apply_retention)
@@ -152,7 +152,7 @@ class BackgroundTasks:
         return deleted
 
     async def tidy(self) -> None:
-        """Remove the files of what was deleted; see whether the log directory is still there."""
+        """Remove deleted files, and check that the log directory still exists."""
         for partition in list(self._partitions.values()):
             if partition.log.removed_files.are_waiting:
                 removal = partition.change(self._remove_deleted)
@@ -166,7 +166,7 @@ class BackgroundTasks:
                 _LOG.error("%s", refusal)
 
     async def check_indexes(self) -> None:
-        """Check the indexes without a valid seal that lookups use, a segment at a time."""
+        """Check the indexes without a valid seal that lookups use, one segment at a time."""
         for partition in list(self._partitions.values()):
             while partition.log.wants_index_check and not partition.is_closed:
                 check = partition.check_indexes(self._readers)
@@ -174,7 +174,7 @@ class BackgroundTasks:
                     break
 
     async def flush(self) -> None:
-        """Flush logs whose `flush.ms` has elapsed, and try again where a flush has failed."""
+        """Flush logs whose `flush.ms` has elapsed, and retry failed flushes."""
         monotonic_ms = self.monotonic_ms()
         for partition in list(self._partitions.values()):
             doubted = partition.log.is_in_doubt
@@ -184,16 +184,16 @@ class BackgroundTasks:
                 _LOG.info("%s: all is on the disk again after a failed flush", partition.name)
 
     async def checkpoint(self) -> None:
-        """Write down how far the logs are safe, so that a start after a kill has less to do."""
+        """Checkpoint the recovery points, so that a start after a kill has less to check."""
         await self._partitions.run(LogDir.checkpoint)
 
     async def expire_offsets(self) -> int:
-        """Expire committed offsets; return how many."""
+        """Expire committed offsets; return their number."""
         minutes = self._live.config.offsets_retention_minutes
         return await self._groups.expire(minutes * MINUTE_MS)
 
     async def expire_producers(self) -> int:
-        """Forget idempotent producers that have not been heard of for long; how many."""
+        """Expire inactive idempotent producers; return their number."""
         gone = 0
         for partition in list(self._partitions.values()):
             if len(partition.log.producers):
@@ -212,7 +212,7 @@ class BackgroundTasks:
         return log.producers.expire(self._clock.now_ms(), limit_ms)
 
     async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:
-        """One partition's trouble is not its neighbours', and one that is gone needs no task."""
+        """Await a job of one partition, and log its failure without affecting the others."""
         doing = f"{what} of {partition.name}"
         try:
             done = await job
@@ -224,7 +224,7 @@ class BackgroundTasks:
         return done
 
     def _complain(self, subject: object, doing: str, error: HorologError) -> None:
-        """Log once what fails each time; `subject` is a partition, or this for all of them."""
+        """Log a repeated failure once; `subject` is a partition, or this object for all of them."""
         complaints, why = self._complaints.setdefault(subject, {}), str(error)
         if complaints.get(doing) != why:
             complaints[doing] = why

@@ -1,4 +1,4 @@
-"""The broker without its sockets: the state that request handlers use.
+"""The broker without its sockets: the parts that request handlers use.
 
 Each part of the state has one owner: partitions and their log directory, topics, settings, groups,
 the metadata store behind its thread. A part depends on those it is built from and never on the
@@ -78,7 +78,7 @@ class BrokerParts:
         readers: Executor,
         workers: Executor,
     ) -> None:
-        """Call it on the event loop that will serve; takes ownership of `opened`."""
+        """Build the parts on the event loop that will serve; take ownership of `opened`."""
         live = self._live = LiveSettings(opened.settings)
         config, store = live.config, opened.store
         self._store = store
@@ -192,7 +192,7 @@ class BrokerParts:
             raise
 
     async def _load_state(self, opened: OpenedStorage) -> None:
-        """Begin to load groups; what takes less than a second is there when this returns."""
+        """Begin to load the groups, and wait for a second at most until they are loaded."""
         beside = opened.beside
         states = beside.transactions()
         now_ms = self.clock.now_ms()
@@ -233,7 +233,10 @@ class BrokerParts:
         self.groups.release_waiters()
 
     async def close(self, *, clean: bool = True) -> None:
-        """Complete queued writes and close the logs; without `clean`, as after a crash."""
+        """Complete queued writes and close the logs.
+
+        Without `clean` the next start is as after a crash.
+        """
         self._warning.cancel()
         await self.transactions.close()
         await self.groups.close()
@@ -248,17 +251,17 @@ class BrokerParts:
 
     @property
     def settings(self) -> Settings:
-        """The current settings as given."""
+        """Current settings as given."""
         return self._live.settings
 
     @property
     def config(self) -> BrokerConfig:
-        """The current effective settings."""
+        """Current effective settings."""
         return self._live.config
 
     @property
     def cluster_id(self) -> str:
-        """The id in the log directory's meta.properties."""
+        """Cluster id in `meta.properties` of the log directory."""
         return self.partitions.cluster_id
 
     @property
@@ -267,7 +270,7 @@ class BrokerParts:
         return self._store.transaction_version
 
     def endpoint(self, listener: Endpoint) -> Endpoint:
-        """The advertised endpoint of a listener."""
+        """Return the advertised endpoint of a listener."""
         named = [e for e in self.config.advertised_listeners if e.name == listener.name]
         for endpoint in named:
             if (":" in endpoint.host) == (":" in listener.host):
@@ -277,7 +280,7 @@ class BrokerParts:
         return announced if announced.port else announced._replace(port=listener.port)
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The partition; raises UNKNOWN_TOPIC_OR_PARTITION, or StorageFailed if it is offline."""
+        """Return a partition; refuse unknown ones, and raise StorageFailed for offline ones."""
         partition = self.partitions.find(topic, index)
         if partition is None:
             known = self.topics.find(topic)
@@ -289,7 +292,7 @@ class BrokerParts:
     def note_appended(
         self, partition: Partition, appended: Appended, version: int, client_id: str, host: str
     ) -> None:
-        """Follow up on an append: duplicates, rolled segments, timestamps, formats, producers."""
+        """Follow up on an append: flush rolled segments, warn of timestamps, count conversions."""
         if appended.duplicate:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if appended.rolled:

@@ -1,4 +1,4 @@
-"""What a broker serves, for its parts: each topic, its partitions, and who leads it."""
+"""The topics of a broker with their partitions and leaders, for the parts of the broker."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Cleans the logs of compacted topics in the background: of those that are due, the dirtiest first.
+"""Compacts logs in the background, the dirtiest of the due ones first.
 
 A run reads and writes in a thread of its own, in pieces: between two of them it is held to
 `log.cleaner.io.max.bytes.per.second`, and stops at once when its partition or the broker does. What
@@ -42,7 +42,7 @@ _LOADING_PAUSE_S: Final = 0.1
 
 
 class Uncleanable(NamedTuple):
-    """Why a partition is left out."""
+    """Reason why a partition is left out."""
 
     reason: str
     retry_at_ms: int | None
@@ -50,14 +50,14 @@ class Uncleanable(NamedTuple):
 
 
 class DuePartition(NamedTuple):
-    """A partition that is worth cleaning, and what of it."""
+    """A partition that is due, and the range to clean."""
 
     partition: Partition
     chosen: Cleanable
 
 
 class Cleaner:
-    """For the event loop's thread."""
+    """Compacts the partitions of a broker. For the event loop's thread only."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._live, self._clock, _, self._partitions, _ = catalogue
@@ -80,12 +80,12 @@ class Cleaner:
     # --- what it does by itself -------------------------------------------------------
 
     def start(self) -> None:
-        """Clean from now on, unless `log.cleaner.enable` is false."""
+        """Start cleaning, unless `log.cleaner.enable` is false."""
         if self._live.config.log_cleaner_enable:
             self._steward = asyncio.create_task(self._employ())
 
     async def stop(self) -> None:
-        """Stop all runs; each ends within the piece that it is at, and none begins any more."""
+        """Stop all runs within the piece that each is cleaning, and start no more."""
         self._is_stopped = True
         tasks = [*self._tasks.values(), *([self._steward] if self._steward else [])]
         for task in tasks:
@@ -97,7 +97,7 @@ class Cleaner:
             self._executor = None
 
     async def _employ(self) -> None:
-        """Have as many tasks as `log.cleaner.threads` says, which may change."""
+        """Keep as many tasks as `log.cleaner.threads` says, which may change."""
         while True:
             count = min(self._live.config.log_cleaner_threads, MOST_THREADS)
             for number in range(count):
@@ -126,7 +126,7 @@ class Cleaner:
     # --- one run ----------------------------------------------------------------------
 
     async def clean_all(self) -> list[str]:
-        """Clean everything that is due, and wait for runs that are under way.
+        """Clean every due partition, and wait for runs that have begun.
 
         Returns:
             The names of the partitions, once for each run that this has done.
@@ -142,7 +142,7 @@ class Cleaner:
                 return cleaned
 
     async def clean_dirtiest(self) -> str | None:
-        """Clean the dirtiest of the partitions that are due; its name, None if none is.
+        """Clean the dirtiest due partition; return its name, or None if no partition is due.
 
         One for which `max.compaction.lag.ms` is over goes before those for which it is not.
         """
@@ -230,7 +230,7 @@ class Cleaner:
         )
 
     async def _try(self, partition: Partition, job: Awaitable[None]) -> bool:
-        """One partition's trouble is not its neighbours'; whether there was none."""
+        """Await the job of one partition; return True if it succeeded."""
         try:
             await job
         except Exception as error:  # noqa: BLE001 - a bug, or memory that one run lacks, likewise
@@ -242,7 +242,7 @@ class Cleaner:
     # --- what cannot be cleaned -------------------------------------------------------
 
     def uncleanable(self) -> Iterator[tuple[Partition, str]]:
-        """The partitions that are left out, and why."""
+        """Yield the partitions that are left out, each with the reason."""
         for partition, left_out in list(self._uncleanable.items()):
             if not partition.is_closed and partition.is_compacted:
                 yield partition, left_out.reason

@@ -58,7 +58,7 @@ class Controller:
     # --- topics -----------------------------------------------------------------------
 
     async def ensure_topic(self, name: str) -> Topic:
-        """The topic with this name, created with the broker's defaults if it does not exist."""
+        """Return the topic of this name, created with default settings if it does not exist."""
         async with self._lock:
             topic = self._topics.find(name)
             return await self._create(NewTopic(name=name)) if topic is None else topic
@@ -219,7 +219,7 @@ class Controller:
             self._placement.put(row)
 
     async def grow_followed(self, topic: Topic, count: int) -> None:
-        """Increase the number of partitions of a followed topic to the source's."""
+        """Increase the number of partitions of a followed topic to that of the source's."""
         async with self._lock:
             topic = self._followed(topic)
             check_partition_increase(topic, count)
@@ -229,7 +229,7 @@ class Controller:
     async def put_followed(
         self, topic: Topic, row: FollowedRow, changes: Mapping[str, str | None], *, compacted: bool
     ) -> None:
-        """Note what the source has of a followed topic now, and change settings with it."""
+        """Store the source's settings of a followed topic, and change its settings here."""
         async with self._lock:
             topic = self._followed(topic)
             values = {**topic.overrides, **changes}
@@ -239,7 +239,7 @@ class Controller:
             await self._place(after, row)
 
     async def delete_followed(self, topic: Topic) -> None:
-        """Delete a followed topic as the source has deleted it.
+        """Delete a followed topic because the source has deleted it.
 
         Raises:
             RequestRefused: `delete.topic.enable` is false, or it is not followed any more.
@@ -255,7 +255,7 @@ class Controller:
             await self._remove(topic)
 
     async def drop_followed(self, topic: Topic) -> None:
-        """Delete a followed topic that is of no more use here.
+        """Delete a followed topic that is not needed any more.
 
         Raises:
             StorageFailed: a write failed; the next start deletes the rest.
@@ -296,7 +296,7 @@ class Controller:
             self._topics.put(after)
 
     async def demote(self, topic: Topic, row: FollowedRow) -> None:
-        """Follow a topic from now on that was led here.
+        """Follow a topic that is led here.
 
         Raises:
             StorageFailed: a write failed; the topic is led here.
@@ -327,7 +327,7 @@ class Controller:
         return topic
 
     def _current(self, topic: Topic) -> Topic:
-        """The topic's current state: it may have been deleted or altered while this was queued."""
+        """Return the current state of a topic, which may have changed while the caller waited."""
         return self._topics.with_id(topic.topic_id)
 
     # --- settings ---------------------------------------------------------------------
@@ -344,7 +344,7 @@ class Controller:
                 await self._put_settings(topic, after)
 
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> Topic:
-        """Store settings; an adopted topic with settings is treated like any other."""
+        """Store settings of a topic. An adopted topic with settings is treated like any other."""
         is_compacted = topic.compacted or self._placement.compacts(topic.name)
         compacted = is_compacted and "cleanup.policy" not in overrides
         after = replace(
@@ -381,7 +381,7 @@ class Controller:
         replaces: bool,
         validate_only: bool,
     ) -> None:
-        """Change single dynamic settings of this broker, or of all brokers; or replace them all."""
+        """Change or replace the dynamic settings of this broker, or of all brokers."""
         async with self._lock:
             after = alter_broker(
                 self._live.settings, changes, cluster_wide=cluster_wide, replaces=replaces
@@ -427,7 +427,7 @@ class Controller:
 
 
 def check_owned(topic: Topic) -> None:
-    """Refuse to delete records of an internal or adopted topic, or one that another leads."""
+    """Refuse to delete records of a topic that is internal, adopted, or led by another cluster."""
     refuse_internal(topic)
     refuse_followed(topic)
     if topic.adopted:
@@ -439,7 +439,7 @@ def check_owned(topic: Topic) -> None:
 
 
 def refuse_internal(topic: Topic) -> None:
-    """Refuse to change a topic that a coordinator of this broker keeps its state in."""
+    """Refuse to change an internal topic of a coordinator."""
     if topic.is_internal:
         raise RequestRefused(
             ErrorCode.invalid_topic_exception,
@@ -448,7 +448,7 @@ def refuse_internal(topic: Topic) -> None:
 
 
 def refuse_followed(topic: Topic) -> None:
-    """Refuse to change what another cluster leads."""
+    """Refuse to change a topic that another cluster leads."""
     if topic.followed:
         raise RequestRefused(
             ErrorCode.policy_violation,

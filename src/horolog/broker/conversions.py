@@ -1,4 +1,4 @@
-"""Report clients for which the broker converts records: operators see when none is left (KIP-32).
+"""Reports clients whose records the broker converts, until no client needs it (KIP-32).
 
 Counted under the names of Kafka's metrics (`Traffic`), and logged: the first time and then at most
 once a minute for each client and topic. Conversions of formats count, in both
@@ -43,7 +43,7 @@ class _Seen:
 
 
 class Conversions:
-    """The conversions of one broker. For the event loop's thread only."""
+    """Conversions of one broker. For the event loop's thread only."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._loop = asyncio.get_running_loop()

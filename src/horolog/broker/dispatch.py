@@ -1,4 +1,4 @@
-"""From a request's bytes to the handler that answers it, and back to bytes.
+"""Answers requests: decodes a frame, calls its handler, and encodes the response.
 
 A handler gets a `Request` and the broker, and returns one of
 
@@ -70,7 +70,7 @@ class Request(Generic[BodyT]):
         self._slice: TimeSlice | None = None
 
     async def checkpoint(self) -> None:
-        """Let others have their turn, if this request has had its slice of time.
+        """Yield to other requests, if this one has used up its time slice.
 
         Raises:
             ClientGone: the client has disconnected; not to be caught by a handler.
@@ -80,7 +80,7 @@ class Request(Generic[BodyT]):
         await self._slice.checkpoint()
 
     def has_waited(self) -> None:
-        """Begin a new slice: others had their turn while this request waited for something."""
+        """Begin a new time slice, because others ran while this request waited."""
         self._slice = None
 
     async def pause(self) -> None:
@@ -91,12 +91,12 @@ class Request(Generic[BodyT]):
 
     @property
     def is_long(self) -> bool:
-        """Whether it has taken more than a slice of time so far."""
+        """True if it has taken more than a time slice so far."""
         return self.is_large or (self._slice is not None and self._slice.is_long)
 
 
 class Apart(NamedTuple):
-    """An answer that is made, and packed, in a thread; `make` changes nothing.
+    """A response that is made and encoded in a thread; `make` changes nothing.
 
     It calls the checkpoint between its steps, where they are many.
     """
@@ -128,7 +128,7 @@ _SMALL_BODY_BYTES: Final = 4096  # copying it costs less than handling two parts
 
 
 def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
-    """Enter a handler into the table; what is in it is what the broker advertises."""
+    """Decorate the handler of an API, which the broker advertises from then on."""
 
     def enter(handler: HandlerT) -> HandlerT:
         assert key not in HANDLERS, key
@@ -139,7 +139,7 @@ def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
 
 
 def shortcut(key: ApiKey) -> Callable[[Shortcut], Shortcut]:
-    """Enter what is tried on the small requests of an API before they are decoded."""
+    """Decorate a function that is tried on small requests of an API before they are decoded."""
 
     def enter(answer: Shortcut) -> Shortcut:
         _SHORTCUTS[key.to_bytes(KEY_BYTES, "big")] = answer
@@ -149,7 +149,7 @@ def shortcut(key: ApiKey) -> Callable[[Shortcut], Shortcut]:
 
 
 def served() -> dict[ApiKey, Versions]:
-    """Return the answer of ApiVersions: all handlers, in the versions that `wire` knows."""
+    """Return all APIs that have handlers, with the versions that `wire` knows."""
     return {key: SUPPORTED[key] for key in sorted(HANDLERS)}
 
 
@@ -173,7 +173,7 @@ class Dispatcher:
         self.shortcuts = _SHORTCUTS
 
     def __call__(self, frame: Buffer, peer: Peer) -> "Reply | asyncio.Future[Reply | None] | None":
-        """The reply to a request, or its future where it takes time.
+        """Return the reply to a request, or its future if it takes time.
 
         Raises:
             MalformedRequest: bytes that do not follow the protocol.
@@ -215,16 +215,16 @@ class Dispatcher:
 
     @property
     def in_flight(self) -> int:
-        """Requests that could not be answered at once and are not answered yet."""
+        """Number of requests that are being answered by tasks."""
         return len(self._tasks)
 
     @property
     def has_large(self) -> bool:
-        """Whether a request of very many fields is in flight."""
+        """True if a request of very many fields is in flight."""
         return self._large_in_flight > 0
 
     def slowly(self, frame: Buffer, peer: Peer) -> "asyncio.Future[Reply | None]":
-        """The reply to a request of many fields; nothing of it has been done when this returns."""
+        """Return the future reply to a request of many fields, of which nothing is done yet."""
         self._large_in_flight += 1
         answering = self._task(self._answer_slowly(frame, peer))
         answering.add_done_callback(self._on_large_done)
@@ -234,7 +234,7 @@ class Dispatcher:
         self._large_in_flight -= 1
 
     def close(self) -> None:
-        """Decode and encode no more."""
+        """Stop decoding and encoding."""
         self._codec.close()
 
     def _task(self, answering: Coroutine[Any, Any, Reply | None]) -> "asyncio.Future[Reply | None]":
@@ -246,7 +246,7 @@ class Dispatcher:
     def _begun(
         self, answering: Coroutine[Any, Any, Reply]
     ) -> "Reply | asyncio.Future[Reply | None]":
-        """Return the reply of a shortcut's coroutine, or its future where it has to wait."""
+        """Return the reply of a shortcut's coroutine, or its future if it has to wait."""
         try:
             awaited = answering.send(None)
         except StopIteration as done:
@@ -261,7 +261,7 @@ class Dispatcher:
     async def _pack(
         self, header: RequestHeader, request: Request[Any], response: Response
     ) -> Reply | None:
-        """The answer in bytes; packed in a thread where making it took long."""
+        """Encode a response, in a thread if making it took long."""
         if not (request.is_long or isinstance(response, Apart)):
             return _packed(header, response)
         return await self._codec.run(request.peer, partial(_packed_densely, header, response))
@@ -282,7 +282,7 @@ class Dispatcher:
 def _packed_densely(
     header: RequestHeader, response: Response, checkpoint: Checkpoint
 ) -> Reply | None:
-    """The answer in bytes, with as few parts as there can be, for the event loop to hand over."""
+    """Encode a response in as few parts as possible, for the event loop to send."""
     reply = _packed(header, response, checkpoint)
     if reply is None:
         return None
@@ -298,7 +298,7 @@ def _packed_densely(
 def _packed(
     header: RequestHeader, answer: Response, checkpoint: Checkpoint | None = None
 ) -> Reply | None:
-    """The answer in bytes, behind its length and header; an `Apart` has a checkpoint."""
+    """Encode a response behind its length and header; an `Apart` needs a checkpoint."""
     if answer is None:
         return None
     key, version = header.api_key, header.api_version

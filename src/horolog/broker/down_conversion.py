@@ -1,4 +1,4 @@
-"""Records for clients that cannot read format v2: Fetch versions 0 to 3 (KIP-32, KIP-283).
+"""Converts records for clients that cannot read format v2: Fetch versions 0 to 3 (KIP-32, KIP-283).
 
 A version knows formats up to one: 0 and 1 know v0, 2 and 3 know v1, later ones know v2. Only
 batches of a later format are converted, and records that need no conversion are the bytes of the
@@ -32,14 +32,14 @@ _LAST_WITH_V1: Final = 3
 
 
 class DownConverted(NamedTuple):
-    """Records that a client can read, and how many of them had to be converted for it."""
+    """Records that a client can read, and the number of converted ones."""
 
     records: Buffer
     converted: int
 
 
 def newest_format(fetch_version: int) -> int:
-    """The newest format that a version of Fetch may return: 0, 1 or 2."""
+    """Return the newest format that a version of Fetch may return: 0, 1 or 2."""
     if fetch_version <= _LAST_WITH_V0:
         return 0
     return 1 if fetch_version <= _LAST_WITH_V1 else MAGIC
@@ -48,7 +48,7 @@ def newest_format(fetch_version: int) -> int:
 def read_converted(
     view: LogView, offset: int, max_bytes: int, magic: int, *, at_least_one: bool
 ) -> DownConverted:
-    """Records from `offset` on in format `magic` or an older one; may block, and take long.
+    """Read records from an offset on in a format up to `magic`; this may block and take long.
 
     Control batches have no form in older formats and are skipped.
 

@@ -1,4 +1,4 @@
-"""Read a Fetch request's records, one partition after another, up to its limits.
+"""Reads the records of a Fetch request, one partition after another, up to its limits.
 
 With horolog's flag in the isolation level a partition's append times follow its aborted
 transactions (docs/wire.md).
@@ -33,12 +33,12 @@ _FEW_TRIED = 16
 
 
 def is_committed(body: FetchRequest) -> bool:
-    """Whether a consumer asks for committed records only."""
+    """Return True if a consumer asks for committed records only."""
     return body.isolation_level & ~(WITH_APPEND_TIMES | WITH_SEEN_TIMES) == READ_COMMITTED
 
 
 class RequestedPartition(NamedTuple):
-    """One requested partition, or the error why it cannot be read."""
+    """One requested partition, or the error that prevents reading it."""
 
     partition_index: int
     partition: Partition | None
@@ -48,7 +48,7 @@ class RequestedPartition(NamedTuple):
 
 
 class FetchReading:
-    """The records that a request has read so far, and its remaining limits."""
+    """Records that a request has read so far, and its remaining limits."""
 
     __slots__ = (
         "_asks_any",
@@ -136,13 +136,13 @@ class FetchReading:
         )
 
     def _error_code(self, error_code: int) -> int:
-        """A code that this version of Fetch may have."""
+        """Return an error code that this version of Fetch may have."""
         if error_code == ErrorCode.kafka_storage_error and self._request.version <= _NO_STORAGE:
             return ErrorCode.not_leader_or_follower
         return error_code
 
     def read_nowait(self, some: Sequence[RequestedPartition]) -> list[FetchedPartition] | None:
-        """Read on the event loop; None, and nothing is read, if that may block."""
+        """Read on the event loop; return None without an effect if that may block."""
         if self.may_convert or self._with_append_times:
             return None
         if self._are_hot(some):
@@ -157,7 +157,7 @@ class FetchReading:
             return None
 
     def _are_hot(self, some: Sequence[RequestedPartition]) -> bool:
-        """Whether the page cache certainly has the records of all these partitions."""
+        """True if the page cache certainly contains the records of all these partitions."""
         for requested in some:
             if requested.partition is not None and not requested.partition.is_hot(
                 requested.offset, committed=self._committed
@@ -167,12 +167,12 @@ class FetchReading:
 
     @property
     def may_convert(self) -> bool:
-        """Whether the client cannot read the newest format."""
+        """True if the client cannot read the newest format."""
         return self._format < MAGIC
 
     @property
     def must_go_on(self) -> bool:
-        """Whether fewer than `min_bytes` are available and the client allows waiting."""
+        """True if fewer than `min_bytes` are available and the client allows waiting."""
         body = self._request.body
         return (
             body.max_wait_ms > 0
@@ -236,7 +236,7 @@ def _read_partition(
 
 
 def _aborted(view: LogView, offset: int, size: int, end_offset: int) -> list[FetchedAbort]:
-    """The aborted transactions that a committed reader of some bytes has to know.
+    """Return the aborted transactions that a committed reader of some bytes has to know.
 
     What was open when the broker of an adopted log stopped is one of them, so that everything
     there is stable.
@@ -250,7 +250,7 @@ def _aborted(view: LogView, offset: int, size: int, end_offset: int) -> list[Fet
 def _with_append_times(
     view: LogView, offset: int, size: int, aborted: Sequence[FetchedAbort] | None, *, seen: bool
 ) -> Sequence[FetchedAbort]:
-    """Add the append times of the records: a count of what is before them, then each stretch.
+    """Add the append times of the records: a count of the entries before them, then each stretch.
 
     To a follower, which reads what is not committed, too, transactions are named that no marker
     will end.
@@ -273,5 +273,5 @@ def _with_append_times(
 
 
 def _first_records(view: LogView, offset: int, up_to: int) -> Buffer:
-    """A small read of at least one batch, so that the consumer makes progress."""
+    """Read a little, but at least one batch, so that the consumer makes progress."""
     return view.read(offset, _SMALL_BYTES, min_one_batch=True, up_to=up_to).read()

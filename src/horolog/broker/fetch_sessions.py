@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what a client fetches, kept between its requests.
+"""Fetch sessions (KIP-227): partitions that a client fetches, kept between its requests.
 
 The first fetch of a session names all partitions, those that follow only what has changed, and
 their responses have only the partitions with records, an error, or another high watermark or log
@@ -52,7 +52,7 @@ _Rank = tuple[bool, int, int]
 
 
 class SessionPartition:
-    """A partition of a session: what the client asks for, and what it knows.
+    """A partition of a session: the client's position and limits, and the offsets that it knows.
 
     Has the fields of `wire.requests.FetchPartition` that are read.
     """
@@ -82,7 +82,7 @@ class SessionPartition:
         self.current_leader_epoch = requested.current_leader_epoch
 
     def has_no_news(self, log: ReadableLog) -> bool:
-        """Whether a read certainly gives nothing that the client does not know."""
+        """True if a read certainly returns nothing that the client does not know."""
         return (
             self.fetch_offset == self.high_watermark == log.high_watermark
             and self.log_start_offset == log.log_start_offset
@@ -90,7 +90,7 @@ class SessionPartition:
         )
 
     def note(self, found: FetchedPartition) -> bool:
-        """Note what a response says; whether it says anything new."""
+        """Note the content of a response; return True if it is new to the client."""
         is_new = bool(
             found.error_code
             or len(found.records)
@@ -103,7 +103,7 @@ class SessionPartition:
 
 
 class SessionTopic(NamedTuple):
-    """Partitions of one topic that follow one another in a session; as `FetchTopic`."""
+    """Consecutive partitions of one topic in a session, with the fields of `FetchTopic`."""
 
     topic: str
     topic_id: UUID | None
@@ -148,7 +148,7 @@ class FetchSession:
 
 
 class SessionFetch:
-    """One fetch of a session: the partitions to read, and what its response says of them."""
+    """One fetch of a session: the partitions to read, and the news for its response."""
 
     __slots__ = ("_epoch", "_session", "topics")
 
@@ -227,7 +227,7 @@ class FetchSessions:
         return self._sessions.keys()
 
     def begin(self, version: int, request: FetchRequest, found: Iterable[FetchedTopic]) -> int:
-        """The id of a new session of all partitions of a fetch, of which `found` was read.
+        """Begin a session of all partitions of a fetch, of which `found` was read; return its id.
 
         0 if there is no room for it.
         """
@@ -268,7 +268,7 @@ class FetchSessions:
             self._unrank(session)
 
     def go_on(self, version: int, request: FetchRequest) -> SessionFetch | None:
-        """The next fetch of a session; None if nothing is left to fetch, which ends it.
+        """Return the next fetch of a session; None if no partition is left, which ends the session.
 
         Raises:
             RequestRefused: there is no such session (70), the fetch is not the next one (71), or it
@@ -296,7 +296,7 @@ class FetchSessions:
         return SessionFetch(session)
 
     def _end_changed(self, session: FetchSession) -> None:
-        """End a session that another fetch may still be reading, which is refused then."""
+        """End a session that another fetch may still be reading; that fetch is refused."""
         session.epoch = 0
         self.end(session.id)
 
@@ -324,7 +324,7 @@ class FetchSessions:
     def _asked(
         version: int, request: FetchRequest, known: dict[_Key, SessionPartition] | None = None
     ) -> dict[_Key, SessionPartition] | None:
-        """Add the partitions of a request to those that are `known`; None if they are too many."""
+        """Add the partitions of a request to the known ones; None if they are too many."""
         partitions = {} if known is None else known
         count = 0
         for topic in request.topics:
@@ -343,7 +343,7 @@ class FetchSessions:
         return None if len(partitions) > MOST_PARTITIONS else partitions
 
     def _evicted(self, is_privileged: bool, size: int, now_ms: int) -> int | None:
-        """The id of the session that makes room for one of this size, if one does."""
+        """Return the id of the session that makes room for one of this size, if there is one."""
         if not self._sessions:
             return None
         oldest = next(iter(self._sessions.values()))
@@ -355,7 +355,7 @@ class FetchSessions:
         return ranks[0][2]
 
     def _rank(self, session: FetchSession) -> None:
-        """Put a session among those that may be evicted, or where it is now among them."""
+        """Rank a session among those that may be evicted."""
         if session.used_ms - session.created_ms > MIN_EVICTION_MS:
             kinds = 2
         else:

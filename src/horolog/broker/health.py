@@ -1,4 +1,4 @@
-"""Problems of a running broker that an operator has to look at.
+"""Lists problems of a running broker that an operator has to look at.
 
 offline            a partition whose log could not be read
 metadata-lost      the settings of `value` topics may be lost, because the metadata were gone or
@@ -40,7 +40,7 @@ _LONGEST: Final = 500  # characters of an error
 
 
 async def wrong_with(broker: BrokerParts) -> list[Wrong]:
-    """Everything that is wrong, by the kinds above."""
+    """List everything that is wrong, in the order of the kinds above."""
     turns, wrong = TimeSlice(), []
     refusal = broker.partitions.refusal
     if refusal is not None:
@@ -88,7 +88,7 @@ _ORDER: Final = (
 
 
 def _lost_metadata(broker: BrokerParts) -> Iterator[Wrong]:
-    """Topics that are served without their settings; or all of them are gone with the metadata."""
+    """Report topics that are served without their settings, or that all metadata is gone."""
     salvaged = sorted(topic.name for topic in broker.topics if topic.salvaged)
     if salvaged:
         more = f" and {len(salvaged) - _MOST_NAMES} more" if len(salvaged) > _MOST_NAMES else ""
@@ -115,7 +115,7 @@ def _wrong_with_disk(broker: BrokerParts) -> Iterator[Wrong]:
 
 
 async def _not_followed(broker: BrokerParts) -> list[Wrong]:
-    """List what is missing of the followed cluster; the source alone if it cannot be asked."""
+    """List problems with the followed cluster; only the source if it cannot be asked."""
     source, wrong = broker.shadow.source(), []
     error = None if source is None else source.error
     if source is not None and error is not None:

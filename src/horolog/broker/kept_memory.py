@@ -1,17 +1,20 @@
-"""The memory of what is kept from one request of a client to the next."""
+"""Limits the memory for objects that are kept from one request of a client to the next."""
 
 import weakref
 
 
 class KeptMemory:
-    """How much is kept, and may be: what there is no room for is made again each time."""
+    """Memory that is used, and may be used.
+
+    An object without room is made again for each request.
+    """
 
     def __init__(self, most_bytes: int = 16 << 20) -> None:
         self.most_bytes = most_bytes
         self.used_bytes = 0
 
     def keep(self, kept: object, size: int) -> bool:
-        """Count an object of `size` bytes for as long as it exists; false if there is no room."""
+        """Count an object of `size` bytes while it exists; return False without room."""
         if self.used_bytes + size > self.most_bytes:
             return False
         self.used_bytes += size

@@ -1,4 +1,4 @@
-"""State that is not carried over between an Apache Kafka's log directory and horolog.
+"""State of an Apache Kafka's log directory that horolog does not take over, and the reverse.
 
 Kafka keeps committed offsets and cluster-wide settings in its internal topics, horolog in its
 metadata store, and neither reads the other's. Each start names what is at stake, in the log;
@@ -35,7 +35,7 @@ class LeftByKafka:
     """Whether the directory is a Kafka's, by its internal topics."""
 
     def is_made_here(self, topic: Topic) -> bool:
-        """Whether the directory's Kafka does not know the topic.
+        """True if the directory's Kafka does not know the topic.
 
         Without its metadata, which only a controller has, this is not known of any topic. Topics of
         the coordinators are not in the directory.
@@ -46,7 +46,7 @@ class LeftByKafka:
         return self.is_kafkas and bool(ids) and ids.get(topic.name) != topic.topic_id
 
     def of_topic(self, topic: Topic) -> Iterator[tuple[str, int, int]]:
-        """Group, partition and offset of what groups have committed with Kafka, in their order."""
+        """Yield group, partition and offset of each commit to Kafka, in order."""
         if topic.adopted or self.metadata.topic_ids.get(topic.name) == topic.topic_id:
             of_topic = self.offsets.of_topics.get(topic.name, {})
             for (group, index), offset in of_topic.items():
@@ -110,7 +110,7 @@ class LeftByKafka:
             )
 
     def ignored_of(self, topic: str, settings: Settings) -> dict[str, str]:
-        """The settings that Kafka gave a topic and that are without effect here, secrets hidden."""
+        """Return the settings that Kafka gave a topic without effect here, secrets hidden."""
         shown = {}
         for name, value in sorted(self.ignored.get(topic, {}).items()):
             known = describe_topic(settings, {}, [name])
@@ -146,7 +146,7 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _shown(known: list[DescribedSetting], value: str) -> str:
-    """The value, unless it may be a secret: Kafka treats settings that it does not know as such."""
+    """Return the value, unless it may be a secret, as unknown settings are for Kafka."""
     if not known or known[0].sensitive:
         return "[hidden]"
     return ascii(value[:_MOST_CHARACTERS])[1:-1]  # in one line

@@ -1,4 +1,4 @@
-"""Levels of this broker's loggers, described and set as Kafka's are (KIP-412).
+"""Describes and sets the levels of this broker's loggers as Kafka does (KIP-412).
 
     root            all lines, of libraries too
     horolog...      the loggers of this package, by their names in Python's logging
@@ -26,7 +26,7 @@ _LEVELS: Final = {
 
 
 def describe_loggers(names: Collection[str] | None) -> list[DescribedSetting]:
-    """The effective level of every logger, or of the existing ones in `names`."""
+    """Return the effective level of every logger, or of the existing ones in `names`."""
     return [
         DescribedSetting(
             name,
@@ -44,7 +44,7 @@ def describe_loggers(names: Collection[str] | None) -> list[DescribedSetting]:
 
 
 def alter_loggers(changes: Sequence[SettingChange], *, validate_only: bool) -> None:
-    """Set levels, or delete them, so that those of their parents count; all or none.
+    """Set levels of loggers, or delete them in favour of their parents'; all or none.
 
     Raises:
         RequestRefused: a logger does not exist or the level is none (40); the operation is neither
@@ -78,7 +78,7 @@ def alter_loggers(changes: Sequence[SettingChange], *, validate_only: bool) -> N
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    """The root logger and those of this package that modules have made."""
+    """Return the root logger and the loggers of this package."""
     made = list(logging.root.manager.loggerDict.items())
     return {_ROOT: logging.root} | {
         name: logger

@@ -28,7 +28,7 @@ class NewTopic:
 
 
 def _consumer_offsets(config: BrokerConfig) -> NewTopic:
-    """The topic of groups and committed offsets, as Kafka 4.3 makes it."""
+    """Describe the topic of groups and committed offsets, with the settings of Kafka 4.3."""
     overrides = {
         "cleanup.policy": "compact",
         "compression.type": "producer",
@@ -42,7 +42,7 @@ def _consumer_offsets(config: BrokerConfig) -> NewTopic:
 
 
 def _transaction_state(config: BrokerConfig) -> NewTopic:
-    """The topic of transactions, as Kafka 4.3 makes it; there are no replicas to be in sync."""
+    """Describe the topic of transactions, with the settings of Kafka 4.3 for one replica."""
     return NewTopic(
         name=TRANSACTION_STATE,
         partitions=config.transaction_state_log_num_partitions,
@@ -64,7 +64,7 @@ INTERNAL: Final[Mapping[str, Callable[[BrokerConfig], NewTopic]]] = {
 
 
 def with_history(overrides: Mapping[str, str], before_ms: int, after_ms: int) -> Mapping[str, str]:
-    """Settings of `__consumer_offsets` once `horolog.history.ms` is altered.
+    """Return the settings of `__consumer_offsets` after `horolog.history.ms` was altered.
 
     A lag that was set by hand stays. A week is what development versions gave to every new topic.
     """

@@ -26,7 +26,7 @@ ENOUGH_FOR_OTHERS: Final = 8192
 
 
 class OpenFiles(NamedTuple):
-    """How many each may have open."""
+    """Limits of open files."""
 
     logs: int
     """Files of segments that stay open for later requests."""

@@ -58,7 +58,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedStorage:
-    """The opened storage of a broker."""
+    """Opened storage of a broker."""
 
     settings: Settings
     """Those given, with the dynamic ones of the last run."""
@@ -81,7 +81,7 @@ class OpenedStorage:
 
 
 def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> OpenedStorage:
-    """Open everything that `log.dirs` holds.
+    """Open the log directory with its metadata, and reconcile the two.
 
     Raises:
         Misconfigured: a directory or a setting is unusable.
@@ -125,7 +125,7 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
 def _with_stored(
     settings: Settings, layers: Mapping[str, Mapping[str, str]], node_id: int
 ) -> Settings:
-    """Dynamic settings of the last run, for all brokers and for this one."""
+    """Add the dynamic settings of the last run, for all brokers and for this one."""
     return replace(
         settings,
         dynamic_default=layers.get("", {}),
@@ -135,7 +135,7 @@ def _with_stored(
 
 @dataclass(slots=True)
 class _Opening:
-    """The steps of opening."""
+    """Steps of opening."""
 
     path: Path
     settings: Settings
@@ -216,7 +216,7 @@ class _Opening:
             )
 
     def _settle_transactions(self, log_dir: LogDir) -> None:
-        """Find out what the open transactions of adopted logs came to.
+        """Decide how the open transactions of adopted logs end.
 
         The coordinator of this broker may still end some, also where its metadata was lost: those
         are open. Of the others a Kafka's `__transaction_state` says which are committed.
@@ -232,7 +232,7 @@ class _Opening:
     def _may_end(
         self, files: Files, unended: Mapping[TopicPartition, Log]
     ) -> Mapping[TopicPartition, Collection[int]]:
-        """By partition, the producers whose transactions this broker may still end.
+        """Group the producers by partition whose transactions this broker may still end.
 
         Where that cannot be read, all may be: a commit must not follow once one counts as aborted.
         """
@@ -244,7 +244,7 @@ class _Opening:
         return found
 
     def _register(self, log_dir: LogDir) -> None:
-        """Say in the metadata which broker has the partitions; fenced, as after its end."""
+        """Register this broker in the metadata as the owner of the partitions."""
         config, directory_id = self.config, _UNASSIGNED
         takes_over, topics = self.store.takes_over, len(self.store.image.topics)
         level = self.store.image.metadata_version
@@ -289,7 +289,7 @@ class _Opening:
             )
 
     def _follow_source(self) -> SourceRow | None:
-        """Return the cluster to follow by the settings, and what it compacts; a change to store."""
+        """Choose the cluster to follow by the settings; return it if it has to be stored."""
         stored = self.stored.source
         source = source_of(self.config, stored)
         self.stored = self.stored._replace(source=source)
@@ -347,11 +347,11 @@ class _Opening:
         return compacting(config) if self._is_compacted(topic) else config
 
     def _is_compacted(self, topic: str) -> bool:
-        """Whether it is known to be compacted, though no setting says so."""
+        """True if a topic is known to be compacted although no setting says so."""
         return topic in self.compacted and "cleanup.policy" not in self.overrides.get(topic, {})
 
     def _known_epoch(self, partition: TopicPartition) -> int:
-        """The leader epoch that the metadata have, as far as it is theirs to say; else -1.
+        """Return the leader epoch in the metadata, if the metadata decides it; -1 otherwise.
 
         Of what a source leads it is the source's, of adopted topics beside a Kafka that Kafka's.
         """
@@ -359,11 +359,11 @@ class _Opening:
         return -1 if topic_id is None else self.store.leader_epoch(topic_id, partition.partition)
 
     def _epoch_after_loss(self, partition: TopicPartition) -> int:
-        """The leader epoch of a partition whose directory is not there, or not any more."""
+        """Return the leader epoch of a partition whose directory does not exist."""
         return min(self._known_epoch(partition) + 1, MAX_EPOCH)
 
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
-        """Reconcile the directories found; return those to leave alone, with the reason."""
+        """Reconcile the directories; return those to leave alone, with the reason."""
         self.plan, is_own = self._reconciled(found), self.store.is_own
         is_kafkas = bool(found.internal) and not is_own
         self.left_behind = replace(self.left_behind, is_kafkas=is_kafkas)
@@ -469,7 +469,7 @@ class _Opening:
                 _LOG.error("%s: its topic id is not in all of its directories: %s", row.name, error)
 
     def _place(self, log_dir: LogDir) -> None:
-        """Have logs follow or lead that were opened before that was known of them.
+        """Let logs follow or lead that were opened before their role was known.
 
         New ones and adopted ones follow. Promoted topics are led in the epochs that they were
         promised, or later ones: a kill may have come before a partition led in one.

@@ -34,7 +34,9 @@ HOT_BYTES: Final = 32 << 20
 
 
 class Partition:
-    """One partition of this broker. It owns the log, and hands it out to be read.
+    """One partition of this broker.
+
+    For the event loop's thread, unless a method says otherwise.
 
     For the event loop's thread, except where a method says otherwise.
     """
@@ -67,7 +69,7 @@ class Partition:
     # --- writing ----------------------------------------------------------------------
 
     def admit(self, producer_id: int, *, is_strict: bool) -> Admission:
-        """The admission of a batch that is appended before anything else is awaited.
+        """Return the admission of a batch that is appended before anything else is awaited.
 
         The coordinator of its producer has this partition in the transaction. See `Admission`.
         """
@@ -100,11 +102,11 @@ class Partition:
 
     @property
     def open_count(self) -> int:
-        """How many transactions they wait for."""
+        """Number of transactions that readers of committed records wait for."""
         return max(0, self.log.producers.open_count - len(self.log.unended))
 
     def open_transactions(self, most: int) -> list[OpenNow]:
-        """The first of these, in the order of their first offsets."""
+        """Return the first open transactions, in the order of their first offsets."""
         unended = {(each.producer_id, each.first_offset) for each in self.log.unended}
         opened = self.log.producers.open_now(most + len(unended))
         found = [each for each in opened if (each.producer_id, each.first_offset) not in unended]
@@ -125,7 +127,7 @@ class Partition:
     # --- following --------------------------------------------------------------------
 
     def producers_here(self) -> "asyncio.Future[PartitionHere]":
-        """What the log has of transactions, after all writes that are validated by now."""
+        """Read open transactions and last markers, after all writes validated by now."""
 
         def read(log: Log) -> PartitionHere:
             states = log.producers
@@ -150,17 +152,17 @@ class Partition:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the cleaner is to clean it."""
+        """True if the cleaner has to clean it."""
         return self.log.config.compacts and not self.log.retention_exempt
 
     @property
     def rolls_overdue(self) -> bool:
-        """Whether `max.compaction.lag.ms` may roll its active segment."""
+        """True if `max.compaction.lag.ms` may roll its active segment."""
         log = self.log
         return log.config.max_compaction_lag_ms < LONG_MAX and log.active.segment.size > 0
 
     def roll_overdue(self, clock: Clock) -> "asyncio.Future[None]":
-        """Roll the active segment if `max.compaction.lag.ms` is over for what it holds."""
+        """Roll the active segment if `max.compaction.lag.ms` has elapsed for its records."""
 
         def roll(log: Log) -> None:
             now_ms = clock.now_ms()
@@ -170,7 +172,7 @@ class Partition:
         return self.change(roll)
 
     async def begin_cleaning(self, chosen: Cleanable) -> bool:
-        """Note that it is cleaned from now on; whether that is new.
+        """Note that the log is cleaned from now on; return True if that is new.
 
         A kill within its first run leaves gaps, which are no damage where there is a cleaner point.
         """
@@ -187,7 +189,7 @@ class Partition:
         hold: "Callable[[int, threading.Event], None]",
         threads: Executor,
     ) -> "CleaningJob":
-        """Clean what was chosen in a thread; no other run may be under way.
+        """Clean the chosen range in a thread; no other run may be active.
 
         Args:
             key_map: an empty one.
@@ -205,7 +207,7 @@ class Partition:
         self._cleaning = None
 
     def must_flush(self, monotonic_ms: int) -> bool:
-        """Whether `flush.ms` has elapsed, or a failed flush is to be tried again."""
+        """True if `flush.ms` has elapsed, or a failed flush has to be retried."""
         log = self.log
         return log.is_in_doubt or (log.config.flush_ms < LONG_MAX and log.flush_due(monotonic_ms))
 
@@ -229,11 +231,11 @@ class Partition:
     # --- reading ----------------------------------------------------------------------
 
     def is_hot(self, offset: int, *, committed: bool) -> bool:
-        """Whether a read from `offset` finds its records in the page cache."""
+        """True if a read from `offset` finds its records in the page cache."""
         return offset >= self._hot_offset and not (committed and self.log.has_transactions)
 
     def check_indexes(self, readers: Executor) -> "asyncio.Future[bool]":
-        """Check the indexes of one segment among the reads; see `Log.check_indexes`."""
+        """Check the indexes of one segment in a reading thread; see `Log.check_indexes`."""
         return self._loop.run_in_executor(readers, self.log.check_indexes)
 
     def _tell(self, size: int) -> None:
@@ -276,7 +278,9 @@ class CleaningJob:
         """Set when the thread has ended."""
 
     async def wait(self) -> None:
-        """Wait for its end; cancelled, it stops the run and waits for that.
+        """Wait for the end of the run.
+
+        If cancelled, stop the run and wait for that.
 
         Raises:
             HorologError: the partition cannot be cleaned.
@@ -288,7 +292,7 @@ class CleaningJob:
             raise
 
     async def stop(self) -> None:
-        """End it within the piece that it is at, and wait for that."""
+        """Stop the run within the current piece, and wait for its end."""
         self._stop.set()
         await asyncio.wait([self.done])
 
@@ -300,7 +304,7 @@ class CleaningJob:
                 self._hold(progress.read_bytes + progress.written_bytes, self._stop)
 
     def _exclusively(self, call: Callable[[], bool]) -> bool:
-        """Make a call on the log that no write runs beside; from the run's thread."""
+        """Call on the log while no write runs; from the thread of the run."""
 
         async def in_order() -> bool:
             return not self._stop.is_set() and await self._partition.writes.run(call)
@@ -309,7 +313,7 @@ class CleaningJob:
 
 
 def log_failure(flushed: "asyncio.Future[None]") -> None:
-    """Log that a flush of rolled segments failed; the log refuses appends until one succeeds."""
+    """Log a failed flush of rolled segments; the log refuses appends until a flush succeeds."""
     error = None if flushed.cancelled() else flushed.exception()
     if isinstance(error, HorologError):
         _LOG.error("a segment could not be flushed: %s", error)

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Partitions(Mapping[tuple[str, int], Partition]):
-    """By topic name and index. For the event loop's thread only."""
+    """Served partitions by topic name and index. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         return len(self._served)
 
     def find(self, topic: str, index: int) -> Partition | None:
-        """The partition if it is served, otherwise None."""
+        """Return the partition if it is served, otherwise None."""
         return self._served.get((topic, index))
 
     def why_offline(self, topic: str, index: int) -> str:
-        """Why a partition of a topic is not served."""
+        """Return the reason why a partition of a topic is not served."""
         reason = self._log_dir.unreadable.get(TopicPartition(topic, index))
         return "it has no log here" if reason is None else reason
 
@@ -187,7 +187,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
     # --- the log directory ------------------------------------------------------------
 
     def without_blocking(self, look: Callable[[], T]) -> T:
-        """Call `look` on the event loop; reads of the logs must come from the page cache.
+        """Call `look` on the event loop; it may read logs only from the page cache.
 
         Raises:
             WouldBlock: the data is not in the page cache, or the call takes long.
@@ -195,7 +195,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         return self._log_dir.without_blocking(look)
 
     async def check(self) -> str | None:
-        """The reason if the log directory is lost; its files then refuse all I/O."""
+        """Return the reason if the log directory is lost; its files then refuse all I/O."""
         refusal = await self.run(LogDir.check)
         self.refusal = self.refusal or refusal  # one that began before may end after others
         return self.refusal

@@ -1,4 +1,4 @@
-"""Know who leads each topic: this broker, or the cluster that it follows (docs/following.md).
+"""Knows who leads each topic: this broker, or the cluster that it follows (docs/following.md).
 
 A topic that another cluster leads has `Topic.followed`. `Placement` knows that cluster, what was
 promoted, and where the leaders are; it is asked by handlers, and changed by `Controller` in the
@@ -32,14 +32,14 @@ _MOST_NODE_ID: Final = (1 << 31) - 1
 
 
 class LeaderHint(NamedTuple):
-    """Where the leader of a followed partition is, for clients that can use it (KIP-951)."""
+    """Address of the leader of a followed partition, for clients that can use it (KIP-951)."""
 
     current: CurrentLeader
     node: NodeEndpoint
 
 
 class Placement:
-    """For the event loop's thread; `wants` for any."""
+    """Leaders of topics. For the event loop's thread; any thread may call `wants`."""
 
     def __init__(
         self, node_id: int, metadata: MetadataThread, store: MetadataStore, stored: Stored
@@ -57,30 +57,30 @@ class Placement:
 
     @property
     def is_following(self) -> bool:
-        """Whether there is a cluster to be followed."""
+        """True if a cluster is followed."""
         return self.source is not None and not self.source.ended
 
     def wants(self, name: str) -> bool:
-        """Whether a topic of this name is followed where the source has it."""
+        """True if a topic of this name is followed when the source has it."""
         row = self.rows.get(name)
         is_led = name in self._held or (row is not None and row.led)
         return not is_led and is_selected(self.source, name)
 
     def follows(self, topic: Topic, source_id: UUID | None) -> bool:
-        """Whether the source's topic of this id is the one here, and is followed now."""
+        """True if the source's topic of this id is the one here, and is followed now."""
         row = self.rows.get(topic.name)
         if row is None or not topic.followed or not self.wants(topic.name):
             return False
         return row.source_id in (None, source_id) or source_id is None
 
     def is_interrupted(self, topic: Topic) -> bool:
-        """Whether a promotion of a topic was interrupted, which another one has to continue."""
+        """True if a promotion of a topic was interrupted and has to be continued by another one."""
         row = self.rows.get(topic.name)
         return topic.followed and row is not None and row.led
 
     @contextmanager
     def promoting(self, *names: str) -> Iterator[None]:
-        """Want topics no more while they are being promoted."""
+        """Exclude topics from following while they are being promoted."""
         self._held.update(names)
         try:
             yield
@@ -88,21 +88,21 @@ class Placement:
             self._held.difference_update(names)
 
     def is_promoting(self, name: str) -> bool:
-        """Whether a topic is being promoted."""
+        """True if a topic is being promoted."""
         return name in self._held
 
     def takes_commits(self, topic: Topic) -> bool:
-        """Whether offsets that groups have committed at the source count for a topic."""
+        """True if offsets that groups commit at the source are committed here for a topic."""
         return topic.followed and topic.name not in self._held
 
     def source_epoch(self, name: str) -> int:
-        """The highest leader epoch that the source had for a topic; -1 if none is known."""
+        """Return the highest leader epoch that the source had for a topic; -1 if unknown."""
         found = None if self.seen is None else self.seen.topics.get(name)
         its = () if found is None else found.partitions
         return max((part.leader_epoch or 0 for part in its), default=-1)
 
     def awaits(self, name: str, topics: Iterable[Topic]) -> bool:
-        """Whether an internal topic that is not here is the source's, once that has one.
+        """True if an internal topic that does not exist here will come from the source.
 
         Made here before it came, it would keep the source's out, and what is decided in that.
         Where topics are led here, as after a promotion, it is not followed.
@@ -110,7 +110,7 @@ class Placement:
         return self.wants(name) and not leads_some(topics)
 
     def refuse_new(self, name: str) -> None:
-        """Refuse to create a topic whose name is the source's."""
+        """Refuse to create a topic whose name belongs to the source."""
         if self.wants(name):
             assert self.source is not None
             raise RequestRefused(
@@ -120,7 +120,7 @@ class Placement:
             )
 
     def leader_hint(self, topic: str, index: int) -> LeaderHint | None:
-        """Where the leader of a followed partition was when the source was last asked."""
+        """Return the leader of a followed partition, as the source last reported it."""
         seen = self.seen
         found = None if seen is None else seen.topics.get(topic)
         if seen is None or found is None or index >= len(found.partitions):
@@ -152,23 +152,23 @@ class Placement:
             self.rows.pop(name, None)
 
     def put(self, row: FollowedRow) -> None:
-        """Know of a topic what is stored of it."""
+        """Remember the stored row of a topic."""
         self.rows[row.topic] = row
 
     def forget(self, topic: str) -> None:
-        """Forget a topic that was deleted, but that it was promoted."""
+        """Forget a deleted topic, except that it was promoted."""
         row = self.rows.pop(topic, None)
         if row is not None and row.led:
             self.rows[topic] = promoted_once(topic)
 
     def compacts(self, topic: str) -> bool:
-        """Whether the source compacts a topic, or did when it was promoted."""
+        """True if the source compacts a topic, or did at its promotion."""
         row = self.rows.get(topic)
         return row is not None and row.is_compacted
 
 
 def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | None:
-    """The cluster to follow by the settings and by what is stored of the last run.
+    """Return the cluster to follow by the settings and the stored row of the last run.
 
     A broker whose topics were all promoted follows nothing, whatever its settings say.
 
@@ -197,7 +197,7 @@ def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | Non
 
 
 def demote_servers(config: BrokerConfig) -> Collection[Address]:
-    """The brokers of clusters that a request may have this one follow.
+    """Return the brokers of clusters that a request may have this one follow.
 
     Raises:
         Misconfigured: one is no address.
@@ -207,7 +207,7 @@ def demote_servers(config: BrokerConfig) -> Collection[Address]:
 
 
 def allowed_servers(config: BrokerConfig, servers: str) -> str:
-    """The bootstrap servers that a request names, if the settings name them all.
+    """Return the bootstrap servers of a request, if the settings allow all of them.
 
     Raises:
         RequestRefused: POLICY_VIOLATION.
@@ -235,7 +235,7 @@ def _addresses(text: str, name: str) -> list[Address]:
 
 
 def connection_to(source: SourceRow) -> ClientConfig:
-    """How the brokers of a source are reached; reads a file.
+    """Return the connection settings of a source, read from its properties file.
 
     Raises:
         Misconfigured: the servers are none, or the file of properties cannot be used.
@@ -251,7 +251,7 @@ def connection_to(source: SourceRow) -> ClientConfig:
 
 
 def is_selected(source: SourceRow | None, name: str) -> bool:
-    """Whether the topics that are followed include one of this name."""
+    """Return True if a topic of this name is among the followed ones."""
     if source is None or source.ended:
         return False
     if name in INTERNAL_TOPICS:
@@ -267,7 +267,7 @@ def _matches(expression: str, name: str) -> bool:
 
 
 def match_all(source: SourceRow, names: Collection[str]) -> None:
-    """Match names once, in a thread, so that the event loop need not.
+    """Match names in a thread, so that the event loop finds the results in a cache.
 
     Raises:
         RequestRefused: that may take seconds, also at every start to come.
@@ -283,14 +283,14 @@ def match_all(source: SourceRow, names: Collection[str]) -> None:
 
 
 def leads_some(topics: Iterable[Topic]) -> bool:
-    """Whether some topics of clients are led here, which may have transactions."""
+    """Return True if this broker leads a topic of clients, which may have transactions."""
     return any(not topic.followed and not topic.is_internal for topic in topics)
 
 
 def undecided(
     source: SourceRow | None, known: Iterable[FollowedRow], names: Iterable[str]
 ) -> set[str]:
-    """The topics without a row of their own that may be the source's.
+    """Return the topics without a row of their own that may belong to the source.
 
     They were found on disk, by a broker that follows: another's copy, or all that is left of a
     followed topic where the store was lost. They are not led here until the source was asked.
@@ -300,7 +300,7 @@ def undecided(
 
 
 def not_leader(topic: Topic) -> RequestRefused:
-    """The refusal of a producer by a broker that follows."""
+    """Return the refusal of a producer by a broker that follows."""
     return RequestRefused(
         ErrorCode.not_leader_or_follower,
         f"{topic.name} is followed from another cluster, which leads it: write there, or end that "
@@ -309,7 +309,7 @@ def not_leader(topic: Topic) -> RequestRefused:
 
 
 def widened(before: SourceRow | None, source: SourceRow) -> SourceRow:
-    """A source with the topics that are followed from it by now, and others.
+    """Return a source with the topics that are already followed from it, and others.
 
     Raises:
         Misconfigured: they are too many for one pattern.

@@ -15,13 +15,13 @@ MOST_CHARACTERS: Final = 249
 
 
 class ProducerClients:
-    """The producers of one broker. For the event loop's thread only."""
+    """Client ids of a broker's producers. For the event loop's thread only."""
 
     def __init__(self) -> None:
         self._clients: dict[int, ProducerClient] = {}
 
     def note(self, producer_id: int, epoch: int, client_id: str) -> None:
-        """Take note of whose a producer is; of several epochs the newest counts."""
+        """Note the client of a producer; of several epochs the newest counts."""
         known = self._clients.get(producer_id)
         if known is not None and known.epoch > epoch:
             return

@@ -19,7 +19,7 @@ FIRST_PRODUCER_ID: Final = 1 << 52  # still exact if a client stores it as a dou
 
 
 class ProducerIds:
-    """The current block of ids. For the event loop's thread only."""
+    """Current block of producer ids. For the event loop's thread only."""
 
     def __init__(self, metadata: MetadataThread, store: MetadataStore, at_least: int) -> None:
         self._metadata = metadata
@@ -44,7 +44,7 @@ class ProducerIds:
             return self._next - 1
 
     async def skip_to(self, at_least: int) -> None:
-        """Allocate no id below this one from now on, also after a restart.
+        """Allocate only ids from this one on, also after a restart.
 
         Raises:
             StorageFailed: that could not be stored.

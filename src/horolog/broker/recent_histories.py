@@ -1,4 +1,4 @@
-"""Answers about the past of groups, kept until their last page was asked for.
+"""Keeps answers about the history of groups until their last page was asked for.
 
 An answer is read from logs whole, and given in pages: so it is read once, not again for each page.
 """
@@ -12,13 +12,13 @@ _MOST: Final = 4
 
 
 class RecentHistories:
-    """Answers about group histories that were read lately. Only the event loop's thread uses it."""
+    """Recent answers about group histories. For the event loop's thread only."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, AskGroupHistory], GroupHistory] = {}
 
     def following(self, group: str, ask: AskGroupHistory) -> GroupHistory | None:
-        """Return the answer from `ask.start` on; None if it has to be read.
+        """Return the kept answer from `ask.start` on; None if the log has to be read.
 
         A question that begins at the first entry is about what the log has now.
         """
@@ -29,7 +29,7 @@ class RecentHistories:
         return kept._replace(events=kept.events[max(0, ask.start - first) :])
 
     def keep(self, group: str, ask: AskGroupHistory, answer: GroupHistory) -> None:
-        """Keep an answer for its next pages; the oldest one goes."""
+        """Keep an answer for its next pages, in place of the oldest one."""
         key = _key(group, ask)
         self._kept.pop(key, None)
         self._kept[key] = answer
@@ -37,7 +37,7 @@ class RecentHistories:
             del self._kept[next(iter(self._kept))]
 
     def forget(self, group: str, ask: AskGroupHistory) -> None:
-        """Drop an answer that was given whole."""
+        """Drop an answer whose last page was given."""
         self._kept.pop(_key(group, ask), None)
 
 

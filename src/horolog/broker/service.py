@@ -160,12 +160,12 @@ class Service:
 
     @property
     def requests_in_flight(self) -> int:
-        """The number of asynchronous requests without a response yet."""
+        """Number of asynchronous requests without a response yet."""
         return self._dispatcher.in_flight
 
     @property
     def budget(self) -> ByteBudget:
-        """The memory budget of all connections."""
+        """Memory budget of all connections."""
         return self.server.budget
 
     async def stop(self) -> None:
@@ -249,7 +249,7 @@ async def _serve(
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """An event loop: uvloop's where it is installed."""
+    """Return an event loop, of uvloop if it is installed."""
     try:
         import uvloop  # noqa: PLC0415 - optional, and 60 ms only where it is used
     except ImportError:

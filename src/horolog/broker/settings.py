@@ -1,4 +1,4 @@
-"""Settings of a broker and its topics: current ones, stored ones, and those of another's directory.
+"""Current and stored settings of a broker and its topics, and those of another's directory.
 
 Invalid rows stay in the store. A setting that this version does not know is ignored: a later
 version wrote it. If a value is invalid, the intended one is unknown, so records do not expire.
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """The given `settings` and the effective `config`; both are replaced, never mutated."""
+    """Current settings as given, and the effective `config`; both are replaced, never mutated."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -38,14 +38,14 @@ class LiveSettings:
         self.settings, self.config = settings, settings.broker_config()
 
     def of_topic(self, topic: Topic) -> TopicConfig:
-        """The effective settings of a topic."""
+        """Return the effective settings of a topic."""
         config = self.settings.topic_config(topic.overrides)
         return compacting(config) if topic.compacted else config
 
 
 @dataclass(slots=True)
 class StoredSettings:
-    """`topics` and `brokers` by resource: a topic, a broker id, or "" for all brokers."""
+    """Stored settings by resource: a topic, a broker id, or "" for all brokers."""
 
     topics: dict[str, dict[str, str]] = field(default_factory=dict)
     brokers: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class StoredSettings:
     """Whether a broker setting is invalid."""
 
     def may_expire(self, topic: str) -> bool:
-        """Whether the retention of a topic is known."""
+        """True if the retention of a topic is known."""
         return not self.all_doubtful and topic not in self.doubtful
 
 
@@ -92,7 +92,7 @@ def read_stored_settings(rows: Iterable[SettingRow]) -> StoredSettings:
 
 
 def obeyed_settings(settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
-    """The given settings that a topic can have here."""
+    """Return the given settings that a topic can have here."""
     kept: dict[str, str] = {}
     for name, text in given.items():
         try:
@@ -105,12 +105,12 @@ def obeyed_settings(settings: Settings, given: Mapping[str, str]) -> dict[str, s
 
 
 def compacting(config: TopicConfig) -> TopicConfig:
-    """The same settings for a compacted topic: records without a key are refused."""
+    """Return the settings of a compacted topic, which refuses records without a key."""
     return replace(config, cleanup_policy=frozenset({"compact"}))
 
 
 class OfflineTopic(NamedTuple):
-    """The settings of one topic."""
+    """Settings of one topic."""
 
     config: TopicConfig
     overrides: Mapping[str, str]
@@ -162,7 +162,7 @@ class OfflineSettings:
         self._configured(of_topics)
 
     def of(self, topic: str) -> OfflineTopic:
-        """The settings of a topic."""
+        """Return the settings of a topic."""
         row = self._rows.get(topic)
         if row is not None and not row.adopted:
             overrides, source = self._found.topics.get(topic, {}), "the metadata of the directory"

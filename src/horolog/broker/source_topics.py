@@ -30,7 +30,7 @@ class TopicAtSource(NamedTuple):
 
 
 class SourceTopics(NamedTuple):
-    """A snapshot of the source."""
+    """Snapshot of the source."""
 
     cluster_id: str
     brokers: Mapping[int, Address]

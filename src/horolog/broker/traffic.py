@@ -8,21 +8,21 @@ from horolog.wire.api import ApiKey
 
 
 class ByTopic:
-    """A counter for each topic, and for all together, deleted ones included."""
+    """Counts by topic, and for all topics together, deleted ones included."""
 
     def __init__(self) -> None:
         self.total = 0
         self.topics: Counter[str] = Counter()
 
     def add(self, topic: str | None, count: int) -> None:
-        """Count for a topic that exists; None where there is none."""
+        """Count for a topic; None for a topic that does not exist."""
         self.total += count
         if topic is not None:
             self.topics[topic] += count
 
 
 class Traffic:
-    """Counters of one broker since its start. Only the event loop's thread uses it."""
+    """Counters of one broker since its start. For the event loop's thread only."""
 
     def __init__(self) -> None:
         self.bytes_out = ByTopic()
@@ -37,19 +37,19 @@ class Traffic:
         """What was appended to partitions that are deleted since."""
 
     def refuse(self, topic: str | None, error: HorologError) -> None:
-        """A batch was refused; the topic is None if it does not exist."""
+        """Count a refused batch; the topic is None if it does not exist."""
         self.failed_produce.add(topic, 1)
         if topic is not None and isinstance(error, RecordsRejected):
             for kind in error.kinds:
                 self.refused[topic, *kind] += 1
 
     def convert(self, api: ApiKey, version: int, topic: str, records: int) -> None:
-        """Records were converted for a request."""
+        """Count records that were converted for a request."""
         self.converted[api].add(topic, records)
         self.converted_for[api, version] += records
 
     def forget(self, topic: str, appended: BlockTotals) -> None:
-        """A topic is deleted; `appended` is what its partitions have counted."""
+        """Drop the counts of a deleted topic; `appended` goes to the total."""
         self.deleted = self.deleted.plus(appended)
         for each in (self.bytes_out, self.failed_produce, *self.converted.values()):
             each.topics.pop(topic, None)

@@ -1,4 +1,4 @@
-"""horolog's own questions and actions: one row for each, in one table (docs/wire.md).
+"""Answers horolog's own questions and performs its actions, by one table (docs/wire.md).
 
 To add a question:
 

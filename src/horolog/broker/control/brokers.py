@@ -1,4 +1,4 @@
-"""Questions about a broker: its health, what it follows and has promoted, and its producers."""
+"""Questions about a broker: its health, the followed cluster, promotions, and producers."""
 
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -34,7 +34,7 @@ from horolog.wire.questions import (
 
 @answers(HEALTH)
 async def describe_health(broker: BrokerParts, peer: Peer, name: str, ask: AskEntries) -> Health:
-    """List what is wrong, as of this page."""
+    """List the problems of this broker, one page at a time."""
     wrong = islice(enumerate(await wrong_with(broker)), max(0, ask.start), None)
     cost = None if is_numba_installed() else WITHOUT_NUMBA
     return Health(len(broker.partitions), *as_many_as_fit(wrong), cost)
@@ -49,7 +49,7 @@ _MOST_ENTRIES: Final = 1_000  # are looked at for a page
 async def describe_following(
     broker: BrokerParts, peer: Peer, name: str, ask: AskEntries
 ) -> Following:
-    """The source, and how far each partition is as of this page."""
+    """Describe the source, and the progress of each partition on this page."""
     source = broker.shadow.source()
     entries = [each async for each in _page(broker.shadow.entries(), max(0, ask.start))]
     shown, following = as_many_as_fit(iter(entries))
@@ -73,7 +73,7 @@ async def _page(
 
 
 def _shortened(entry: FollowedEntry) -> FollowedEntry:
-    """An entry that fits a page, whatever a source has given its topics."""
+    """Shorten an entry to fit a page, whatever settings the source has."""
     settings = {
         name[:_LONGEST]: why[:_LONGEST]
         for name, why in islice(entry.settings.items(), _MOST_SETTINGS)
@@ -99,7 +99,7 @@ async def describe_promoted(
 
 @performs(PROMOTE)
 def prepare_promotion(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
-    """Lead topics: a JSON array of names, or `all`.
+    """Check the topics to promote: a JSON array of names, or `all`.
 
     Raises:
         RequestRefused: the value is another one.
@@ -120,7 +120,7 @@ def prepare_promotion(broker: BrokerParts, name: str, values: Mapping[str, str])
 
 @performs(DEMOTE)
 def prepare_demotion(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
-    """Follow a cluster from now on: a JSON object, as `Demotion`.
+    """Check the cluster to follow: a JSON object with the fields of `Demotion`.
 
     Raises:
         RequestRefused: the value is another one.
@@ -146,7 +146,7 @@ def prepare_demotion(broker: BrokerParts, name: str, values: Mapping[str, str]) 
 async def name_producers(
     broker: BrokerParts, peer: Peer, name: str, ask: AskProducerClients
 ) -> NamedProducers:
-    """The client ids of those producers that are known."""
+    """Return the known client ids of producers."""
     clients, following = as_many_as_fit(
         (number, client)
         for number, producer_id in islice(enumerate(ask.producers), max(0, ask.start), None)

@@ -35,7 +35,7 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 @performs(*CLOCK_ACTIONS, is_alone=False)
 def prepare_clock(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
-    """Move the clock; if requested, run everything that is due by it.
+    """Check the actions on a manual clock, and whether everything due is to be run.
 
     Raises:
         RequestRefused: this broker's clock cannot be controlled, or a value is invalid.
@@ -90,7 +90,7 @@ async def _perform(
 def show_clock(
     broker: BrokerParts, name: str, keys: Collection[str] | None
 ) -> Iterator[DescribedSetting]:
-    """The clock's state, if it can be controlled, for this broker (all of them have no clock).
+    """Yield the state of a manual clock for this broker; the resource of all brokers has none.
 
     The source is DEFAULT, because some tools write back all values with another source.
     """

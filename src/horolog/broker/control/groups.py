@@ -1,4 +1,4 @@
-"""How far groups are behind and what they have committed; what retention deletes unread."""
+"""Questions about groups: their lag, and records that retention deletes unread."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -38,7 +38,7 @@ _LONGEST_NAME: Final = 1_000
 
 @answers(GROUP_LAG)
 async def measure_group(broker: BrokerParts, peer: Peer, group: str, ask: AskGroupLag) -> GroupLag:
-    """How far a group is behind in the partitions that it has committed offsets of.
+    """Measure the lag of a group in the partitions with its committed offsets.
 
     Raises:
         RequestRefused: it is not loaded yet.

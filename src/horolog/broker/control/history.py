@@ -1,4 +1,4 @@
-"""How a topic or a group has changed, read again from the logs that hold it."""
+"""Questions about the history of a topic or a group, read from the logs that contain it."""
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
@@ -14,7 +14,7 @@ from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 async def show_topic_history(
     broker: BrokerParts, peer: Peer, name: str, ask: AskTopicHistory
 ) -> TopicHistory:
-    """How a topic has changed, or what was in force at a time.
+    """Return the changes of a topic, or its state at a time.
 
     Raises:
         StorageFailed: the disk refused.
@@ -33,7 +33,7 @@ async def show_topic_history(
 async def show_group_history(
     broker: BrokerParts, peer: Peer, group: str, ask: AskGroupHistory
 ) -> GroupHistory:
-    """Commits of a group, or those in force at a time; further pages of what was read.
+    """Return the commits of a group, or those in force at a time, one page after another.
 
     Raises:
         StorageFailed: the disk refused.

@@ -1,4 +1,4 @@
-"""Questions about a partition: times, compaction, retention, and how offsets are found."""
+"""Questions about a partition: times, compaction, retention, and lookups of offsets."""
 
 from collections.abc import Mapping
 from itertools import takewhile
@@ -39,7 +39,7 @@ from horolog.wire.questions import (
 async def describe_times(
     broker: BrokerParts, peer: Peer, topic: str, ask: AskPartition
 ) -> PartitionTimes:
-    """Sum up the block maps of a partition, and what was counted when it was appended.
+    """Sum up the times in the block maps of a partition, and the counts of appended records.
 
     Raises:
         RequestRefused: there is no such partition.
@@ -72,7 +72,7 @@ def _known(log: ReadableLog) -> tuple[TimeStats, int, int | None, int | None]:
 
 
 def _seen_ends(view: LogView) -> tuple[int | None, int | None]:
-    """When a follower saw the first and the last record of a log, where it is no append time."""
+    """Return when a follower saw the first and the last record of unknown append times."""
     start, end = view.log_start_offset, view.high_watermark
     found = [
         view.append_times(offset, offset + 1, seen=True)[:1]
@@ -91,7 +91,7 @@ MOST_RANGES: Final = 1_000
 async def explain_lookup(
     broker: BrokerParts, peer: Peer, topic: str, ask: AskLookup
 ) -> LookupReport:
-    """How an offset by timestamp is found.
+    """Describe the steps that find an offset by timestamp.
 
     Raises:
         RequestRefused: there is no such partition.
@@ -106,7 +106,7 @@ async def explain_lookup(
 async def find_time_ranges(
     broker: BrokerParts, peer: Peer, topic: str, ask: AskTimeRanges
 ) -> TimeRangePage:
-    """The ranges of offsets that may hold a time.
+    """Return the ranges of offsets that may contain a time.
 
     Raises:
         RequestRefused: there is no such partition.
@@ -137,7 +137,7 @@ _LONGEST: Final = 500  # characters of an error
 async def describe_cleaning(
     broker: BrokerParts, peer: Peer, topic: str, ask: AskPartition
 ) -> PartitionCleaning:
-    """Progress of compaction, and the last run since the broker was started.
+    """Describe the progress of compaction, and the last run since the start of the broker.
 
     Raises:
         RequestRefused: there is no such partition.
@@ -167,7 +167,7 @@ async def describe_cleaning(
 async def explain_retention(
     broker: BrokerParts, peer: Peer, topic: str, ask: AskRetention
 ) -> RetentionReport:
-    """The report of some segments; nothing is stored or deleted.
+    """Report the retention of some segments; nothing is stored or deleted.
 
     Raises:
         RequestRefused: a setting is unknown or invalid, or there is no such partition.
@@ -197,7 +197,7 @@ async def explain_retention(
 
 
 def tried_config(broker: BrokerParts, topic: str, tried: Mapping[str, str]) -> TopicConfig:
-    """The settings of a topic with others in their place.
+    """Return the settings of a topic with some of them replaced.
 
     Raises:
         RequestRefused: a setting is unknown or invalid, or there is no such topic.

@@ -1,4 +1,4 @@
-"""The rows of the table at the broker, and how answers are cut to pages."""
+"""Rows of the table of questions and actions, and the size of pages."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Prepare: TypeAlias = Callable[[BrokerParts, str, Mapping[str, str]], Perform]
 
 @dataclass(frozen=True, slots=True)
 class QuestionRow(Generic[TakesT, GivesT]):
-    """A question and what answers it."""
+    """A question and the function that answers it."""
 
     question: Question[TakesT, GivesT]
     answer: Answer[TakesT, GivesT]
@@ -34,7 +34,7 @@ class QuestionRow(Generic[TakesT, GivesT]):
 
 @dataclass(frozen=True, slots=True)
 class ActionRow:
-    """Actions that are done together, and what does them."""
+    """Actions that are performed together, and the function that prepares them."""
 
     actions: tuple[Action, ...]
     prepare: Prepare
@@ -49,7 +49,7 @@ ACTION_ROWS: Final[list[ActionRow]] = []
 def answers(
     question: Question[TakesT, GivesT],
 ) -> Callable[[Answer[TakesT, GivesT]], Answer[TakesT, GivesT]]:
-    """Add a row to the table: the function answers the question."""
+    """Decorate a function that answers the question."""
 
     def added(answer: Answer[TakesT, GivesT]) -> Answer[TakesT, GivesT]:
         QUESTION_ROWS.append(QuestionRow(question, answer))
@@ -59,7 +59,7 @@ def answers(
 
 
 def performs(*actions: Action, is_alone: bool = True) -> Callable[[Prepare], Prepare]:
-    """Add a row to the table: the function prepares the actions."""
+    """Decorate a function that prepares the actions."""
 
     def added(prepare: Prepare) -> Prepare:
         ACTION_ROWS.append(ActionRow(actions, prepare, is_alone))
@@ -75,7 +75,7 @@ Show: TypeAlias = Callable[[BrokerParts, str, Collection[str] | None], Iterable[
 def as_many_as_fit(
     items: Iterator[tuple[int, T]], beside: object = ()
 ) -> tuple[tuple[T, ...], int | None]:
-    """The first items, as many as fit one answer, and where the next item begins.
+    """Return the first items that fit one answer, and the start of the next item.
 
     Args:
         items: where each begins, and what JSON has of it; none is taken beyond the first that does
@@ -93,7 +93,7 @@ def as_many_as_fit(
 
 
 def read_only(name: str, value: str, documentation: str) -> DescribedSetting:
-    """An entry with a JSON object as its value."""
+    """Return a setting that shows a JSON object."""
     return DescribedSetting(
         name,
         value,
@@ -107,5 +107,5 @@ def read_only(name: str, value: str, documentation: str) -> DescribedSetting:
 
 
 def documentation_of(question: Question[Any, Any]) -> str:
-    """Documentation of an entry: the sentence that describes its answer."""
+    """Return the first sentence about the answer of a question."""
     return (question.gives.__doc__ or "").partition("\n")[0]

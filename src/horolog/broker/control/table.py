@@ -1,4 +1,4 @@
-"""The table of questions and actions, and how handlers ask it."""
+"""Table of questions and actions, for the handlers of settings."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -40,7 +40,7 @@ _ACTIONS: Final = {
 
 
 def questions_in(keys: Collection[str] | None) -> list[str]:
-    """The names among the keys that may be looked up for the answer, in order."""
+    """Return the keys that may be questions, in order."""
     return sorted(key for key in keys or () if "/" in key or key in _NAMES)
 
 
@@ -51,7 +51,7 @@ async def describe(
     name: str,
     keys: Collection[str] | None,
 ) -> list[DescribedSetting]:
-    """Entries of a resource beside its settings: answers, and what is shown.
+    """Return the answers to questions about a resource, and its other entries beside settings.
 
     Raises:
         RequestRefused: a question is not of its form, or is refused.

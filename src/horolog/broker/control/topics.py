@@ -36,7 +36,7 @@ _PARTITIONS = re.compile(r"[0-9]{1,10}( *, *[0-9]{1,10})*")
 
 @performs(APPEND_TIME_RESET)
 def prepare_reset(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
-    """Reset append times of a topic: the value is `all`, or partitions such as 0,3.
+    """Check the partitions whose append times are to be reset: `all`, or indexes such as 0,3.
 
     Raises:
         RequestRefused: the value is another one, or names partitions that do not exist; another
@@ -104,7 +104,7 @@ def _indexes(topic: Topic, text: str) -> Sequence[int]:
 async def describe_append_times(
     broker: BrokerParts, peer: Peer, name: str, ask: AskNothing
 ) -> AppendTimesAhead:
-    """How far append times of a topic are ahead of the clock.
+    """Report how far append times of a topic are ahead of the clock.
 
     Raises:
         RequestRefused: there is no such topic.
@@ -123,7 +123,7 @@ async def describe_append_times(
 
 @answers(REFUSED)
 async def list_refused(broker: BrokerParts, peer: Peer, topic: str, ask: AskNothing) -> Refused:
-    """The sums since the broker started, most first.
+    """Count the refused records since the start of the broker, most first.
 
     Raises:
         RequestRefused: there is no such topic.
@@ -146,7 +146,7 @@ _MOST_CHARACTERS: Final = 1_000  # of the name of a group
 async def list_left_behind(
     broker: BrokerParts, peer: Peer, name: str, ask: AskEntries
 ) -> LeftBehind:
-    """Settings of a topic that are without effect here, and groups that have not committed here.
+    """List settings of a topic without effect here, and groups that have not committed here.
 
     Raises:
         RequestRefused: there is no such topic.

@@ -30,7 +30,7 @@ class Admitted(NamedTuple):
     """Of the partitions that get a batch of the transaction."""
 
     def refuse_unless_in(self, partition: TopicPartition) -> None:
-        """Refuse the batch for a partition that is not in the transaction.
+        """Refuse the batch of a partition that is not in the transaction.
 
         Raises:
             RequestRefused: with the code of the coordinator, or to be sent again: the partition has
@@ -49,13 +49,13 @@ class Admitted(NamedTuple):
 
 
 class ProducerTurns:
-    """The order in which the transactional requests of each connection are admitted."""
+    """Order in which the transactional requests of each connection are admitted."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[tuple[Peer, str], asyncio.Lock] = WeakValueDictionary()
 
     def turn(self, peer: Peer, transactional_id: str) -> asyncio.Lock:
-        """To be held: waits until the requests before this one have begun to append."""
+        """Return a lock to hold until the request has begun to append."""
         key = peer, transactional_id
         lock = self._locks.get(key)
         if lock is None:
@@ -64,7 +64,7 @@ class ProducerTurns:
 
 
 def transactional_header(records: Buffer | None) -> BatchHeader | None:
-    """The header of a batch if it is of a transaction; validation judges everything else."""
+    """Return the header of a transactional batch; None for others, which validation judges."""
     if not records:
         return None
     try:
@@ -81,7 +81,7 @@ async def admit(
     headers: Mapping[TopicPartition, BatchHeader],
     produce_version: int,
 ) -> Admitted:
-    """Ask the coordinator for all batches of a transaction in one request, if there are any."""
+    """Ask the coordinator about all transactional batches of a request, if there are any."""
     is_strict = produce_version >= ADDS_PARTITIONS_SINCE
     if not headers:
         return Admitted(-1, is_strict, {})

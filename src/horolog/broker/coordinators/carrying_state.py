@@ -1,4 +1,4 @@
-"""Takes over the state that was kept beside the topics of the coordinators, once, at a start.
+"""Writes state that was kept beside the internal topics into them, once, at a start.
 
 Groups that the topics have in a later state stay as they are. The next start takes over what the
 disk refuses, except transactions: without their states the broker would not know what it owes.
@@ -52,7 +52,7 @@ async def carry_groups(
     log: OffsetsLog,
     partitions: Partitions,
 ) -> None:
-    """Write groups and offsets to `__consumer_offsets`, and have them in memory.
+    """Write groups and offsets to `__consumer_offsets`, and restore them in memory.
 
     Raises:
         HorologError: the topic cannot be made, or the disk refused.

@@ -1,4 +1,4 @@
-"""The group coordinator: runs the state machines of `groups` and stores their changes.
+"""Runs the state machines of `groups`, and stores their changes.
 
 The members of a generation are stored before they get their assignments, and committed offsets
 before they are visible in memory. After a restart members go on in their generation.
@@ -58,7 +58,7 @@ _ROOM_INTERVAL_S: Final = 10.0  # between two early expiries of idle groups
 
 
 class GroupCoordinator:
-    """The groups of this broker. For the event loop's thread only."""
+    """Coordinator of this broker's groups. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class GroupCoordinator:
     async def restore(
         self, stored: StoredGroups, counts: Callable[[OffsetRow], bool] = lambda row: True
     ) -> None:
-        """Have groups and offsets that are stored; nothing else changes these groups meanwhile.
+        """Restore stored groups and offsets, which nothing changes meanwhile.
 
         Args:
             counts: whether an offset still does.
@@ -140,7 +140,7 @@ class GroupCoordinator:
             await turns.pause()
 
     def has(self, group_id: str) -> bool:
-        """Whether there is a group of this id."""
+        """True if a group of this id exists."""
         return self._groups.find(group_id) is not None
 
     def _check(self, group_id: str) -> None:
@@ -148,26 +148,26 @@ class GroupCoordinator:
         self.check_loaded(group_id)
 
     async def tried(self) -> None:
-        """Wait until each partition is loaded, or could not be read once."""
+        """Wait until each partition is loaded, or its first load has failed."""
         if self._shards is not None:
             await self._shards.tried()
 
     @property
     def is_loading(self) -> bool:
-        """Whether the groups of a partition are not loaded yet."""
+        """True if the groups of a partition are not loaded yet."""
         return self._shards is not None and self._shards.is_loading
 
     def is_loading_group(self, group_id: str) -> bool:
-        """Whether a group is not loaded yet."""
+        """True if a group is not loaded yet."""
         return self._shards is not None and self._shards.has(group_id)
 
     def check_loaded(self, group_id: str) -> None:
-        """Refuse a group that is not loaded yet: COORDINATOR_LOAD_IN_PROGRESS."""
+        """Refuse a group that is not loaded yet with COORDINATOR_LOAD_IN_PROGRESS."""
         if self._shards is not None:
             self._shards.check(group_id)
 
     def check_all_loaded(self) -> None:
-        """Refuse to answer for all groups while some are not loaded: the same error."""
+        """Refuse to answer for all groups while some are not loaded, with the same error."""
         if self._shards is not None:
             self._shards.check_all()
 
@@ -213,7 +213,7 @@ class GroupCoordinator:
             self._groups.drop_if_unused(entry)
 
     async def sync(self, group_id: str, sync: Sync) -> Synced:
-        """Get the member's assignment, once the leader has sent it.
+        """Return the member's assignment once the leader has sent it.
 
         Raises:
             RequestRefused: not a member of this generation, or the assignment is too large.
@@ -317,7 +317,7 @@ class GroupCoordinator:
         partitions: bytes,
         rows: Callable[[], Sequence[OffsetRow]],
     ) -> bool:
-        """Commit offsets as records; False, without any effect, if that is not done at once.
+        """Commit offsets as encoded records; return False without an effect if that may wait.
 
         Args:
             group_id: of a group that has committed before.
@@ -366,7 +366,7 @@ class GroupCoordinator:
         return GroupDecision(None, GroupChange(groups=groups, offsets=rows), apply)
 
     async def replace_offset(self, before: OffsetRow, after: OffsetRow) -> None:
-        """Replace a committed offset, if it is still as it was, whoever is a member of the group.
+        """Replace a committed offset if it is unchanged, whoever is a member of the group.
 
         Raises:
             StorageFailed: a write failed; it is as it was.
@@ -415,7 +415,7 @@ class GroupCoordinator:
     # --- administration ---------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupSnapshot | None:
-        """The group for DescribeGroups, or None.
+        """Return the group for DescribeGroups, or None.
 
         Raises:
             RequestRefused: it is not loaded yet (14).
@@ -425,7 +425,7 @@ class GroupCoordinator:
         return None if group is None else group.describe()
 
     def all(self) -> list[Group]:
-        """All groups; read-only."""
+        """Return all groups; read-only."""
         return [entry.group for entry in self._groups if entry.group is not None]
 
     async def delete(self, group_id: str) -> None:
@@ -451,7 +451,7 @@ class GroupCoordinator:
         return GroupDecision(None, self._drop(entry.group_id), partial(self._groups.forget, entry))
 
     def _drop(self, group_id: str) -> GroupChange:
-        """Drop a group with its offsets."""
+        """Return the change that drops a group with its offsets."""
         gone = [(group_id, *key) for key in self.offsets.keys(group_id)]
         return GroupChange(dropped_groups=[group_id], dropped_offsets=gone)
 

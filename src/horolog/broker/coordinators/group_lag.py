@@ -1,4 +1,4 @@
-"""How far consumer groups are behind: in offsets, in records, in time, and in what they will lose.
+"""Measures the lag of consumer groups: in offsets, records, time, and records that will be lost.
 
     committed      start                  end
     ────┼────────────┼─────────────────────┼──
@@ -45,7 +45,7 @@ class Key(NamedTuple):
 
 
 class Behind(NamedTuple):
-    """Where a group is in a partition, of the moment at which it was asked for."""
+    """Position of a group in a partition, at one moment."""
 
     key: Key
     committed: int
@@ -58,13 +58,13 @@ class Behind(NamedTuple):
     """Whether it reads up to the last stable offset."""
 
     def at(self, view: LogView) -> "Behind":
-        """The same of the moment of a view of its log."""
+        """Return the position at the moment of a view of its log."""
         end = view.last_stable_offset if self.is_committed else view.high_watermark
         return self._replace(start=view.log_start_offset, end=end)
 
     @property
     def offsets(self) -> int:
-        """How many offsets the group is behind, as Kafka's tools count: lost ones included."""
+        """Lag in offsets, as Kafka's tools count it: lost ones included."""
         return max(0, self.end - self.committed)
 
     @property
@@ -74,23 +74,23 @@ class Behind(NamedTuple):
 
     @property
     def first_unread(self) -> int:
-        """The first offset that it has to read, if that is before `end`."""
+        """First offset to read, if that is before `end`."""
         return max(self.committed, self.start)
 
     @property
     def has_unread(self) -> bool:
-        """Whether there is anything to read."""
+        """True if there is anything to read."""
         return self.first_unread < self.end
 
 
 class Paces(NamedTuple):
-    """Records a millisecond of the clock, lately; None where that is not known."""
+    """Recent paces in records a millisecond of the clock; None if unknown."""
 
     commits: float | None
     appends: float | None
 
     def catch_up_ms(self, behind: int) -> int | None:
-        """How long the group takes to reach the end; None if never, or if that is not known."""
+        """Return the time until the group reaches the end; None if never, or if unknown."""
         if not behind:
             return 0
         if self.commits is None or self.appends is None or self.commits <= self.appends:
@@ -113,7 +113,9 @@ class _Sample(NamedTuple):
 
 
 class GroupLags:
-    """The lags of a broker's groups. For the event loop's thread only.
+    """Lags of a broker's groups.
+
+    For the event loop's thread only.
 
     What may wait for the disk are functions of this module that any thread may call.
     """
@@ -127,7 +129,7 @@ class GroupLags:
     def behind(
         self, groups: Iterable[str] | None = None, *, committed: bool = False
     ) -> Iterator[Behind]:
-        """Where groups are in the partitions that are served; all readers if none are named.
+        """Yield the positions of groups in served partitions; of all readers if no group is named.
 
         Args:
             groups: their ids; one without committed offsets is in no partition.
@@ -141,7 +143,7 @@ class GroupLags:
                     yield _behind(key, row.committed, partition, committed_only=committed)
 
     async def behind_in(self, partition: Partition, turns: TimeSlice) -> AsyncIterator[Behind]:
-        """Where all groups that read are in one partition.
+        """Yield the positions of all reading groups in one partition.
 
         Raises:
             ClientGone: as of `turns`.
@@ -159,7 +161,7 @@ class GroupLags:
         return filter(commits_positions, self._offsets.group_ids())
 
     def paces(self, behind: Behind) -> Paces:
-        """How fast the group commits and the partition grows, since the oldest sample of both."""
+        """Return the paces of the group and the partition since the oldest sample of both."""
         now_ms, key = self._clock.now_ms(), behind.key
         for sample in self._samples:
             elapsed_ms, before = now_ms - sample.now_ms, sample.committed.get(key)
@@ -172,7 +174,7 @@ class GroupLags:
         return Paces(None, None)
 
     async def sample(self) -> None:
-        """Remember where groups and logs are now, for `paces`."""
+        """Sample the positions of groups and logs, for `paces`."""
         turns, sample = TimeSlice(), _Sample(self._clock.now_ms(), {}, {})
         for number, each in enumerate(islice(self.behind(), _MOST_SAMPLED)):
             sample.committed[each.key] = each.committed
@@ -189,7 +191,9 @@ def _behind(key: Key, committed: int, partition: Partition, *, committed_only: b
 
 
 def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) -> GroupPartitionLag:
-    """All that can be said; any thread may ask, it may wait for the disk.
+    """Measure the lag of a group in a partition.
+
+    Any thread may ask; it may wait for the disk.
 
     Args:
         behind: where the group is; all that is said of the log is of one moment, which is now.
@@ -240,7 +244,7 @@ def unknown_lag(behind: Behind, paces: Paces, clock: LagClock) -> GroupPartition
 
 
 def append_time_of(log: ReadableLog | LogView, offset: int) -> int | None:
-    """When the record of an offset, or else the next one, was appended; None if that is unknown.
+    """Return the append time of the record at or after an offset; None if it is unknown.
 
     Any thread may ask; it may wait for the disk.
 
@@ -266,7 +270,7 @@ def doomed(
     now_ms: int,
     view: LogView | None = None,
 ) -> Doomed:
-    """The unread records that these segments lose before the group, at its pace, reads them.
+    """Count the unread records that these segments lose before the group, at its pace, reads them.
 
     They are counted by the block maps of a view, or by offsets where these do not count them, or
     where there is none. Any thread may ask.

@@ -28,7 +28,7 @@ from horolog.record.markers import TransactionEnd
 
 
 class GroupTransactions:
-    """Offsets that are pending in transactions. Only the event loop's thread uses it."""
+    """Offsets that are pending in transactions. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class GroupTransactions:
         offsets: CommittedOffsets,
         partition_of: Callable[[str], int],
     ) -> None:
-        """`partition_of` is the partition of `__consumer_offsets` that has a group."""
+        """`partition_of` returns the partition of `__consumer_offsets` for a group."""
         self.partition_of = partition_of
         self._groups = groups
         self._store = store
@@ -147,6 +147,6 @@ class GroupTransactions:
 
 
 def _retrieve(done: "asyncio.Future[Any]") -> None:
-    """Take note of an error, which is raised where the future is awaited, if it still is."""
+    """Mark an error as seen; it is raised where the future is awaited, if it still is."""
     if not done.cancelled():
         done.exception()

@@ -29,7 +29,7 @@ _SILENCE_S: Final = 60.0  # between two log messages of one kind
 
 
 class GroupEntry:
-    """A group id: its group, if any, and its operation queue.
+    """A group id: its group, if any, and its queue of operations.
 
     `stored` is the group's row in the store, but for the members; the group in memory may be ahead
     of it.
@@ -57,18 +57,18 @@ class GroupEntry:
         self.timer_at_ms = 0
 
     def row(self) -> GroupRow:
-        """The row of the group without members."""
+        """Return the row of the group without members."""
         if self.group is None:
             return GroupRow(self.group_id, "", self.empty_since_ms)
         return self.group.row(self.empty_since_ms)
 
     def note_stored(self, row: GroupRow) -> None:
-        """The store has the row."""
+        """Note that the row is stored."""
         self.stored = row._replace(members=())  # which may be large
 
 
 class LiveGroups:
-    """The groups of a broker, by id. For the event loop's thread only."""
+    """Groups of a broker, by id. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -90,24 +90,24 @@ class LiveGroups:
         self._silent_until: dict[str, float] = {}
 
     def now_ms(self) -> int:
-        """The event loop's time, which sessions and rebalances are measured by."""
+        """Return the event loop's time, by which sessions and rebalances are measured."""
         return int(self._loop.time() * 1000)
 
     def __iter__(self) -> Iterator[GroupEntry]:
-        """All entries, also while some are added or dropped."""
+        """Iterate over all entries, also while some are added or dropped."""
         return iter(list(self._entries.values()))
 
     def get(self, group_id: str) -> GroupEntry | None:
-        """The entry of a group id, if there is one."""
+        """Return the entry of a group id, if it exists."""
         return self._entries.get(group_id)
 
     def find(self, group_id: str) -> Group | None:
-        """The group of an id, if there is one."""
+        """Return the group of an id, if it exists."""
         entry = self._entries.get(group_id)
         return None if entry is None else entry.group
 
     def entry(self, group_id: str) -> GroupEntry:
-        """The entry of a group id, made if there is none."""
+        """Return the entry of a group id, made if it does not exist."""
         entry = self._entries.get(group_id)
         if entry is None:
             queue = GroupQueue(self._store.write_groups, lambda: self._on_idle(group_id, queue))
@@ -115,7 +115,7 @@ class LiveGroups:
         return entry
 
     def _on_idle(self, group_id: str, queue: GroupQueue) -> None:
-        """The queue is idle: drop the entry unless it has a group."""
+        """Drop the entry of an idle queue, unless it has a group."""
         entry = self._entries.get(group_id)
         if entry is not None and entry.queue is queue and entry.group is None:
             del self._entries[group_id]
@@ -149,7 +149,7 @@ class LiveGroups:
             self.forget(entry)
 
     def forget(self, entry: GroupEntry) -> None:
-        """Drop the group of an entry with its offsets, as the store has."""
+        """Drop the group of an entry with its offsets, which the store has dropped."""
         group, entry.group = entry.group, None
         if group is not None:
             group.kill()
@@ -163,7 +163,7 @@ class LiveGroups:
     def asked(
         self, entry: GroupEntry, group: Group, ask: Callable[[Waiter, int], list[Completed]]
     ) -> "asyncio.Future[Any]":
-        """A future that the group completes; a refused request leaves no waiter."""
+        """Return a future that the group completes; a refused request leaves no waiter."""
         waiter = self._loop.create_future()
         self.perform(entry, group, partial(ask, waiter))
         if not waiter.done():
@@ -195,7 +195,7 @@ class LiveGroups:
     def perform(
         self, entry: GroupEntry, group: Group, decide: Callable[[int], list[Completed]]
     ) -> None:
-        """Resolve the completed waiters, store changes, and set the next timer."""
+        """Decide an operation, resolve completed waiters, store changes, and set the next timer."""
         was_empty = group.state is GroupState.EMPTY
         try:
             answers = decide(self.now_ms())
@@ -252,7 +252,7 @@ class LiveGroups:
             raise error
 
     def _arm(self, entry: GroupEntry, group: Group) -> None:
-        """Set the timer for `tick`; too early does no harm."""
+        """Set the timer for `tick`; a timer that fires too early does no harm."""
         deadline_ms = group.next_deadline_ms()
         if deadline_ms is None or entry.group is not group or self._closed:
             self._cancel_timer(entry)

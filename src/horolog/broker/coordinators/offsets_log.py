@@ -1,4 +1,4 @@
-"""Groups and committed offsets in `__consumer_offsets`, in the records of Kafka's coordinator.
+"""Writes groups and committed offsets to `__consumer_offsets`, as records of Kafka's coordinator.
 
 A change is in the log at once, if it is small and no thread is needed. What arrives while a large
 one is written is written together: one batch for each partition of the topic. A change counts once
@@ -49,7 +49,7 @@ _Writing = tuple["asyncio.Future[Appended]", list[int]]
 
 @dataclass(slots=True)
 class _Pieces:
-    """What one partition is to get, in its order."""
+    """Batches and records that one partition gets, in order."""
 
     steps: list[tuple[_Step, list[int]]] = field(default_factory=list)
     """Each with the places of the changes that it holds."""
@@ -57,7 +57,7 @@ class _Pieces:
     """Records that are no batch yet."""
 
     def pack(self, now_ms: int, most_bytes: int, codec: Codec) -> None:
-        """Make batches of the records so far."""
+        """Turn the records so far into batches."""
         parts, self.parts = self.parts, []
         if len(parts) == 1:
             ((records, place),) = parts
@@ -70,10 +70,10 @@ class _Pieces:
 
 
 class OffsetsLog:
-    """See the module. For the event loop's thread only."""
+    """Log of groups and committed offsets. For the event loop's thread only."""
 
     def __init__(self, clock: Clock, workers: Executor, codec: Codec = Codec.NONE) -> None:
-        """Make a log whose topic is given next, by `write_to`.
+        """Make a log whose topic is given later, by `write_to`.
 
         Args:
             clock: the time of the records.
@@ -88,20 +88,22 @@ class OffsetsLog:
         self._writing: asyncio.Task[None] | None = None
 
     def write_to(self, topic: StateTopic) -> None:
-        """Let a topic have the records; its controller is made after the groups."""
+        """Write to a topic from now on. Its controller is made after the groups."""
         self._topic = topic
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is the topic, with its settings."""
+        """True if the topic exists, with its settings."""
         return self._topic.is_ready
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of the topic that has a group, also before there is the topic."""
+        """Return the partition of a group, also before the topic exists."""
         return self._topic.partition_of(group_id)
 
     async def ready(self) -> None:
-        """Make the topic.
+        """Create the topic, unless it exists.
+
+        Not to be awaited in a group's queue.
 
         Raises:
             RequestRefused: COORDINATOR_NOT_AVAILABLE: it cannot be made.
@@ -112,7 +114,7 @@ class OffsetsLog:
             raise _unavailable(error) from error
 
     def write_groups(self, changes: Sequence[GroupChange]) -> "Outcomes | asyncio.Future[Outcomes]":
-        """Append changes, each of one group, in order; the error of each or None."""
+        """Append changes in order, each of one group; return the error of each or None."""
         if self._writing is None:
             try:
                 if (appended := self._append_now(changes)) is not None:
@@ -126,7 +128,7 @@ class OffsetsLog:
         return done
 
     def write_records(self, group_id: str, records: Buffer, count: int, now_ms: int) -> bool:
-        """Append the records of a commit at once, as `write_groups` does its change.
+        """Append the encoded records of a commit; return False without an effect if that may wait.
 
         False, without any effect, if that may take a while.
 
@@ -148,7 +150,7 @@ class OffsetsLog:
     def _append_now(
         self, changes: Sequence[GroupChange]
     ) -> "Outcomes | asyncio.Future[Outcomes] | None":
-        """Append changes that become batches on the event loop; None, if they do not."""
+        """Append changes that are encoded on the event loop; return None for others."""
         topic, now_ms = self._topic, self._clock.now_ms()
         if not topic.exists:
             return _gone(changes)
@@ -183,7 +185,7 @@ class OffsetsLog:
     def _begun(
         self, topic: StateTopic, packed: tuple[Outcomes, list[_Begun]]
     ) -> tuple[Outcomes, list[_Writing]]:
-        """Begin to append batches in order; those that are not in the log yet."""
+        """Begin to append batches in order; return those that are not in the log yet."""
         outcomes, steps = packed
         writing: list[_Writing] = []
         for index, step, places in steps:
@@ -199,7 +201,7 @@ class OffsetsLog:
     def _pack(
         self, topic: StateTopic, changes: Sequence[GroupChange], now_ms: int
     ) -> tuple[Outcomes, list[_Begun]]:
-        """The batches of changes, ready to be appended; any thread may make them."""
+        """Encode changes as batches that can be appended; any thread may do it."""
         outcomes: Outcomes = [None] * len(changes)
         most_bytes = min(MOST_CHANGE_BYTES, topic.most_bytes - _HEADER_BYTES)
         pieces: dict[int, _Pieces] = {}
@@ -221,7 +223,7 @@ class OffsetsLog:
         steps: Sequence[tuple[_Step, list[int]]],
         outcomes: Outcomes,
     ) -> list[_Begun]:
-        """Steps of a partition, ready to be appended, but for those that cannot be."""
+        """Check the batches of a partition; return those that can be appended."""
         begun: list[_Begun] = []
         for step, places in steps:
             try:
@@ -286,7 +288,7 @@ def _gone(changes: Sequence[GroupChange]) -> Outcomes:
 
 
 def _are_quick(changes: Sequence[GroupChange]) -> bool:
-    """Whether they become batches on the event loop."""
+    """Return True if the changes are small enough to be encoded on the event loop."""
     records = 0
     for groups, offsets, dropped_offsets, dropped_groups, _, _ in changes:
         records += len(groups) + len(offsets) + len(dropped_offsets) + len(dropped_groups)
@@ -295,7 +297,7 @@ def _are_quick(changes: Sequence[GroupChange]) -> bool:
 
 
 def _group_of(change: GroupChange) -> str:
-    """The group that a change is about."""
+    """Return the group that a change is about."""
     if change.offsets:
         return change.offsets[0].group_id
     if change.groups:
@@ -304,7 +306,7 @@ def _group_of(change: GroupChange) -> str:
 
 
 def _unavailable(error: HorologError) -> HorologError:
-    """What of the log's errors clients and the coordinator are told."""
+    """Return the error that clients get for an error of the log."""
     if isinstance(error, StorageFailed) or code_for(error) in _OF_MARKERS:
         return error
     return RequestRefused(ErrorCode.coordinator_not_available, str(error))

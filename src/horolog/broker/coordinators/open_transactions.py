@@ -1,4 +1,4 @@
-"""List open transactions of partitions, and those of them that hang (KIP-664).
+"""Lists open transactions of partitions, and those that hang (KIP-664).
 
 Readers of committed records wait at the first of them. One hangs where no transactional id of the
 coordinator has an open transaction of its producer with the partition in it: no marker will come.
@@ -23,7 +23,7 @@ _LONGEST_ID: Final = 1_000  # of a transactional id in an answer, so that any fi
 
 
 class OpenTransaction(NamedTuple):
-    """One that readers of committed records of a partition wait for."""
+    """An open transaction that readers of committed records wait for."""
 
     producer_id: int
     producer_epoch: int
@@ -70,19 +70,19 @@ class FirstOpen(NamedTuple):
 
 
 class OpenTransactions:
-    """Open transactions of a broker's partitions. Only the event loop's thread uses it."""
+    """Open transactions of a broker's partitions. For the event loop's thread only."""
 
     def __init__(self, topics: TopicRegistry, transactions: TransactionCoordinator) -> None:
         self._topics = topics
         self._transactions = transactions
 
     def first_of(self, partition: Partition) -> FirstOpen | None:
-        """The first one of a partition; None if none is open."""
+        """Return the first open transaction of a partition; None if no transaction is open."""
         found = self.of(partition, 1)
         return FirstOpen(found[0], partition.open_count, partition.log) if found else None
 
     def of(self, partition: Partition, most: int = MOST) -> list[OpenTransaction]:
-        """The first ones of a partition, at most `most`, in the order of their first offsets."""
+        """Return the first `most` open transactions of a partition, by their first offsets."""
         if not partition.log.has_open_transactions:
             return []
         topic = self._topics.find(partition.topic)

@@ -1,4 +1,4 @@
-"""The shards of a coordinator: they are loaded one after the other, served, and unloaded.
+"""Shards of a coordinator: loaded one after the other, served, and unloaded.
 
 Until its shard is loaded a group, or a transactional id, is answered with
 COORDINATOR_LOAD_IN_PROGRESS, which clients retry. A partition that cannot be read is tried again
@@ -43,7 +43,7 @@ class Shards(Generic[ReplayedT]):
         begin: Callable[[], ReplayedT],
         take_over: Callable[[ReplayedT], Awaitable[None]],
     ) -> None:
-        """Have all partitions of a log as shards that are not loaded yet.
+        """Use all partitions of a topic as shards that are not loaded yet.
 
         Args:
             begin: makes what takes the batches of one partition.
@@ -55,7 +55,7 @@ class Shards(Generic[ReplayedT]):
         self.unload()
 
     def unload(self) -> None:
-        """Serve no shard any more; those that the log has now are to be loaded."""
+        """Stop serving all shards. The topic's current partitions have to be loaded."""
         count = self._log.count if self._log.exists else 0
         self._left = {index: Shard(index, self._log.epoch(index)) for index in range(count)}
         self._said: dict[int, str] = {}
@@ -65,40 +65,40 @@ class Shards(Generic[ReplayedT]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether a partition is not loaded yet."""
+        """True if a partition is not loaded yet."""
         return bool(self._left)
 
     def has(self, key: str) -> bool:
-        """Whether the partition of a key is not loaded yet."""
+        """True if the partition of a key is not loaded yet."""
         return bool(self._left) and self._log.partition_of(key) in self._left
 
     def check(self, key: str) -> None:
-        """Refuse a key whose partition is not loaded yet: COORDINATOR_LOAD_IN_PROGRESS."""
+        """Refuse a key whose partition is not loaded yet with COORDINATOR_LOAD_IN_PROGRESS."""
         if self.has(key):
             raise self.in_progress()
 
     def check_partition(self, index: int) -> None:
-        """Refuse a partition that is not loaded yet: COORDINATOR_LOAD_IN_PROGRESS."""
+        """Refuse a partition that is not loaded yet with COORDINATOR_LOAD_IN_PROGRESS."""
         if index in self._left:
             raise self.in_progress()
 
     def check_all(self) -> None:
-        """Refuse to answer for all while a partition is not loaded: the same error."""
+        """Refuse to answer for all keys while a partition is not loaded, with the same error."""
         if self._left:
             raise self.in_progress()
 
     def in_progress(self) -> RequestRefused:
-        """COORDINATOR_LOAD_IN_PROGRESS."""
+        """Return COORDINATOR_LOAD_IN_PROGRESS."""
         return RequestRefused(
             ErrorCode.coordinator_load_in_progress, f"{self._log.name} is being loaded"
         )
 
     async def tried(self) -> None:
-        """Wait until each partition is loaded, or could not be read once."""
+        """Wait until each partition is loaded, or its first load has failed."""
         await self._tried.wait()
 
     async def run(self) -> None:
-        """Load all partitions; what cannot be read is tried again for as long as it takes."""
+        """Load all partitions; a partition that cannot be read is retried without a limit."""
         wait_s = RETRY_S
         while self._left:
             for shard in list(self._left.values()):

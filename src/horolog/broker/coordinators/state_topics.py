@@ -1,4 +1,4 @@
-"""Kafka's internal topics in which the coordinators of this broker keep their state.
+"""Kafka's internal topics, in which the coordinators of this broker keep their state.
 
 A topic is made when its coordinator first needs it, as an ordinary topic: it is listed, read,
 compacted and closed as all others are, and a new broker has none. Clients cannot write to it, or
@@ -60,7 +60,7 @@ class StateTopic:
 
     @property
     def count(self) -> int:
-        """Its partitions: those it has, or would be made with."""
+        """Number of its partitions, or of those that it would be created with."""
         topic = self._topics.find(self.name)
         if topic is None:
             return INTERNAL[self.name](self._live.config).partitions
@@ -68,12 +68,12 @@ class StateTopic:
 
     @property
     def exists(self) -> bool:
-        """Whether it has been made."""
+        """True if it has been created."""
         return self.name in self._topics
 
     @property
     def is_followed(self) -> bool:
-        """Whether it is the source's, of which this broker is a shadow; also before it came."""
+        """True if the source writes it, which this broker follows; also before it is here."""
         topic = self._topics.find(self.name)
         if topic is None:
             return self._placement.awaits(self.name, self._topics)
@@ -81,18 +81,18 @@ class StateTopic:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has been made, and its settings are known."""
+        """True if it has been created, and its settings are known."""
         topic = self._topics.find(self.name)
         return topic is not None and not topic.adopted
 
     @property
     def most_bytes(self) -> int:
-        """That one batch may have: a segment's."""
+        """Largest size of one batch: that of a segment."""
         partition = self._partitions.find(self.name, 0) or next(self._partitions_of(), None)
         return LONG_MAX if partition is None else partition.log.config.segment_bytes
 
     async def ready(self) -> None:
-        """Make it, unless there is one.
+        """Create it, unless it exists.
 
         Raises:
             RequestRefused: its settings cannot be.
@@ -102,16 +102,16 @@ class StateTopic:
             await self._create(self.name)
 
     def epoch(self, index: int) -> int:
-        """The leader epoch of a partition; 0 of one that is offline."""
+        """Return the leader epoch of a partition; 0 if it is offline."""
         partition = self._partitions.find(self.name, index)
         return 0 if partition is None else partition.log.leader_epoch
 
     def partition_of(self, key: str) -> int:
-        """The partition that has the state of a group or a transactional id."""
+        """Return the partition with the state of a group or a transactional id."""
         return partition_for(key, self.count)
 
     def prepared(self, index: int, batch: bytes) -> Prepared:
-        """A whole batch of format v2 for `append`; any thread may ask.
+        """Check a whole batch of format v2 for `append`; any thread may call it.
 
         Raises:
             RequestRefused: it is larger than a segment may be.
@@ -120,7 +120,7 @@ class StateTopic:
         return trusted(batch, self._partition(index).log.config, self._clock.now_ms())
 
     def append(self, index: int, batch: Batch) -> "asyncio.Future[Appended] | None":
-        """Append a batch, in the order of the calls; None if it is in the log.
+        """Append a batch in the order of the calls; return None if it is in the log.
 
         Otherwise that takes a while, as a roll does: it is when the future is done. It survives a
         kill of the process; `flush.ms` and `flush.messages` of the topic say when the disk has it.
@@ -134,12 +134,12 @@ class StateTopic:
         return None if isinstance(appended, Appended) else appended
 
     def append_record(self, key: str, record: LogRecord) -> "asyncio.Future[Appended] | None":
-        """As `append`, of one record about a group or a transactional id."""
+        """Append one record about a group or a transactional id; otherwise like `append`."""
         records = StampedRecords(stamped_records([record]), 1, record.timestamp)
         return self.append(self.partition_of(key), records)
 
     def append_at_once(self, key: str, records: StampedRecords, *, beside: int = 0) -> bool:
-        """Append records about a group or a transactional id, if that takes no time.
+        """Append records about a group or a transactional id, if that does not block.
 
         Returns:
             False, without any effect, where the topic is not ready, the write may block or has to
@@ -173,7 +173,7 @@ class StateTopic:
                 yield partition
 
     async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
-        """Give the batches of a partition to `take`, control batches too, in a thread.
+        """Pass the batches of a partition to `take` in a thread, control batches too.
 
         Of a long history those that are superseded may be left out. Each is valid until the next.
         Of a damaged log what can be read counts; the rest is named in the broker's log.

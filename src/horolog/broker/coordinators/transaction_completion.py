@@ -1,4 +1,4 @@
-"""Completes transactions whose outcome is written: markers, then Complete.
+"""Completes transactions whose outcome is written: first the markers, then Complete.
 
 What a client has asked for comes first: a transaction is completed after the requests that have
 arrived by then, or when the next request of its transactional id needs it. Most are completed
@@ -45,7 +45,7 @@ _NO_PLACE: Final = (
 
 
 class Completion:
-    """See the module. For the event loop's thread only."""
+    """Completes decided transactions. For the event loop's thread only."""
 
     def __init__(self, states: TransactionStates, markers: LocalMarkers, clock: Clock) -> None:
         self._states = states
@@ -59,7 +59,7 @@ class Completion:
         self._is_closed = False
 
     def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run a task until `close`."""
+        """Run a coroutine as a task that `close` cancels."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
@@ -72,23 +72,23 @@ class Completion:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing begins any more."""
+        """True once no task begins any more."""
         return self._is_closed
 
     async def settle(self) -> None:
-        """Wait until all is completed."""
+        """Wait until every transaction is completed."""
         while self._tasks or self._waiting:
             self._complete_waiting()
             if self._tasks:
                 await asyncio.wait(list(self._tasks))
 
     async def close(self) -> None:
-        """Cancel all tasks; none begins any more."""
+        """Cancel all tasks, and begin no more."""
         self._is_closed = True
         await self.cancel()
 
     async def cancel(self) -> None:
-        """Cancel all tasks, and forget what waits."""
+        """Cancel all tasks, and forget the waiting transactions."""
         while self._tasks or self._waiting:
             for each in self._waiting:
                 if not isinstance(each, Entry):
@@ -103,13 +103,13 @@ class Completion:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def complete_soon(self, entry: Entry) -> None:
-        """Complete a prepared transaction; see `complete_now`."""
+        """Queue a prepared transaction for completion; see `complete_now`."""
         if not self._is_closed:
             self._waiting[entry] = None
             self._schedule()
 
     async def turn(self) -> None:
-        """Wait until what waited before is completed or begun; for what begins a transaction.
+        """Wait for the turn of a request that begins a transaction, behind earlier completions.
 
         Requests that arrive meanwhile are served before that, between any two of them.
         """
@@ -123,7 +123,7 @@ class Completion:
                 self._schedule()  # for the next, after what the caller does at once
 
     def complete_now(self, entry: Entry) -> None:
-        """Complete a transaction if it is prepared; `entry.completing` ends with what takes time.
+        """Complete a prepared transaction; `entry.completing` ends once all markers are written.
 
         Its lock must not be held by the caller.
         """
@@ -141,7 +141,7 @@ class Completion:
         entry.completing = self.begin(rest_of(completing, awaited))
 
     def _schedule(self) -> None:
-        """Go on with those that wait once the event loop has looked at all sockets again."""
+        """Continue with the waiting ones once the event loop has looked at all sockets again."""
         if not self._is_scheduled:
             self._is_scheduled = True
             # What is called next runs before requests that have arrived since; what that calls
@@ -149,7 +149,7 @@ class Completion:
             self._loop.call_soon(self._loop.call_soon, self._complete_waiting)
 
     def _complete_waiting(self) -> None:
-        """Complete the first of those that wait, or let it begin; then requests have their turn.
+        """Complete the first of the waiting ones, or let it begin; then requests have their turn.
 
         Where very many wait it is a share of them, so that none is left behind for long.
         """
@@ -197,7 +197,7 @@ class Completion:
         transaction: CoordinatedTransaction,
         partitions: Sequence[TopicPartition],
     ) -> list[TopicPartition]:
-        """Write markers, those that wait side by side; returns the partitions to try again."""
+        """Write markers, several at a time; return the partitions to retry."""
         index = self._states.log.partition_of(entry.transactional_id)
         ended = TransactionEnd(
             *transaction.producer,
@@ -233,7 +233,7 @@ class Completion:
 
 
 def _wake(turn: "asyncio.Future[None]") -> bool:
-    """Whether anything waits for its turn; else its task was cancelled."""
+    """Wake a waiting task; return False if it was cancelled."""
     if turn.done():
         return False
     turn.set_result(None)
@@ -241,7 +241,7 @@ def _wake(turn: "asyncio.Future[None]") -> bool:
 
 
 def _is_over(entry: Entry, partition: TopicPartition, error: HorologError) -> bool:
-    """Whether a marker that is not written has no place; else it is tried again."""
+    """Return True if a refused marker is not needed any more; otherwise it is retried."""
     if isinstance(error, RequestRefused) and error.code in _NO_PLACE:
         _LOG.info("no marker for %r in %s: %s", entry.transactional_id, partition, error)
         return True

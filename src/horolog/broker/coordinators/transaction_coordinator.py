@@ -1,4 +1,4 @@
-"""The transaction coordinator: runs the decisions of `transactions`, stores and completes them.
+"""Runs the decisions of `transactions`, stores them, and completes decided transactions.
 
 Each transactional id has a lock: a decision is made, written to `__transaction_state`, and then
 counts in memory. A write that fails changes nothing, and is answered with a retriable error.
@@ -53,7 +53,7 @@ _OF_COORDINATORS: Final = (
 
 
 class TransactionCoordinator:
-    """The transactional ids of this broker. For the event loop's thread only."""
+    """Coordinator of this broker's transactional ids. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class TransactionCoordinator:
     # --- start and stop ---------------------------------------------------------------
 
     def start(self) -> None:
-        """Load what the log has, and complete what it has prepared; unless it is the source's."""
+        """Load the states and complete prepared transactions, unless the source does that."""
         is_due = self._states.is_loading and not self.is_followed
         if is_due and not self.is_started and not self._completion.is_closed:
             self._loading = self._completion.begin(
@@ -85,16 +85,16 @@ class TransactionCoordinator:
 
     @property
     def is_followed(self) -> bool:
-        """Whether the coordinator is at the source, of which this broker is a shadow."""
+        """True if the source, which this broker follows, coordinates transactions."""
         return self.topic.is_followed
 
     @property
     def is_started(self) -> bool:
-        """Whether it is loaded, or is being loaded."""
+        """True if the states are loaded, or are being loaded."""
         return self._loading is not None or not self._states.is_loading
 
     async def begin_anew(self) -> None:
-        """Stop, and forget all: the log is to be another's, or this broker's, from now on.
+        """Stop and drop all loaded state, because the topic changes its leader.
 
         `start` loads it. Until then clients are answered with COORDINATOR_LOAD_IN_PROGRESS.
         """
@@ -108,7 +108,7 @@ class TransactionCoordinator:
         await self._completion.close()
 
     async def settle(self) -> None:
-        """Wait until all is loaded, and what is prepared is completed."""
+        """Wait until all states are loaded, and prepared transactions are completed."""
         await self._completion.settle()
 
     # --- InitProducerId ---------------------------------------------------------------
@@ -116,7 +116,7 @@ class TransactionCoordinator:
     async def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None = None
     ) -> ProducerIdentity:
-        """Give a producer its id and epoch; what another has open is aborted.
+        """Return a producer's id and epoch; the open transaction of an earlier producer is aborted.
 
         Raises:
             RequestRefused: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
@@ -209,7 +209,7 @@ class TransactionCoordinator:
     def _has(
         self, entry: Entry, producer: ProducerIdentity, partitions: Collection[TopicPartition]
     ) -> bool:
-        """Whether all of them are in the open transaction of this producer."""
+        """True if the open transaction of this producer contains all of the partitions."""
         transaction = entry.transaction
         return (
             transaction is not None
@@ -252,7 +252,7 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         produce_version: int,
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """The code for each partition of a Produce request: 0 to append there.
+        """Return the code for each partition of a Produce request; 0 admits the batch.
 
         Up to Produce 11 a partition must be in the transaction; from 12 on it is added.
         """
@@ -274,7 +274,7 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         produce_version: int,
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """The code of `admit` at this moment, with no partition added."""
+        """Return the codes of `admit` at this moment, without adding a partition."""
         if (
             produce_version < ADDS_PARTITIONS_SINCE
             and not self._live.config.transaction_partition_verification_enable
@@ -293,7 +293,7 @@ class TransactionCoordinator:
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each partition is in the open transaction: TRANSACTION_ABORTABLE if not.
+        """Return for each partition whether the open transaction contains it, as a code.
 
         Raises:
             RequestRefused: as the errors of AddPartitionsToTxn.
@@ -317,7 +317,7 @@ class TransactionCoordinator:
         *,
         commit: bool,
     ) -> ProducerIdentity:
-        """Decide a transaction; returns the producer of the next one once that is written.
+        """Decide a transaction; return the producer of the next one once the decision is written.
 
         Raises:
             RequestRefused: as the errors of EndTxn.
@@ -343,7 +343,7 @@ class TransactionCoordinator:
     # --- time -------------------------------------------------------------------------
 
     async def abort_timed_out(self) -> int:
-        """Abort what is open for longer than its timeout, and fence its producers; how many."""
+        """Abort transactions that are open for longer than their timeout; return their number."""
         aborted, turns = 0, TimeSlice()
         for entry in self._states.open_ones():
             await turns.pause()
@@ -400,7 +400,7 @@ class TransactionCoordinator:
     # --- administration ---------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> CoordinatedTransaction:
-        """The state of a transactional id.
+        """Return the state of a transactional id.
 
         Raises:
             RequestRefused: TRANSACTIONAL_ID_NOT_FOUND, or it is not loaded yet.
@@ -415,7 +415,7 @@ class TransactionCoordinator:
         return entry.transaction
 
     def all(self) -> Iterator[tuple[str, CoordinatedTransaction, int]]:
-        """Each id, its state, and for how long its transaction has been open (-1 if it is not).
+        """Yield each id, its state, and the age of its open transaction (-1 without one).
 
         Raises:
             RequestRefused: COORDINATOR_LOAD_IN_PROGRESS.
@@ -430,11 +430,11 @@ class TransactionCoordinator:
 
     @property
     def is_loading(self) -> bool:
-        """Whether transactional ids of a part of the log are not known yet."""
+        """True if a partition of the topic is not loaded yet."""
         return self._states.is_loading
 
     def owner_of(self, producer_id: int, partition: TopicPartition) -> tuple[str, int] | None:
-        """The transactional id whose open transaction has a partition, and for how long it is open.
+        """Return the transactional id whose open transaction has a partition, with its age.
 
         None if no transaction of this producer has it: then no marker of one will go there.
         """
@@ -446,7 +446,7 @@ class TransactionCoordinator:
         return entry.transactional_id, self._clock.monotonic_ms() - entry.since_ms
 
     def open_for_ms(self) -> list[int]:
-        """For how long each open transaction has been open, in milliseconds."""
+        """Return the age of each open transaction in milliseconds."""
         now_ms = self._clock.monotonic_ms()
         return [now_ms - entry.since_ms for entry in self._states.open_ones()]
 
@@ -458,7 +458,7 @@ class TransactionCoordinator:
 
 
 def _produce_code(code: ErrorCode, version: int) -> ErrorCode:
-    """The code of Produce for one of the coordinator, as clients of this version retry it."""
+    """Return the code of Produce, as clients of a version retry it, for a coordinator's."""
     if code is ErrorCode.producer_fenced:
         return ErrorCode.invalid_producer_epoch
     if code in _OF_COORDINATORS:

@@ -1,4 +1,4 @@
-"""Ends transactions in the partitions of this broker, which leads all that can be in one."""
+"""Ends transactions in the partitions of this broker, which leads all of them."""
 
 from collections.abc import Awaitable
 from typing import Final
@@ -28,7 +28,7 @@ class LocalMarkers:
         self._groups = groups
 
     def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic; None if there is none here that this broker leads, or is to."""
+        """Return the id of a topic that markers are written to here; None for others."""
         found = self._topics.find(topic)
         is_followed = found is not None and found.followed
         if is_followed and (self._placement.is_following or topic == FOLLOWED_OFFSETS):
@@ -36,7 +36,7 @@ class LocalMarkers:
         return self.known_id(topic)
 
     def known_id(self, topic: str) -> UUID | None:
-        """The id of a topic, also of one that is followed: it may be led here before its end."""
+        """Return the id of a topic, also of a followed one, which may be promoted meanwhile."""
         if topic == CONSUMER_OFFSETS:
             return _OF_OFFSETS
         found = self._topics.find(topic)

@@ -1,4 +1,4 @@
-"""The transactional ids of this broker in memory, as `__transaction_state` has them.
+"""Keeps the transactional ids of this broker in memory, as `__transaction_state` has them.
 
 A state is written, and then counts in memory; a write that fails changes nothing. Until a partition
 of the log is loaded its transactional ids are answered with COORDINATOR_LOAD_IN_PROGRESS.
@@ -45,10 +45,10 @@ class Entry:
 
 
 class TransactionStates:
-    """See the module. For the event loop's thread only."""
+    """States of transactional ids. For the event loop's thread only."""
 
     def __init__(self, log: StateTopic, topic_id: TopicId, clock: Clock) -> None:
-        """Of a log; nothing is loaded yet.
+        """Use a topic, of which nothing is loaded yet.
 
         Args:
             topic_id: tells a topic from an earlier one of the same name.
@@ -63,11 +63,11 @@ class TransactionStates:
 
     @property
     def is_loading(self) -> bool:
-        """Whether a part of the log is not loaded yet."""
+        """True if a partition of the topic is not loaded yet."""
         return self.log.is_followed or self._shards.is_loading
 
     async def begin_anew(self) -> None:
-        """Forget all: the log is another one, or another's, and is to be loaded.
+        """Drop all loaded state, because the topic was replaced or changes its leader.
 
         Writes that are under way are awaited, and no other begins before it is loaded.
         """
@@ -80,11 +80,11 @@ class TransactionStates:
         self._open.clear()
 
     def get(self, transactional_id: str) -> Entry | None:
-        """The entry of an id, if there is one."""
+        """Return the entry of an id, if it exists."""
         return self._entries.get(transactional_id)
 
     def open(self, transactional_id: str) -> Entry:
-        """The entry of an id, a new one without a state if there is none."""
+        """Return the entry of an id, made without a state if it does not exist."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             entry = self._entries[transactional_id] = Entry(transactional_id)
@@ -94,29 +94,29 @@ class TransactionStates:
         return iter(self._entries.values())
 
     async def each(self) -> AsyncIterator[Entry]:
-        """All entries, with a pause where they take long."""
+        """Iterate over all entries, with pauses for other tasks."""
         turns = TimeSlice()
         for entry in list(self._entries.values()):
             await turns.pause()
             yield entry
 
     def open_ones(self) -> list[Entry]:
-        """The entries with an open transaction."""
+        """Return the entries with an open transaction."""
         return list(self._open.values())
 
     def begins_beside_others(self, entry: Entry) -> bool:
-        """Whether an id has no transaction to add to, while others have one that is open."""
+        """True if an id begins a transaction while other transactions are open."""
         transaction = entry.transaction
         if transaction is None or not transaction.is_open:
             return bool(self._open)
         return transaction.is_preparing and len(self._open) > 1
 
     def of_producer(self, producer_id: int) -> Entry | None:
-        """The entry whose open transaction is of this producer, if there is one."""
+        """Return the entry whose open transaction is this producer's, if it exists."""
         return self._open.get(producer_id)
 
     def _put(self, entry: Entry, after: CoordinatedTransaction | None) -> bool:
-        """Let a state count; whether its transaction is open."""
+        """Set the state of an entry; return True if its transaction is open."""
         before = entry.transaction
         if before is not None and self._open.get(before.producer.id) is entry:
             del self._open[before.producer.id]
@@ -127,7 +127,7 @@ class TransactionStates:
         return True
 
     async def load(self, on_prepared: Callable[[Entry], None]) -> None:
-        """Load all partitions of the log; each prepared transaction is given to `on_prepared`."""
+        """Load all partitions of the topic, and pass each prepared transaction to `on_prepared`."""
         self._on_prepared = on_prepared
         await self._shards.run()
 
@@ -146,7 +146,7 @@ class TransactionStates:
             await turns.pause()
 
     def find(self, transactional_id: str) -> Entry:
-        """The entry of an id.
+        """Return the entry of an id.
 
         Raises:
             RequestRefused: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, or it is not loaded yet.
@@ -160,7 +160,7 @@ class TransactionStates:
         return entry
 
     def known(self, entry: Entry) -> CoordinatedTransaction:
-        """The state of an entry.
+        """Return the state of an entry.
 
         Raises:
             RequestRefused: INVALID_PRODUCER_ID_MAPPING: it has none.
@@ -170,12 +170,12 @@ class TransactionStates:
         return entry.transaction
 
     def check_all_loaded(self) -> None:
-        """Refuse to answer for all ids while some are being loaded: the same error as for one."""
+        """Refuse to answer for all ids while some are not loaded."""
         self._check_led()
         self._shards.check_all()
 
     def check_loaded(self, transactional_id: str) -> None:
-        """Refuse an id whose partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS."""
+        """Refuse an id whose partition is not loaded with COORDINATOR_LOAD_IN_PROGRESS."""
         self._check_led()
         self._shards.check(transactional_id)
 
@@ -184,13 +184,13 @@ class TransactionStates:
             raise self._shards.in_progress()
 
     def drop_if_unused(self, entry: Entry) -> None:
-        """Forget an id without a state: nothing of it was written, or it has expired."""
+        """Drop the entry of an id without a state."""
         is_held = entry.lock.locked() or self._entries.get(entry.transactional_id) is not entry
         if entry.transaction is None and not is_held:
             del self._entries[entry.transactional_id]
 
     async def write(self, entry: Entry, after: CoordinatedTransaction | None) -> None:
-        """Write a state, which counts from then on; None removes the id.
+        """Write a state, and apply it once it is written; None removes the id.
 
         Raises:
             RequestRefused: INVALID_REQUEST for an id that no record can hold,
@@ -224,12 +224,12 @@ def check_id(transactional_id: str) -> None:
 
 
 def unmapped(transactional_id: str) -> RequestRefused:
-    """INVALID_PRODUCER_ID_MAPPING."""
+    """Return INVALID_PRODUCER_ID_MAPPING."""
     return RequestRefused(
         ErrorCode.invalid_producer_id_mapping, f"no producer has the id {transactional_id!r}"
     )
 
 
 def unavailable(error: StorageFailed) -> RequestRefused:
-    """COORDINATOR_NOT_AVAILABLE, because the disk refused; clients retry."""
+    """Return COORDINATOR_NOT_AVAILABLE for a refusal by the disk; clients retry it."""
     return RequestRefused(ErrorCode.coordinator_not_available, str(error))

@@ -1,4 +1,4 @@
-"""What a leader gave of one partition, appended to the log here; in a write thread."""
+"""Appends fetched batches of a leader to the log here, in a write thread."""
 
 from horolog.buffers import Buffer
 from horolog.client.fetching import Fetched
@@ -17,14 +17,14 @@ __all__ = ["carry_out", "local", "take", "unended_in", "whole_batches"]
 
 
 def local(log: ReadableLog) -> LocalLog:
-    """The log as decisions need it."""
+    """Return the offsets and epochs of the log that decisions need."""
     return LocalLog(
         log.log_start_offset, log.log_end_offset, log.high_watermark, log.epochs.entries
     )
 
 
 def carry_out(log: Log, effect: TruncateTo | StartAt, epoch: int, now_ms: int) -> int:
-    """Carry out a decision on the log, for a leader of this epoch; where it ends then.
+    """Carry out a decision on the log for a leader of this epoch; return the log end offset.
 
     Raises:
         StorageFailed: the disk refused.
@@ -38,7 +38,10 @@ def carry_out(log: Log, effect: TruncateTo | StartAt, epoch: int, now_ms: int) -
 
 
 def unended_in(fetched: Fetched) -> list[Unended]:
-    """What a source says of transactions that no marker ends. Apache Kafka has none."""
+    """Return the transactions that no marker ends, as a source reports them.
+
+    Apache Kafka has none.
+    """
     return [
         Unended(each.producer_id, max(first, -1 - first), is_committed=first < 0)
         for each in fetched.unended
@@ -47,7 +50,7 @@ def unended_in(fetched: Fetched) -> list[Unended]:
 
 
 def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: bool) -> Appended:
-    """Append the whole batches of a fetch, and let consumers read up to the high watermark.
+    """Append the whole batches of a fetch, and advance the high watermark.
 
     Args:
         fetched: from its end on, or from behind a gap.
@@ -86,7 +89,7 @@ def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: 
 
 
 def whole_batches(records: Buffer, latest: int, epoch: int) -> memoryview:
-    """The batches without one at the end that is cut short, which is normal in an answer.
+    """Return the batches without a last one that is cut off, which is normal in a response.
 
     Raises:
         CorruptBatch: of no format, or of a leader epoch that cannot be there: before that of the
@@ -112,7 +115,7 @@ def whole_batches(records: Buffer, latest: int, epoch: int) -> memoryview:
 
 
 def _is_whole(view: memoryview, position: int) -> bool:
-    """Whether a message, which may be shorter than the header of a batch, is there."""
+    """Return True if a whole message is there, which may be shorter than the header of a batch."""
     left = len(view) - position
     if left < LOG_OVERHEAD:
         return False

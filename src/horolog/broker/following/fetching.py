@@ -52,7 +52,7 @@ BUSY_MS: Final = 20
 
 
 class Followed:
-    """A followed partition: the one here, and what is known of the source's."""
+    """A followed partition: the partition here, and the state of following it."""
 
     __slots__ = (
         *("arrived_ms", "is_busy", "key", "partition", "reading_since_ms", "state", "topic_id"),
@@ -75,7 +75,7 @@ class Followed:
 
 
 class SourceLeader:
-    """Blocking requests to one broker of the source. For one thread, but `interrupt`."""
+    """Blocking requests to one broker of the source. For one thread, except `interrupt`."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class LeaderFetcher:
 
     @property
     def is_answering(self) -> bool:
-        """Whether the leader answers, as far as is known: a wait of its own is no silence."""
+        """True if the leader answers, as far as is known; its own wait is not silence."""
         if self.answered_ms is None or self.why is not None:
             return False
         return self._now_ms() - self.answered_ms <= self._max_wait_ms + SILENT_MS
@@ -218,21 +218,21 @@ class LeaderFetcher:
     # --- partitions -------------------------------------------------------------------
 
     def attend(self, followed: Followed) -> None:
-        """Ask what the state of a partition says next, from now on or from anew."""
+        """Ask the question of a partition's state from now on, or again from the beginning."""
         self.drop(followed)
         if followed.state.asks is not Asks.NOTHING:
             self._attended[followed.key] = followed
             self._has_changed.set()
 
     def drop(self, followed: Followed) -> None:
-        """Ask nothing more about a partition; an answer that is to come is of no use."""
+        """Stop asking about a partition; the answer to a request in flight is ignored."""
         self._attended.pop(followed.key, None)
         if self._reading.pop(followed.key, None) is not None:
             self._changed.pop(followed.key, None)
             self._forgotten[followed.key] = None
 
     async def stop(self) -> None:
-        """Stop asking; what is being appended is appended."""
+        """Stop asking. Batches that are being appended are appended."""
         self._task.cancel()
         self._leader.interrupt()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -253,7 +253,7 @@ class LeaderFetcher:
                 await self._pause_after(HorologError("a bug: see the log"))
 
     async def _pause_after(self, error: Exception) -> None:
-        """The leader as a whole cannot be asked: wait, and see who leads now."""
+        """Wait after an error of the leader as a whole, and have the source looked at again."""
         why = str(error)
         if why != self.why and isinstance(error, AuthenticationFailed | RequestRefused):
             _LOG.error("%s cannot be followed: %s", self._title, why)
@@ -264,7 +264,7 @@ class LeaderFetcher:
         await asyncio.sleep(pause_s)
 
     async def _ask_once(self) -> None:
-        """One request, of the kind that is most urgent, and what follows from its answer."""
+        """Send one request of the most urgent kind, and act on its answer."""
         self._has_changed.clear()
         now_ms = self._now_ms()
         ends: list[Followed] = []
@@ -301,7 +301,7 @@ class LeaderFetcher:
             pass
 
     async def _read(self, followed: Followed) -> None:
-        """Fetch the partition's records from now on: its log ends in the leader's."""
+        """Fetch the partition's records from now on: its log is a prefix of the leader's."""
         epoch, turn = followed.state.epoch, followed.state.turn
         if followed.partition.log.leader_epoch != epoch:
             await self._change(followed, followed.partition.change(lambda log: log.led_in(epoch)))
@@ -393,7 +393,7 @@ class LeaderFetcher:
             followed.state.on_undone(local(partition.log))
 
     async def _change(self, followed: Followed, change: "asyncio.Future[T]") -> T | None:
-        """Wait for a change of a log; None if it failed, which is noted."""
+        """Wait for a change of a log; return None if it failed, which the state notes."""
         followed.is_busy = True
         try:
             return await asyncio.shield(change)
@@ -451,14 +451,14 @@ class LeaderFetcher:
         self.asked_ms = asked_ms
 
     def confirmed_ms(self, followed: Followed) -> int:
-        """When it was asked the last time that it had nothing which is not here; -1 if never."""
+        """Return the time of the last request that found nothing missing; -1 if none did."""
         is_here = followed.state.offsets_behind == 0 and followed.key in self._reading
         if self.asked_ms is None or not is_here or followed.is_busy:
             return -1
         return self.asked_ms if self.asked_ms >= followed.reading_since_ms else -1
 
     def _changes_log(self, followed: Followed, given: Fetched) -> bool:
-        """Whether a fetch says anything new of a partition's log."""
+        """True if a fetch contains news for a partition's log."""
         log = followed.partition.log
         return (
             len(given.records) > 0

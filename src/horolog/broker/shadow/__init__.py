@@ -1,4 +1,4 @@
-"""A broker that follows another cluster: the same topics, offsets, epochs and bytes.
+"""A broker that follows another cluster: it has the same topics, offsets, epochs and bytes.
 
 source      a snapshot of the source: its brokers, topics, leaders and settings
 topics      creates, grows, alters and deletes topics here as the source has them

@@ -1,4 +1,4 @@
-"""Chooses the topics of this broker that another cluster leads once it is demoted."""
+"""Chooses the topics of this broker that another cluster leads after its demotion."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 def choose(
     topics: TopicRegistry, seen: SourceTopics, latest_epoch: Callable[[str, int], int]
 ) -> list[tuple[Topic, FollowedRow]]:
-    """The topics that are led here and that the source has, each with what is stored of it.
+    """Return the topics that are led here and that the source has, each with its new row.
 
     Their settings count as the source's, so that those that differ there are taken over.
 
@@ -56,7 +56,7 @@ def choose(
 async def drop_pending(
     topics: TopicRegistry, partitions: Partitions, groups: GroupCoordinator
 ) -> None:
-    """Abort the offsets that are pending here, which no coordinator of this broker is to end.
+    """Abort pending offsets that no coordinator of this broker will end.
 
     Raises:
         RequestRefused: a partition is not loaded.
@@ -78,7 +78,7 @@ async def drop_pending(
 
 
 def _fallen(theirs: TopicAtSource, latest_epoch: Callable[[str, int], int]) -> str | None:
-    """Why leader epochs could not say what the source has of the records here."""
+    """Return the reason why leader epochs cannot tell the source's records from those here."""
     for partition in theirs.partitions:
         here = latest_epoch(theirs.name, partition.partition)
         if partition.leader_epoch is not None and partition.leader_epoch < here:

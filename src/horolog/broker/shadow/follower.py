@@ -1,4 +1,4 @@
-"""A broker that follows: looks at the source, and has a fetcher for each of its leaders.
+"""Looks at the source, and runs a fetcher for each of its leaders.
 
     source ── SourceTopics, each second ──► topics made, grown, deleted here
                                        └──► partitions given to the fetcher of their leader
@@ -57,7 +57,7 @@ _MOST_NAMED: Final = 10
 
 @dataclass
 class _Following:
-    """What there is while a source is followed."""
+    """State while a source is followed."""
 
     thread: BlockingThread
     task: "asyncio.Task[None]"
@@ -66,7 +66,7 @@ class _Following:
 
 
 class PartitionStatus(NamedTuple):
-    """How far one partition is followed."""
+    """Progress of following one partition."""
 
     state: str
     """`following`, `comparing`, `waiting` after an error, or `refused`."""
@@ -105,7 +105,7 @@ class Follower:
     # --- start and stop ---------------------------------------------------------------
 
     def start(self) -> None:
-        """Follow the source that there is now, if there is one."""
+        """Follow the current source, if there is one."""
         if self._following is None and self._placement.is_following:
             thread = BlockingThread("horolog-follow-source")
             task = asyncio.create_task(self._run(), name="follow")
@@ -113,7 +113,7 @@ class Follower:
             self._was_behind, self._next_progress_s = True, self._loop.time() + PROGRESS_S
 
     async def stop(self) -> None:
-        """Follow no more. What is being appended is appended."""
+        """Stop following. Batches that are being appended are appended."""
         if self._following is None:
             return
         following, self._following, self.why = self._following, None, None
@@ -129,7 +129,7 @@ class Follower:
         await asyncio.gather(*(fetcher.stop() for _, fetcher in fetchers.values()))
 
     def release(self, topic: str) -> None:
-        """Follow a topic no more, from this moment on: what was fetched is not appended.
+        """Stop following a topic from this moment on; fetched batches are not appended.
 
         A change of its logs that is in the write queues by now still comes about, before whatever
         the caller queues.
@@ -138,13 +138,13 @@ class Follower:
             self._release((topic, index))
 
     def look_again(self) -> None:
-        """Have the source looked at soon: a leader has moved, or a topic has changed."""
+        """Look at the source soon, because a leader or a topic has changed."""
         self._wakes.set()
 
     # --- status -----------------------------------------------------------------------
 
     def status_of(self, key: TopicPartition) -> PartitionStatus | None:
-        """How far one partition is followed; None if it is not."""
+        """Return the progress of one partition; None if it is not followed."""
         followed = self._followed.get(key)
         if followed is None:
             return None
@@ -163,7 +163,7 @@ class Follower:
         )
 
     def is_complete(self, key: TopicPartition) -> bool:
-        """Whether nothing is missing or wrong as far as is known, in less time than a status."""
+        """True if nothing is known to be missing or wrong; cheaper than `status_of`."""
         followed = self._followed.get(key)
         if followed is None:
             return True
@@ -188,17 +188,17 @@ class Follower:
         return None if found is None else found[1]
 
     def is_denied(self, key: TopicPartition) -> bool:
-        """Whether the source does not let a partition be read."""
+        """True if the source does not let a partition be read."""
         followed = self._followed.get(key)
         return followed is not None and followed.state.is_denied
 
     def has_caught_up(self, key: TopicPartition) -> bool:
-        """Whether all that the source had of a partition was here once, since the start."""
+        """True if everything that the source had of a partition was here once since the start."""
         followed = self._followed.get(key)
         return followed is not None and followed.state.caught_up_ms is not None
 
     def confirmed_ms(self, key: TopicPartition) -> int:
-        """When the source was asked the last time that it had nothing which is not here.
+        """Return the time of the last request that found nothing missing of a partition.
 
         -1 if that was never so since it is followed, or is not so now.
         """
@@ -207,7 +207,7 @@ class Follower:
         return -1 if followed is None or fetcher is None else fetcher.confirmed_ms(followed)
 
     def arrived_ms(self, key: TopicPartition) -> int:
-        """When the last record of a partition came, at the latest."""
+        """Return the latest time at which the last record of a partition can have arrived."""
         followed = self._followed.get(key)
         return self._now_ms() if followed is None else followed.arrived_ms
 
@@ -250,7 +250,7 @@ class Follower:
                 pass
 
     async def _look(self) -> float:
-        """Look at the source and do what follows; how long the source took, in seconds."""
+        """Look at the source and apply its changes; return how many seconds the source took."""
         following, row = self._following, self._placement.source
         if following is None or row is None:
             return 0
@@ -272,7 +272,7 @@ class Follower:
         return took_s
 
     async def _assign(self, seen: SourceTopics) -> None:
-        """Give each partition to the fetcher of its leader."""
+        """Assign each partition to the fetcher of its leader."""
         turns = TimeSlice()
         await self._move_fetchers(seen)
         to_follow: set[TopicPartition] = set()
@@ -339,7 +339,7 @@ class Follower:
             fetcher.drop(followed)
 
     async def _move_fetchers(self, seen: SourceTopics) -> None:
-        """Ask brokers of the source at the addresses where they are now."""
+        """Replace the fetchers of brokers whose addresses have changed."""
         for node_id, (address, fetcher) in list(self._fetchers.items()):
             if seen.brokers.get(node_id, address) != address:
                 moved = self._put_fetcher(node_id, seen)
@@ -397,7 +397,7 @@ class Follower:
         self.why = why
 
     def _say_progress(self) -> None:
-        """Name what is wrong once, and how far it is behind from time to time."""
+        """Log each problem once, and the lag from time to time."""
         behind, unknown, new = 0, 0, []
         for key, followed in self._followed.items():
             state = followed.state

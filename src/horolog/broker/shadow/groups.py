@@ -1,4 +1,4 @@
-"""Offsets that consumer groups have committed at the source, committed here too.
+"""Commits offsets here that consumer groups have committed at the source.
 
 They are read from the source's `__consumer_offsets`, as far as it is here (offsets.py). Else all
 groups of the source are asked, again and again. An offset is committed here when it has changed
@@ -40,7 +40,7 @@ _HAS_MEMBERS: Final = frozenset(
 
 
 def committed_at(client: Client) -> tuple[dict[str, dict[TopicPartition, CommittedOffset]], str]:
-    """What the groups of a cluster have committed, and why it is not known of some.
+    """Return the committed offsets of a cluster's groups, and why some are unknown.
 
     Raises:
         RequestRefused: groups may not be listed.
@@ -58,7 +58,7 @@ def committed_at(client: Client) -> tuple[dict[str, dict[TopicPartition, Committ
 
 
 class FollowedGroups:
-    """For the event loop's thread only."""
+    """Groups of the source. For the event loop's thread only."""
 
     def __init__(self, catalogue: Catalogue, groups: GroupCoordinator) -> None:
         _, self._clock, self._topics, _, self._placement = catalogue
@@ -67,21 +67,21 @@ class FollowedGroups:
         self._refused: dict[str, str] = {}
 
     def topic_ids(self) -> dict[str, UUID]:
-        """The followed topics of now, before the source is asked."""
+        """Return the followed topics with their ids here, before the source is asked."""
         return {topic.name: topic.topic_id for topic in self._topics if topic.followed}
 
     def source_ids(self) -> dict[str, UUID | None]:
-        """The ids that the source has said of them; None where it has none."""
+        """Return the ids that the followed topics have at the source; None where it has none."""
         rows = self._placement.rows
         return {name: rows[name].source_id for name in self.topic_ids() if name in rows}
 
     @property
     def expired(self) -> int:
-        """Offsets that have expired here since the start."""
+        """Number of offsets that have expired here since the start."""
         return self._groups.expired
 
     async def apply(self, found: GroupOffsets, asked: Mapping[str, UUID]) -> None:
-        """Commit what has changed since it was last asked.
+        """Commit offsets that have changed since the source was last asked.
 
         A group whose offsets cannot be committed is tried again the next time.
 
@@ -101,7 +101,7 @@ class FollowedGroups:
     async def take(
         self, changes: GroupChanges, asked: Mapping[str, UUID], *, closing: bool = False
     ) -> set[str]:
-        """Commit changes; the groups whose offsets could not be committed.
+        """Commit changes; return the groups whose offsets could not be committed.
 
         Args:
             changes: what groups have committed since they were last taken, or all of it.
@@ -142,7 +142,7 @@ class FollowedGroups:
         offsets: Mapping[TopicPartition, CommittedOffset | None],
         find: Callable[[TopicPartition], Topic | None],
     ) -> None:
-        """Commit the offsets of one group, of topics that are found."""
+        """Commit the offsets of one group, for topics that are followed."""
         # An offset counts once its topic is here: it may be committed before.
         of_topics = {
             key: its for key, its in offsets.items() if its is not None and find(key) is not None
@@ -159,7 +159,7 @@ class FollowedGroups:
             del self._seen[group_id]
 
     def _is_new(self, group_id: str, key: TopicPartition, its: CommittedOffset) -> bool:
-        """Whether an offset is to be committed here; at first sight only if that is a progress."""
+        """True if an offset has to be committed here; at first sight only if it is ahead."""
         here = self._groups.offsets.get(group_id, *key)
         before = self._seen.get(group_id, {}).get(key)
         if here is None or (before is None and here.committed < its.offset):
@@ -172,7 +172,7 @@ class FollowedGroups:
         offsets: Mapping[TopicPartition, CommittedOffset],
         find: Callable[[TopicPartition], Topic | None],
     ) -> list[OffsetRow]:
-        """The rows of topics that are still followed at the commit's turn."""
+        """Return rows for the topics that are still followed at the commit's turn."""
         now_ms = self._clock.now_ms()
         return [
             OffsetRow(
@@ -191,7 +191,7 @@ class FollowedGroups:
     def _find(
         self, asked: Mapping[str, UUID], key: TopicPartition, *, closing: bool
     ) -> Topic | None:
-        """The topic of a partition, if it is followed and still the one that was asked about."""
+        """Return the topic of a partition, if it is followed and the one that was asked about."""
         topic = self._topics.find(key[0])
         if topic is None or topic.topic_id != asked.get(key[0]) or key[1] not in topic.partitions:
             return None

@@ -1,4 +1,4 @@
-"""The source's `__consumer_offsets` as it is here: what its groups have committed, by its records.
+"""Reads the committed offsets of the source's groups from its `__consumer_offsets`, as copied here.
 
 It is followed as any topic, under another name (`FOLLOWED_OFFSETS`), beside the groups of this
 broker. What groups commit in transactions counts from the marker on, so that an offset is here only
@@ -42,7 +42,7 @@ _OF_OFFSETS: Final = (b"\0\0", b"\0\1")  # what keys of offsets begin with
 
 
 class _Replayed(GroupReplay):
-    """What a partition adds up to, and what of it has changed."""
+    """Last values of a partition's keys, and the keys that have changed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,11 +51,11 @@ class _Replayed(GroupReplay):
 
     @property
     def held_bytes(self) -> int:
-        """In memory, roughly."""
+        """Approximate size in memory."""
         return self._kept_bytes + self._pending.held_bytes
 
     def _that_count(self, records: Iterable[LogRecord]) -> list[LogRecord]:
-        """All but the members of groups."""
+        """Leave out the records of groups' members."""
         return [record for record in records if (record.key or b"")[:2] in _OF_OFFSETS]
 
     def _apply(self, records: Iterable[LogRecord]) -> None:
@@ -70,17 +70,17 @@ class _Replayed(GroupReplay):
                 self._kept_bytes += 0 if after is None else held_bytes(after.key, after.value)
 
     def all_changed(self) -> None:
-        """Say of all offsets that they have changed."""
+        """Count all offsets as changed."""
         self.changed.update(self._kept)
 
     def value(self, key: bytes) -> bytes | None:
-        """The last value of a key."""
+        """Return the last value of a key."""
         kept = self._kept.get(key)
         return None if kept is None else kept.value
 
 
 class _Reading:
-    """How far one partition has been read."""
+    """Progress of reading one partition."""
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -92,16 +92,16 @@ class _Reading:
 
     @property
     def is_current(self) -> bool:
-        """Whether what was read is in the log still."""
+        """True if the records that were read are still in the log."""
         return not (self.partition.is_closed or self.is_cut)
 
     @property
     def is_cut(self) -> bool:
-        """Whether the log was truncated since the reading began."""
+        """True if the log was truncated since the reading began."""
         return self._truncations != self.partition.log.truncations
 
     def read(self, most_bytes: int) -> None:
-        """Read what has come; may wait for the disk.
+        """Read the records that have arrived; may wait for the disk.
 
         Raises:
             StorageFailed: the disk refused.
@@ -130,12 +130,12 @@ class _Reading:
                 break
 
     def stop(self, why: str) -> None:
-        """Hold nothing any more."""
+        """Stop reading, and free the memory."""
         self.why, self.replayed = why, _Replayed()
 
 
 class SourceOffsets:
-    """See the module. For the event loop's thread only, under `lock`."""
+    """Committed offsets of the source. For the event loop's thread only, under `lock`."""
 
     def __init__(self, catalogue: Catalogue, follower: Follower, groups: FollowedGroups) -> None:
         self.lock = asyncio.Lock()
@@ -151,7 +151,7 @@ class SourceOffsets:
 
     @property
     def is_given(self) -> bool:
-        """Whether what groups have committed is known by it; else they are to be asked."""
+        """True if the committed offsets are known from the topic, without asking groups."""
         indexes = self._indexes()
         whys = (self._why(index) for index in indexes)
         return bool(indexes) and not any(whys)
@@ -163,7 +163,7 @@ class SourceOffsets:
         return None if reading is None else reading.why
 
     async def apply(self, *, closing: bool = False) -> None:
-        """Commit here what groups have committed there since the last time.
+        """Commit offsets here that groups have committed at the source since the last time.
 
         Args:
             closing: nothing more comes: it counts as it is. Else a partition counts once all of it
@@ -193,7 +193,7 @@ class SourceOffsets:
         self._known = known
 
     def _read(self) -> None:
-        """Read all partitions; in a thread, while nothing else looks at them."""
+        """Read all partitions in a thread, while nothing else uses them."""
         indexes = self._indexes()
         for index in self._readings.keys() - set(indexes):
             del self._readings[index]
@@ -231,11 +231,11 @@ class SourceOffsets:
 
     @property
     def read(self) -> frozenset[int]:
-        """The partitions that could be read."""
+        """Partitions that could be read."""
         return frozenset(index for index, each in self._readings.items() if each.why is None)
 
     async def pending(self, indexes: Iterable[int]) -> dict[int, list[PendingRow]]:
-        """What open transactions have committed, of partitions that were read, in their order."""
+        """Return the offsets in open transactions of partitions that were read, in order."""
         ids, readings = self._groups.source_ids(), self._readings
 
         def decode() -> dict[int, list[PendingRow]]:
@@ -245,7 +245,7 @@ class SourceOffsets:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Call in a thread; one that is cancelled waits for it, as nothing else may look meanwhile."""
+    """Call in a thread. If cancelled, wait for its end first, as nothing else may use its data."""
     called = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(called)
@@ -257,7 +257,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
 def _changes(
     readings: Iterable[_Reading], ids: Mapping[str, UUID | None]
 ) -> tuple[GroupChanges, dict[str, list[tuple[_Reading, bytes]]]]:
-    """What has changed, by group, with the keys of it; from now on nothing has."""
+    """Return the changed offsets by group, with their keys, and reset the changes."""
     found: dict[str, dict[TopicPartition, CommittedOffset | None]] = {}
     keys: dict[str, list[tuple[_Reading, bytes]]] = {}
     for reading in readings:

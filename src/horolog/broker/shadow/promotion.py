@@ -1,4 +1,4 @@
-"""Leads followed topics here.
+"""Promotes followed topics: leads them here.
 
 A promotion ends the following of a topic first, so that its log holds still. Then the offsets of
 groups are clamped to what is here, producer ids are raised above all that were copied, and only
@@ -59,7 +59,7 @@ _UNSEEN: Final = 1 << 32
 
 
 class _Still(NamedTuple):
-    """What a log ends with that is not followed any more."""
+    """End of a log that is not followed any more."""
 
     start_offset: int
     end_offset: int
@@ -70,7 +70,7 @@ class _Still(NamedTuple):
 
 
 def epoch_after(latest: int) -> int:
-    """A leader epoch after `latest` in which no other broker leads.
+    """Return a leader epoch after `latest` in which no other broker leads.
 
     Two logs are taken for the same as far as their epochs are (KIP-101). A source that was killed
     leads in the next epoch when it is started again, or has elected another leader by now, and a
@@ -177,7 +177,7 @@ class Promotions:
     # --- transactions -----------------------------------------------------------------
 
     def _confirmed(self) -> dict[TopicPartition, int]:
-        """Followed partitions, each with the time for which all of it is known to be here."""
+        """Return followed partitions, each with the time up to which it is known to be complete."""
         return {
             key: self._follower.confirmed_ms(key)
             for topic in self._topics
@@ -186,7 +186,7 @@ class Promotions:
         }
 
     def _arrived(self) -> dict[int, int]:
-        """When the last record of each partition of the source's `__transaction_state` came."""
+        """Return the arrival time of the last record in each partition of `__transaction_state`."""
         indexes = range(self._transactions_topic.count)
         return {
             index: self._follower.arrived_ms(TopicPartition(TRANSACTION_STATE, index))
@@ -199,7 +199,7 @@ class Promotions:
         confirmed: Mapping[TopicPartition, int],
         arrived: Mapping[int, int],
     ) -> Ends:
-        """Decide on the source's transactions, and have them led here.
+        """Decide on the source's transactions, and lead `__transaction_state` here.
 
         Args:
             names: the topics that are not followed any more.
@@ -254,7 +254,7 @@ class Promotions:
     async def _here(
         self, confirmed: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, PartitionHere]:
-        """What has come of the followed partitions."""
+        """Return the open transactions and markers of the followed partitions."""
         here, turns = {}, TimeSlice()
         for key, confirmed_ms in confirmed.items():
             await turns.pause()
@@ -268,7 +268,7 @@ class Promotions:
         return here
 
     async def _commit_pending(self, here: Iterable[TopicPartition], ends: Ends) -> None:
-        """Commit here the offsets of groups that are in committed transactions of the source.
+        """Commit the offsets of groups here that are in committed transactions of the source.
 
         Raises:
             StorageFailed: a write failed.
@@ -291,7 +291,7 @@ class Promotions:
                     )
 
     def _valid(self, rows: Iterable[OffsetRow]) -> list[OffsetRow]:
-        """Offsets of followed topics, with the ids that these have here."""
+        """Return offsets of followed topics, with the ids that these topics have here."""
         now_ms = self._clock.now_ms()
         return [
             row._replace(topic_id=topic.topic_id, commit_ms=now_ms)
@@ -301,7 +301,7 @@ class Promotions:
         ]
 
     def _say(self, notes: Mapping[TopicPartition, Iterable[str]]) -> None:
-        """Say what is not as it was at the source."""
+        """Log the differences to the source, and keep them for questions."""
         self.done.pop(CONSUMER_OFFSETS, None)
         for (topic, index), sentences in notes.items():
             name = name_at_source(topic)
@@ -365,7 +365,7 @@ class Promotions:
             _LOG.warning("%s was promoted: %s", topic.name, note)
 
     def _row_of(self, topic: Topic, still: Mapping[int, _Still]) -> FollowedRow:
-        """That a topic is led, and from which epoch on."""
+        """Return the row of a topic that is led here, with its first leader epoch."""
         epoch = epoch_after(
             max(
                 self._placement.source_epoch(topic.name),
@@ -380,7 +380,7 @@ class Promotions:
         return row
 
     async def _stop(self, topic: Topic, notes: list[str]) -> dict[int, _Still]:
-        """What each partition ends with, once what was being appended is appended."""
+        """Return the end of each partition, once batches that are being appended are appended."""
         still: dict[int, _Still] = {}
         for index in topic.partitions:
             partition = self._partitions.find(topic.name, index)
@@ -396,7 +396,7 @@ class Promotions:
     async def _clamp(
         self, topic: Topic, epoch: int, still: dict[int, _Still], groups: "_GroupsByTopic"
     ) -> list[PromotedEntry]:
-        """Commit, for each group whose offset is not here, the next that is; say each."""
+        """Clamp committed offsets to the records that are here; return an entry for each."""
         turns, entries = TimeSlice(), []
         for group_id in groups.of(topic.name):
             await turns.pause()
@@ -423,7 +423,7 @@ class Promotions:
     def _beyond(
         self, group_id: str, topic: Topic, still: dict[int, _Still]
     ) -> Iterator[tuple[OffsetRow, int]]:
-        """The offsets of a group that are not here, each with the next that is."""
+        """Yield the offsets of a group that are not here, each with the nearest one that is."""
         for index, here in still.items():
             row = self._groups.offsets.get(group_id, topic.name, index)
             if row is not None:
@@ -437,7 +437,7 @@ class Promotions:
 
 
 class _GroupsByTopic:
-    """The groups that have committed offsets in topics."""
+    """Groups with committed offsets, by topic."""
 
     def __init__(self, offsets: CommittedOffsets, names: Iterable[str], noted: set[str]) -> None:
         self._offsets = offsets
@@ -448,7 +448,7 @@ class _GroupsByTopic:
     async def read(
         cls, groups: GroupCoordinator, names: Iterable[str], noted: set[str]
     ) -> "_GroupsByTopic":
-        """Look at all groups once; what they commit meanwhile and later is `noted`."""
+        """Look at all groups once; groups that commit meanwhile and later are in `noted`."""
         await groups.tried()
         turns, found = TimeSlice(), cls(groups.offsets, names, noted)
         for group_id in groups.offsets.group_ids():
@@ -463,7 +463,7 @@ class _GroupsByTopic:
                 self._found[name].add(group_id)
 
     def of(self, topic: str) -> list[str]:
-        """The groups that have committed offsets in a topic by now, or had."""
+        """Return the groups that have committed offsets in a topic by now, or had."""
         for group_id in self._noted:
             self._add(group_id)
         self._noted.clear()

@@ -1,4 +1,4 @@
-"""What this broker is to the cluster that it follows: the parts of following, put together.
+"""Follows another cluster: starts, stops and reports all parts of following it.
 
 `Shadow` starts and stops the follower, keeps topics and group offsets as the source has them,
 promotes and demotes, and says how far everything is. Without a source it does nothing.
@@ -91,7 +91,7 @@ class Shadow:
 
     @property
     def is_promoted_in_part(self) -> bool:
-        """Whether a promotion was interrupted: another one continues with it.
+        """True if a promotion was interrupted and has to be continued by another one.
 
         Transactions are not ended before that has decided on them.
         """
@@ -120,7 +120,7 @@ class Shadow:
             )
 
     async def stop(self) -> None:
-        """Follow no more, until it is started again."""
+        """Stop following until the next start."""
         async with self._lock:
             await self._stop()
 
@@ -134,7 +134,7 @@ class Shadow:
         await self.follower.stop()
 
     async def _follow_groups(self, source: SourceRow) -> None:
-        """Ask the groups of the source again and again, in a thread."""
+        """Follow the offsets of the source's groups until this is cancelled."""
         thread, loop, said = BlockingThread("horolog-follow-groups"), asyncio.get_running_loop(), ""
         try:
             try:
@@ -157,7 +157,7 @@ class Shadow:
             thread.end()
 
     async def _ask_groups(self, source: SourceRow, thread: BlockingThread) -> str:
-        """Commit here what groups have committed there; why not, if anything is wrong."""
+        """Commit new offsets of the source's groups here; return the problem, if any."""
         try:
             if self._offsets.is_given:
                 async with self._offsets.lock:
@@ -179,7 +179,7 @@ class Shadow:
     # --- promote and demote -----------------------------------------------------------
 
     async def promote(self, names: list[str] | None) -> None:
-        """Lead topics, or (None) everything.
+        """Lead topics, or everything (None).
 
         Raises:
             RequestRefused, StorageFailed: some topics are not led.
@@ -194,7 +194,7 @@ class Shadow:
                     await self._stop()
 
     def promoted(self, names: tuple[str, ...]) -> Iterator[PromotedEntry]:
-        """What promotions since the start have done, of some topics or (none named) of all."""
+        """Yield the outcome of promotions since the start, of some topics or of all (no names)."""
         for name in (*names, CONSUMER_OFFSETS) if names else sorted(self._promotions.done):
             yield from self._promotions.done.get(name, ())
 
@@ -258,7 +258,7 @@ class Shadow:
         )
 
     def _promoted_once(self, given: SourceRow) -> list[str]:
-        """Topics that were promoted and then deleted, among those that are asked for."""
+        """Return the asked topics that were promoted and then deleted."""
         rows = self._placement.rows.values()
         led = (row.topic for row in rows if row.led and is_selected(given, row.topic))
         return [name for name in led if name not in self._topics]
@@ -285,7 +285,7 @@ class Shadow:
             )
 
     def _missing(self, topic: str) -> Iterator[str]:
-        """What is not here of a topic, as far as is known."""
+        """Yield sentences about records of a topic that are not here, as far as is known."""
         why = self.followed_topics.refused.get(topic)
         if why is not None:
             yield why
@@ -303,7 +303,7 @@ class Shadow:
     # --- status -----------------------------------------------------------------------
 
     def source(self) -> Following | None:
-        """Which cluster is followed, without the entries; None if there never was one."""
+        """Describe the followed cluster, without its topics; None if there never was one."""
         row = self._placement.source
         if row is None:
             return None
@@ -321,7 +321,7 @@ class Shadow:
         )
 
     async def entries(self) -> AsyncIterator[FollowedEntry]:
-        """How far each partition is, and what is to be said of each topic, in order."""
+        """Yield the progress of each partition, and notes about each topic, in order."""
         turns = TimeSlice()
         rows = self._placement.rows
         names = {topic.name for topic in self._topics if topic.followed}
@@ -387,7 +387,7 @@ class Shadow:
 
 
 def _text(its: PartitionStatus) -> str:
-    """What is to be said of a partition, in sentences."""
+    """Describe gaps and errors of a partition in sentences."""
     gaps = [f"{gap.start} to {gap.end - 1}" for gap in its.gaps[-_MOST_GAPS:]]
     more = len(its.gaps) - len(gaps)
     said = []
@@ -400,7 +400,7 @@ def _text(its: PartitionStatus) -> str:
 
 
 async def _look(given: SourceRow, own_cluster_id: str) -> SourceTopics:
-    """What a cluster has."""
+    """Return a snapshot of a cluster."""
     thread = BlockingThread("horolog-demote")
     try:
         config = await thread.run(lambda: connection_to(given))

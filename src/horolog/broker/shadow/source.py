@@ -1,4 +1,4 @@
-"""What the cluster that is followed has: brokers, topics, leaders with their epochs, settings.
+"""Asks the followed cluster for its brokers, topics, leaders with their epochs, and settings.
 
 `Source.look` asks for all of it with a blocking client, in a thread of the caller's, and returns a
 snapshot of plain values. Brokers of one cluster do not know everything at the same moment, so each
@@ -47,7 +47,9 @@ _GONE: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknow
 
 
 class Source:
-    """The cluster that is followed. For one thread at a time.
+    """The followed cluster.
+
+    For one thread at a time.
 
     Args:
         is_selected: whether a topic of this name is followed.
@@ -77,7 +79,7 @@ class Source:
         self._turn: int | None = None  # the broker that is asked next; None: any
 
     def look(self, followed: Mapping[str, UUID | None]) -> SourceTopics:
-        """Ask the source what it has.
+        """Ask the source for a snapshot.
 
         Args:
             followed: the topics that are followed, with their ids here.
@@ -129,7 +131,7 @@ class Source:
         )
 
     def interrupt(self) -> None:
-        """Let a look that another thread waits for fail soon; any thread may call it."""
+        """Make a look in another thread fail soon; any thread may call it."""
         self._client.brokers.interrupt()
 
     def close(self) -> None:
@@ -137,7 +139,7 @@ class Source:
         self._client.close()
 
     def _ask(self, topics: list[str] | None) -> ClusterMetadata:
-        """What the broker whose turn it is says, or another one where it does not answer."""
+        """Ask the broker whose turn it is for metadata, or another one if it does not answer."""
         if self._turn is not None:
             try:
                 return self._client.metadata(topics, node=self._turn)
@@ -169,7 +171,7 @@ class Source:
             )
 
     def _ask_who_leads(self, new: frozenset[str]) -> None:
-        """Ask a source that may follow others itself, before topics of it are followed.
+        """Ask the source which clusters it follows itself, before its topics are followed.
 
         A topic that it follows from here has no leader if it is followed here too.
         """
@@ -223,7 +225,7 @@ class Source:
         )
 
     def _deleted(self, missing: list[str], unreadable: dict[str, str]) -> frozenset[str]:
-        """Which of the missing topics do not exist; the others are unreadable."""
+        """Return the missing topics that do not exist; others are added to the unreadable ones."""
         if not missing:
             return frozenset()
         found = self._ask([name_at_source(name) for name in missing]).topics
@@ -241,12 +243,12 @@ class Source:
         return frozenset(deleted)
 
     def _is_confirmed(self, name: str) -> bool:
-        """Count a look that found a topic gone or replaced; whether it was seen often enough."""
+        """Count a look that found a topic gone or replaced; return True after enough of them."""
         self._doubts[name] = min(self._doubts.get(name, 0) + 1, CONFIRMATIONS)
         return self._doubts[name] == CONFIRMATIONS
 
     def _read_settings(self, topics: Mapping[str, TopicAtSource]) -> None:
-        """Read the settings of topics that are new, and those of some others."""
+        """Read the settings of new topics, and of the topics that were read longest ago."""
         for name in self._settings.keys() - topics.keys():
             del self._settings[name]
         known = [name for name in self._oldest if name in topics]

@@ -1,4 +1,4 @@
-"""Topics of the source, made here as they are there: created, grown, altered, deleted, re-created.
+"""Creates, grows, alters and deletes topics here as the source does.
 
 `FollowedTopics.apply` is given what the source had (`source.SourceTopics`) and does what is left to
 do. Each topic is handled alone: why one cannot be followed is kept by its name, and logged once.
@@ -36,7 +36,7 @@ _POLICY: Final = "cleanup.policy"
 
 
 class FollowedTopics:
-    """For the event loop's thread."""
+    """Topics of the source, and why some are not followed. For the event loop's thread only."""
 
     def __init__(self, catalogue: Catalogue, controller: Controller) -> None:
         self.refused: dict[str, str] = {}
@@ -48,12 +48,12 @@ class FollowedTopics:
         self._controller = controller
 
     def known(self) -> dict[str, UUID | None]:
-        """The topics that are followed, with their ids at the source."""
+        """Return the followed topics with their ids at the source."""
         rows = self._placement.rows
         return {name: row.source_id for name, row in rows.items() if not row.led}
 
     def refused_settings(self, name: str) -> dict[str, str]:
-        """The settings that a followed topic has at the source and not here, each with the reason.
+        """Return the source's settings that a topic cannot have here, each with the reason.
 
         Settings that were altered here are not among them.
         """
@@ -63,7 +63,7 @@ class FollowedTopics:
         return _split(self._live.settings, settings_of_source(row.settings))[1]
 
     async def apply(self, seen: SourceTopics) -> None:
-        """Do what the source has done since it was last asked.
+        """Apply the changes of the source since it was last asked.
 
         Raises:
             RequestRefused: the source is this broker.
@@ -110,7 +110,7 @@ class FollowedTopics:
         self.refused = refused
 
     def _takes(self, name: str) -> bool:
-        """Whether a topic of the source is to be followed here.
+        """True if a topic of the source is followed here.
 
         Its transactions are not, where transactions of topics that are led here have a coordinator.
         """
@@ -124,7 +124,7 @@ class FollowedTopics:
 
     @property
     def _leads_transactions(self) -> bool:
-        """Whether transactions have a coordinator here, or topics that are led here may have."""
+        """True if this broker coordinates transactions, or leads topics that may have some."""
         here = self._topics.find(TRANSACTION_STATE)
         if here is not None:
             return not here.followed
@@ -132,12 +132,12 @@ class FollowedTopics:
 
     @property
     def _is_of_shadow(self) -> bool:
-        """Whether the source follows a cluster by now: the groups of its transactions are there."""
+        """True if the source follows a cluster itself, which has the groups of its transactions."""
         seen = self._placement.seen
         return seen is not None and len(seen.upstream) > 1
 
     async def drop_offsets(self) -> None:
-        """Delete what is here of the source's `__consumer_offsets`, where it is of no more use.
+        """Delete the copy of the source's `__consumer_offsets`, if it is not needed any more.
 
         The transactions that it has offsets of are led here, with these; or the source's are those
         of another cluster. Where the disk refuses, the next look or start does it.
@@ -154,7 +154,7 @@ class FollowedTopics:
                 _LOG.warning("%s is not deleted yet: %s", offsets.name, error)
 
     def _check_known(self, servers: str, seen: SourceTopics) -> None:
-        """Refuse a cluster that is new here and has other topics of known names."""
+        """Refuse a cluster that was not followed before and has other topics of known names."""
         for name, id_ in self.known().items():
             theirs = seen.topics.get(name)
             if theirs is not None and _is_another(id_, theirs.topic_id):
@@ -196,7 +196,7 @@ class FollowedTopics:
     async def _match(
         self, topic: Topic, row: FollowedRow, theirs: TopicAtSource, settings: Mapping[str, str]
     ) -> None:
-        """Give a topic the settings and partitions of the source's."""
+        """Give a topic the settings and partitions that it has at the source."""
         await self._settings(topic, row, theirs, settings)
         count = len(theirs.partitions)
         if count < len(topic.partitions):
@@ -220,7 +220,7 @@ class FollowedTopics:
         self._name_refused(topic.name)
 
     def _found_again(self, topic: Topic, theirs: TopicAtSource) -> FollowedRow:
-        """The row of a topic that was found on disk, or whose row is lost."""
+        """Return a new row for a topic that was found on disk, or whose row is lost."""
         if theirs.topic_id != topic.topic_id:
             raise _refusal(
                 f"it was found here with the topic id {topic.topic_id}, and has "
@@ -267,7 +267,7 @@ class FollowedTopics:
 
 
 def _check_deletable(topic: Topic, row: FollowedRow) -> None:
-    """Refuse to delete what may be more than the source ever had."""
+    """Refuse to delete a topic that may contain more records than the source ever had."""
     if topic.adopted or row.source_id not in (None, topic.topic_id):
         raise _refusal(
             f"what is here of it was found on disk, with the topic id {topic.topic_id}; "
@@ -280,7 +280,7 @@ def _is_another(known: UUID | None, found: UUID | None) -> bool:
 
 
 def _is_compacted(settings: Mapping[str, str], overrides: Iterable[str]) -> bool:
-    """Whether the source compacts a topic that has no policy of its own here."""
+    """Return True if the source compacts a topic that has no policy of its own here."""
     return "compact" in settings.get(_POLICY, "").split(",") and _POLICY not in overrides
 
 
@@ -289,7 +289,7 @@ def _row(theirs: TopicAtSource, settings: Mapping[str, str]) -> FollowedRow:
 
 
 def _split(settings: Settings, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Those of a topic's settings that it can have here; the others, with the reason."""
+    """Split a topic's settings into those that it can have here, and refused ones."""
     kept: dict[str, str] = {}
     refused: dict[str, str] = {}
     for name, value in sorted(given.items()):
