@@ -190,7 +190,8 @@ class Producer(Closeable):
         partitions = self._client.topics.numbers(topic, auto_create=True)
         if self._is_idempotent and self._id is None:
             self._begin_sequences(self._client.init_producer_id())
-        chunks = chunks_of(reader, self._chunk_bytes(partitions))
+        size = min(max(CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes), MOST_CHUNK_BYTES)
+        chunks = chunks_of(reader, size)
         with self._client.topics.naming_size_limit(topic):
             self._send_chunks(topic, chunks, partitions, written, metadata=metadata)
         return written
@@ -201,10 +202,6 @@ class Producer(Closeable):
         self._sequences.clear()
         self._known.clear()
         self._taken_out.clear()
-
-    def _chunk_bytes(self, partitions: Sequence[int]) -> int:
-        """How many bytes of rows are divided into batches together."""
-        return min(max(CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes), MOST_CHUNK_BYTES)
 
     def _send_chunks(
         self,
@@ -473,7 +470,11 @@ class Producer(Closeable):
         for partition, result in produced.items():
             batch = sent.batches[partition]
             sent.chunk.note(partition[1], batch, result)
-            _count(written, partition[1], batch, result)
+            written.records += batch.rows
+            base_offset = result.base_offset
+            if base_offset is not None:
+                first = written.offsets.get(partition[1], (base_offset, 0))[0]
+                written.offsets[partition[1]] = (first, base_offset + batch.rows - 1)
 
 
 class _Sent(NamedTuple):
@@ -482,10 +483,3 @@ class _Sent(NamedTuple):
     chunk: Chunk
     batches: dict[TopicPartition, Batch]
     appending: Appending | None
-
-
-def _count(written: Written, partition: int, batch: Batch, produced: Produced) -> None:
-    written.records += batch.rows
-    if produced.base_offset is not None:
-        first = written.offsets.get(partition, (produced.base_offset, 0))[0]
-        written.offsets[partition] = (first, produced.base_offset + batch.rows - 1)

@@ -46,12 +46,12 @@ class RowsDigest:
 
     def hexdigest(self) -> str:
         """The digest of what was added so far: 32 hexadecimal digits."""
-        whole = _hasher()
+        whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for topic in sorted(self._topics):
             name = topic.encode()
             sums = self._topics[topic].sums()
             whole.update(len(name).to_bytes(4, "big") + name + len(sums).to_bytes(4, "big") + sums)
-        return str(whole.hexdigest())
+        return whole.hexdigest()
 
 
 class _Columns:
@@ -73,7 +73,9 @@ class _Columns:
             self._add_numbers("partition", rows.column("partition"))
         for name in ("timestamp", "timestamp_ms"):
             if name in names:
-                self._add_numbers("time", _times(rows.column(name)))
+                column = rows.column(name)
+                is_timestamp = pa.types.is_timestamp(column.type)
+                self._add_numbers("time", milliseconds(column) if is_timestamp else column)
 
     def sums(self) -> bytes:
         parts = [self._rows.to_bytes(8, "big")]
@@ -110,11 +112,3 @@ class _Columns:
         data = np.ascontiguousarray(values).data.cast("B")
         size, crc = self._sums.get(name, (0, 0))
         self._sums[name] = (size + len(data), crc32c.crc32c(data, crc))
-
-
-def _times(column: pa.Array) -> pa.Array:
-    return milliseconds(column) if pa.types.is_timestamp(column.type) else column
-
-
-def _hasher() -> Any:
-    return hashlib.blake2b(digest_size=_DIGEST_BYTES)

@@ -37,7 +37,8 @@ def rule_of(words: str) -> ValueRule | None:
     if match := _FROM_TO.fullmatch(words):
         return ValueRule(words, _number_between(match[1], match[2], special=match[3]))
     if words.startswith("any of "):
-        return ValueRule(words, _each_of(words.removeprefix("any of ").split(", ")))
+        parts = words.removeprefix("any of ").split(", ")
+        return ValueRule(words, lambda value: isinstance(value, tuple) and {*value} <= {*parts})
     if words.endswith(", in any case"):
         choices = words.removesuffix(", in any case").split(" or ")
         return ValueRule(words, lambda value: str(value).upper() in choices)
@@ -50,10 +51,6 @@ def _number_between(least: str, most: str | None, special: str | None) -> Test:
     high = float("inf") if most is None else float(most)
     other = None if special is None else float(special)
     return lambda value: isinstance(value, int | float) and (low <= value <= high or value == other)
-
-
-def _each_of(choices: list[str]) -> Test:
-    return lambda value: isinstance(value, tuple) and all(part in choices for part in value)
 
 
 def _is_throttled_replicas(value: Value) -> bool:

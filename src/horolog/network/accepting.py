@@ -70,10 +70,9 @@ class Acceptor:
             )
         self._is_short = True
         self._loop.remove_reader(self._socket)
-        self._retry = self._loop.call_later(RETRY_SECONDS, self._go_on)
-
-    def _go_on(self) -> None:
-        self._loop.add_reader(self._socket, self._on_clients)
+        self._retry = self._loop.call_later(
+            RETRY_SECONDS, self._loop.add_reader, self._socket, self._on_clients
+        )
 
     async def _serve(self, client: socket.socket) -> None:
         try:

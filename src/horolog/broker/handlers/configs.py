@@ -241,14 +241,16 @@ class _Descriptions:
                 ErrorCode.invalid_request,
                 f"ask for {_MOST_REPEATED} resources twice at most in a request",
             )
-        keys = await _distinct(self._request, asked)
+        broker, keys = self._broker, await _distinct(self._request, asked)
         match resource_type:
             case ResourceType.TOPIC:
                 return await self._of_topic(name, keys)
             case ResourceType.BROKER:
-                return await self._of_broker(name, keys)
+                describe_all = describe_cluster if check_broker(broker, name) else describe_broker
+                found = [self._described(entry) for entry in describe_all(broker.settings, keys)]
+                return found + await self._answers(ResourceType.BROKER, name, keys)
             case ResourceType.BROKER_LOGGER:
-                check_logger_broker(self._broker, name)
+                check_logger_broker(broker, name)
                 return [self._described(entry) for entry in describe_loggers(keys)]
             case number:
                 if number == ResourceType.GROUP and name and questions_in(keys):
@@ -265,12 +267,6 @@ class _Descriptions:
             found = self._of_topics[same] = [self._described(entry) for entry in entries]
         answers = await self._answers(ResourceType.TOPIC, name, keys)
         return found + answers if answers else found
-
-    async def _of_broker(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
-        is_of_all = check_broker(self._broker, name)
-        entries = (describe_cluster if is_of_all else describe_broker)(self._broker.settings, keys)
-        found = [self._described(entry) for entry in entries]
-        return found + await self._answers(ResourceType.BROKER, name, keys)
 
     async def _answers(
         self, about: ResourceType, name: str, keys: Keys

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.broker import BrokerParts
@@ -20,6 +20,7 @@ from horolog.wire.requests import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
         OffsetFetchResponse,
         OffsetFetchResponseGroup,
         OffsetFetchResponsePartition,
-        OffsetFetchResponseTopic,
-        OffsetFetchResponseTopics,
     )
 
 # --- OffsetFetch: the committed offsets of groups ---------------------------------------
@@ -172,23 +171,11 @@ def _of_one_group(
         missing = ErrorCode.coordinator_load_in_progress
         if version >= _GROUP_ERROR_SINCE:
             return {"error_code": missing, "topics": []}
-    found: list[OffsetFetchResponseTopic]
-    if body.topics is None:
-        found = [
-            {"name": name, "partitions": committed.partitions(name, indexes, checkpoint)}
-            for name, _, indexes in _existing(topics, committed)
-        ]
-    else:
-        found = [
-            {
-                "name": topic.name,
-                "partitions": committed.partitions(
-                    topic.name, topic.partition_indexes, checkpoint, missing
-                ),
-            }
-            for topic in body.topics
-        ]
-    return {"error_code": ErrorCode.none, "topics": found}
+    found = _topics(version, topics, committed, body.topics, missing, checkpoint)
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [{"name": it["name"], "partitions": it["partitions"]} for it in found],
+    }
 
 
 def _of_groups(
@@ -219,7 +206,9 @@ def _of_groups(
                 "topics": (
                     []
                     if error_code
-                    else _topics(version, topics, of_group, group.topics, checkpoint)
+                    else _topics(
+                        version, topics, of_group, group.topics, ErrorCode.none, checkpoint
+                    )
                 ),
             }
         )
@@ -230,9 +219,11 @@ def _topics(
     version: int,
     topics: TopicRegistry,
     committed: Committed,
-    asked: Sequence[OffsetFetchRequestTopics] | None,
+    asked: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    missing: ErrorCode,
     checkpoint: Checkpoint,
-) -> "list[OffsetFetchResponseTopics]":
+) -> "list[Any]":
+    """Return the committed offsets of topics, all without `asked`; ids are left out before v10."""
     if asked is None:
         return [
             {
@@ -242,22 +233,15 @@ def _topics(
             }
             for name, topic_id, indexes in _existing(topics, committed)
         ]
-    found: list[OffsetFetchResponseTopics] = []
+    found = []
     for topic in asked:
-        name, error_code = topic.name, ErrorCode.none
+        name, topic_id, error_code = topic.name, getattr(topic, "topic_id", None), missing
         if version >= 10:
-            known = topics.find_id(topic.topic_id)
+            known = topics.find_id(topic_id)
             name = "" if known is None else known.name
             error_code = ErrorCode.unknown_topic_id if known is None else ErrorCode.none
-        found.append(
-            {
-                "name": name,
-                "topic_id": topic.topic_id,
-                "partitions": committed.partitions(
-                    name, topic.partition_indexes, checkpoint, error_code
-                ),
-            }
-        )
+        partitions = committed.partitions(name, topic.partition_indexes, checkpoint, error_code)
+        found.append({"name": name, "topic_id": topic_id, "partitions": partitions})
     return found
 
 

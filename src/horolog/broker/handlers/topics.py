@@ -1,7 +1,7 @@
 """Requests about topics: Metadata, CreateTopics, CreatePartitions, DeleteTopics."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -67,12 +67,17 @@ async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "M
     answers: list[MetadataResponseTopic] = []
     if asked is None or (request.version == 0 and not asked):
         answers = [await _described(request, broker, topic) for topic in broker.topics]
-    elif not _is_well_named(request.version, asked):
+    elif request.version < 12 and not all(
+        topic.name is not None and topic.topic_id is None for topic in asked
+    ):
         return await _refused(request, asked)
     else:
         creation = NewPartitions()
         # One answer for each topic however often it is asked for, as in Kafka.
-        async for name, topic_id in each(request, dict.fromkeys(_names(asked))):
+        named = dict.fromkeys(
+            (topic.name if topic.topic_id is None else None, topic.topic_id) for topic in asked
+        )
+        async for name, topic_id in each(request, named):
             answers.append(await _asked_for(request, broker, name, topic_id, creation))
     for answer in answers:
         answer["topic_authorized_operations"] = operations
@@ -94,19 +99,6 @@ async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "M
         ),
         "topics": answers,
     }
-
-
-def _names(asked: Sequence[MetadataRequestTopic]) -> Iterator[tuple[str | None, UUID | None]]:
-    for topic in asked:
-        topic_id = topic.topic_id
-        yield (topic.name if topic_id is None else None), topic_id
-
-
-def _is_well_named(version: int, asked: Sequence[MetadataRequestTopic]) -> bool:
-    """Whether the request may name its topics like this: by id since v12, else by name."""
-    if version >= 12:
-        return True
-    return all(topic.name is not None and topic.topic_id is None for topic in asked)
 
 
 async def _refused(

@@ -306,10 +306,14 @@ async def txn_offset_commit(
 ) -> "TxnOffsetCommitResponse":
     """Store the valid offsets as pending; each partition has its own error."""
     body = request.body
+
+    def row(topic: Topic, requested: TxnOffsetCommitRequestPartition) -> OffsetRow:
+        return offset_row(broker, body.group_id, topic, requested, broker.clock.now_ms())
+
     topics = await named_topics(
         request,
         ((partial(broker.topics.named, named.name), named.partitions) for named in body.topics),
-        partial(_row, request, broker),
+        row,
     )
     if any(topic.has_existing for topic in topics):
         await _commit(request, broker, topics)
@@ -333,6 +337,15 @@ async def _commit(
         (TopicPartition(CONSUMER_OFFSETS, index),),
         _AS_PRODUCE.get(request.version, _BEFORE_ABORTABLE),
     )
+
+    async def admit() -> None:
+        """Add the group's partition to the transaction; raises the coordinator's refusal."""
+        _check(asked, await broker.transactions.admit(*asked))
+
+    def confirm() -> None:
+        """Check that the partition is still in the transaction; raises the refusal."""
+        _check(asked, broker.transactions.admitted(*asked))
+
     try:
         if not body.group_id:
             raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
@@ -342,23 +355,12 @@ async def _commit(
             Committer(body.member_id, body.group_instance_id, body.generation_id),
             TransactionProducer(body.producer_id, body.producer_epoch),
             partial(existing_rows, broker, topics),
-            partial(_admit, asked, broker),
-            partial(_confirm, asked, broker),
+            admit,
+            confirm,
         )
     except HorologError as error:
         for topic in topics:
             topic.fail(_error_code(error, request.version))
-
-
-async def _admit(asked: _Asked, broker: BrokerParts) -> None:
-    """Have the group's partition in the transaction; raises the coordinator's refusal."""
-    codes = await broker.transactions.admit(*asked)
-    _check(asked, codes)
-
-
-def _confirm(asked: _Asked, broker: BrokerParts) -> None:
-    """Ask whether it is there at this moment; raises the coordinator's refusal."""
-    _check(asked, broker.transactions.admitted(*asked))
 
 
 def _check(asked: _Asked, codes: Mapping[TopicPartition, ErrorCode]) -> None:
@@ -367,15 +369,6 @@ def _check(asked: _Asked, codes: Mapping[TopicPartition, ErrorCode]) -> None:
         raise RequestRefused(
             code, f"{partition} is in no ongoing transaction of {asked.transactional_id!r}"
         )
-
-
-def _row(
-    request: Request[TxnOffsetCommitRequest],
-    broker: BrokerParts,
-    topic: Topic,
-    requested: TxnOffsetCommitRequestPartition,
-) -> OffsetRow:
-    return offset_row(broker, request.body.group_id, topic, requested, broker.clock.now_ms())
 
 
 def _error_code(error: HorologError, version: int) -> ErrorCode:

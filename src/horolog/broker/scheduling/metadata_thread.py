@@ -35,15 +35,11 @@ class MetadataThread:
         try:
             return await asyncio.shield(future)
         except StorageFailed as error:
-            self._warn(error)
+            now = self._loop.time()
+            if now >= self._next_warning_at:
+                self._next_warning_at = now + WARNING_INTERVAL_S
+                _LOG.error("a change of the metadata is refused: %s", error)
             raise
-
-    def _warn(self, error: StorageFailed) -> None:
-        """Log that the disk refuses changes, at most once a minute."""
-        now = self._loop.time()
-        if now >= self._next_warning_at:
-            self._next_warning_at = now + WARNING_INTERVAL_S
-            _LOG.error("a change of the metadata is refused: %s", error)
 
     async def close(self) -> None:
         """Complete pending calls, then close the files."""

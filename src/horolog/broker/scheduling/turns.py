@@ -23,22 +23,18 @@ class ClientGone(Exception):
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
 
 
-def _turns_here() -> Turns:
-    loop = asyncio.get_running_loop()
-    turns = _TURNS.get(loop)
-    if turns is None:
-        turns = _TURNS[loop] = Turns(loop, slice_seconds=0)
-    return turns
-
-
 async def next_turn() -> None:
     """Return in a later iteration of the loop, as the only long request that continues in it.
 
     For a request that has waited for a thread: what the thread does for others during a slice ends
     in one iteration, which would otherwise have a slice of each.
     """
-    turn = asyncio.get_running_loop().create_future()
-    _turns_here().wait(lambda: None if turn.done() else turn.set_result(None))
+    loop = asyncio.get_running_loop()
+    turns = _TURNS.get(loop)
+    if turns is None:
+        turns = _TURNS[loop] = Turns(loop, slice_seconds=0)
+    turn = loop.create_future()
+    turns.wait(lambda: None if turn.done() else turn.set_result(None))
     await turn
 
 

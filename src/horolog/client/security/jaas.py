@@ -24,6 +24,7 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -79,14 +80,11 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         position = match.end()
         match match.lastgroup:
             case "double" | "single" as kind:
-                tokens.append(("word", re.sub(r"\\(.)", _unescaped, match[kind], flags=re.DOTALL)))
+                text_of = _ESCAPED.sub(lambda it: _ESCAPES.get(it[1], it[1]), match[kind])
+                tokens.append(("word", text_of))
             case str() as kind:
                 tokens.append((kind, match[kind]))
     return tokens
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return _ESCAPES.get(match[1], match[1])
 
 
 def _malformed(why: str) -> Misconfigured:
