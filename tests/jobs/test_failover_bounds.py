@@ -18,14 +18,20 @@ from horolog.jobs.failing_over import needed as needing
 from horolog.jobs.failing_over.looking import Looked, PartitionEnds
 from horolog.jobs.failing_over.marks import MarkSummary, between
 from horolog.jobs.failing_over.needed import needed
-from horolog.jobs.failing_over.planning import Cautions, FailoverPlan, Start, start_times
+from horolog.jobs.failing_over.planning import FailoverPlan, Start, start_times
 from horolog.jobs.failing_over.recorded import BY_USER, MOST_BOUNDS, Bound, Recorded
 from horolog.jobs.failing_over.recording import add, forget_changed
+from horolog.jobs.parameters.failover import PlanStep
 from horolog.jobs.questions.scan import Times
 from horolog.record import NO_TIMESTAMP
 
 TOPIC, GROUP, PARTITIONS = "t", "g", 2
 BASES = (1_715_000_000_000, -5_000_000_000, 0)
+
+
+def cautions(margin_ms: int, **given: Any) -> PlanStep:
+    """A plan with a margin and other options."""
+    return PlanStep(state="state", target="survivor:9092", margin_ms=margin_ms, **given)
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,7 @@ def test_no_unread_record_lies_before_the_start_in_the_survivor(
     recorded = recording(logs, committed, at_ms, cuts)
     # An earlier recording has seen the longest latency.
     recorded.add_bound(TOPIC, Bound(at_ms - 1, 1, 0, 0, most, "append time"))
-    start = start_times(recorded, GROUP, TOPIC, range(PARTITIONS), Cautions(margin_ms=0))
+    start = start_times(recorded, GROUP, TOPIC, range(PARTITIONS), cautions(0))
     read = {id(each) for number, log in logs.items() for each in log[: committed[number]]}
     known = {id(each) for log in logs.values() for each in log}
     for number, log in arrived(records, "target", failed_ms).items():
@@ -177,7 +183,7 @@ def test_with_the_same_partitions_a_start_is_no_earlier_and_loses_nothing(
     recorded.add_bound(TOPIC, Bound(at_ms - 1, 1, 0, 0, history[2], "append time"))
     both = [
         start_times(
-            recorded, GROUP, TOPIC, range(PARTITIONS), Cautions(0, same_partitions=same)
+            recorded, GROUP, TOPIC, range(PARTITIONS), cautions(0, same_partitions=same)
         ).from_ms
         for same in (False, True)
     ]
@@ -202,19 +208,19 @@ def test_lateness_counts_as_latency_also_across_tasks_and_marks() -> None:
 def test_what_cannot_be_proven_is_said() -> None:
     log = [Sent(100, 130, 0, 0, 0), Sent(NO_TIMESTAMP, 140, 0, 0, 0)]
     recorded = recording({0: log, 1: []}, {0: 2, 1: 0}, 200, [])
-    plain = start_times(recorded, GROUP, TOPIC, [0, 1], Cautions(5))
+    plain = start_times(recorded, GROUP, TOPIC, [0, 1], cautions(5))
     assert plain.bound_ms == 35
     assert plain.from_ms == {0: 165, 1: 165}
     assert [note for note in plain.notes if "1 records had no time" in note]
-    assert start_times(recorded, GROUP, TOPIC, [0], Cautions(5, ignores_odd=True)).notes == ()
-    bold = start_times(recorded, GROUP, TOPIC, [0], Cautions(0, bound_ms=7, ignores_odd=True))
+    assert start_times(recorded, GROUP, TOPIC, [0], cautions(5, ignore_odd_times=True)).notes == ()
+    bold = start_times(recorded, GROUP, TOPIC, [0], cautions(0, bound_ms=7, ignore_odd_times=True))
     assert bold.from_ms == {0: 193}
     assert bold.notes == ("records have taken up to 30 ms",)
     unread = recording({0: log, 1: []}, {0: 1, 1: 0}, 200, [])
-    assert start_times(unread, GROUP, TOPIC, [0, 1], Cautions(0)).from_ms == {0: None, 1: None}
+    assert start_times(unread, GROUP, TOPIC, [0, 1], cautions(0)).from_ms == {0: None, 1: None}
     unmeasured = Recorded("source", "east:9092", groups=recorded.groups)
     unmeasured.add_bound(TOPIC, Bound(200, 2, 0, 11, None, None))
-    (note,) = start_times(unmeasured, GROUP, TOPIC, [0], Cautions(0)).notes
+    (note,) = start_times(unmeasured, GROUP, TOPIC, [0], cautions(0)).notes
     assert "never measured" in note
 
 

@@ -7,6 +7,7 @@ from horolog.client import EARLIEST, Client, CommittedOffset, NoAnswer
 from horolog.client.topic_facts import topic_ids
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.failing_over.planning import FailoverPlan
+from horolog.jobs.parameters.failover import ApplyStep
 
 _WITHOUT_MEMBERS = ("Empty", "Dead")
 
@@ -74,20 +75,16 @@ def committed_before(client: Client, offsets: Mapping[str, Offsets]) -> Iterator
         )
 
 
-def commit(
-    client: Client, offsets: Mapping[str, Offsets], *, dry_run: bool, overwrite: bool
-) -> Iterator[Applied]:
+def commit(client: Client, offsets: Mapping[str, Offsets], step: ApplyStep) -> Iterator[Applied]:
     """Commit group by group; one that is refused leaves the others alone."""
     for group, its in sorted(offsets.items()):
         try:
-            yield _commit(client, group, its, dry_run=dry_run, overwrite=overwrite)
+            yield _commit(client, group, its, step)
         except (RequestRefused, NoAnswer) as error:
             yield Applied(group, 0, 0, str(error))
 
 
-def _commit(
-    client: Client, group: str, offsets: Offsets, *, dry_run: bool, overwrite: bool
-) -> Applied:
+def _commit(client: Client, group: str, offsets: Offsets, step: ApplyStep) -> Applied:
     described = client.groups.describe([group]).get(group)
     state = "Dead" if described is None else described.state
     if state not in _WITHOUT_MEMBERS:
@@ -110,7 +107,7 @@ def _commit(
         for key, offset in offsets.items()
         if (at := there.get(key)) is not None and at.offset != offset
     }
-    if others and not overwrite:
+    if others and not step.overwrite:
         (topic, number), offset = min(others.items())
         return Applied(
             group,
@@ -119,7 +116,7 @@ def _commit(
             f"the group has committed other offsets at the survivor ({topic}-{number}: {offset}, "
             f"and the plan says {offsets[topic, number]}): --overwrite replaces them",
         )
-    if not dry_run:
+    if not step.dry_run:
         client.offset_commit(
             group, {key: CommittedOffset(offset) for key, offset in offsets.items()}
         )

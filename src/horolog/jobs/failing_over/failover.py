@@ -1,8 +1,7 @@
 """`horolog.jobs.failover`: groups continue in another cluster without losing a record."""
 
 import os
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -16,13 +15,12 @@ from horolog.jobs.failing_over.applying import (
     committed_before,
     unproven,
 )
-from horolog.jobs.failing_over.looking import check_same_cluster, look
-from horolog.jobs.failing_over.planning import Cautions, FailoverPlan
+from horolog.jobs.failing_over.looking import look
+from horolog.jobs.failing_over.planning import FailoverPlan
 from horolog.jobs.failing_over.recorded import Recorded
 from horolog.jobs.failing_over.recording import Recording, record_once
 from horolog.jobs.parameters.failover import ApplyStep, PlanStep, RecordStep, Step
 from horolog.jobs.parameters.function import on_spark, without_spark
-from horolog.jobs.parameters.option import names
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
 from horolog.patterns import given_pattern
@@ -56,24 +54,22 @@ def record(spark: SparkSession, step: RecordStep) -> Recording:
         Misconfigured: an argument is wrong, or the state is of another cluster.
         HorologError: the cluster cannot be read.
     """
-    location, settings, groups = (
-        Location.parse(step.source),
-        step.settings or {},
-        names(step.groups),
-    )
-    _check_groups(groups, step.groups_pattern)
-    if not groups and step.groups_pattern is None:
+    source = Location.parse(step.source)
+    if not step.given_groups() and step.groups_pattern is None:
         raise Misconfigured("give the groups to record: --groups A,B or --groups-pattern RE")
     with _state(step) as state:
         recorded = _read(state)
-        topics = names(step.topics)
-        looked = look(location, settings, groups, step.groups_pattern, topics, step.topics_pattern)
+        looked = look(step, source)
         if recorded is None:
-            recorded = Recorded(looked.cluster_id, str(location))
-        check_same_cluster(recorded, looked, location)
-        found = record_once(spark, location, settings, looked, recorded, step.live_ms)
+            recorded = Recorded(looked.cluster_id, str(source))
+        if recorded.cluster_id != looked.cluster_id:
+            raise Misconfigured(
+                f"the recordings in --state are of the cluster {recorded.cluster_id} "
+                f"({recorded.source}), and {source} is of {looked.cluster_id}: give another --state"
+            )
+        recording = record_once(spark, step, source, looked, recorded)
         state.write(_RECORDED, recorded.to_json())
-    return found
+    return recording
 
 
 @on_spark(PlanStep)
@@ -92,17 +88,9 @@ def plan(spark: SparkSession, step: PlanStep) -> FailoverPlan:
         if recorded is None:
             raise Misconfigured(f"{state.path} holds no recording: run failover record first")
         chosen = _chosen(recorded.groups, step, "was never recorded")
-        found = planning.plan(
-            spark,
-            recorded,
-            Location.parse(step.target, "target"),
-            step.settings or {},
-            Cautions(step.margin_ms, step.bound_ms, step.same_partitions, step.ignore_odd_times),
-            uuid.uuid4().hex,
-            chosen,
-        )
-        state.write(_PLAN, found.to_json())
-    return found
+        made = planning.plan(spark, step, recorded, chosen)
+        state.write(_PLAN, made.to_json())
+    return made
 
 
 @without_spark(ApplyStep)
@@ -132,8 +120,7 @@ def apply(step: ApplyStep) -> list[Applied]:
             check_survivor(client, found)
             applied += committed_before(client, {each: offsets.get(each, {}) for each in done})
             to_commit = {group: offsets[group] for group in left if group in offsets}
-            overwrite = step.overwrite
-            for each in commit(client, to_commit, dry_run=step.dry_run, overwrite=overwrite):
+            for each in commit(client, to_commit, step):
                 if each.error is None and not step.dry_run:
                     state.record([(_key(found, each.group), {"offsets": each.offsets})])
                 applied.append(each)
@@ -163,19 +150,13 @@ def _key(plan: FailoverPlan, group: str) -> str:
     return f"{plan.id}/{group}"
 
 
-def _check_groups(groups: Sequence[str], pattern: str | None) -> None:
-    if groups and pattern is not None:
-        raise Misconfigured("give groups or groups-pattern, not both")
-
-
 def _chosen(known: Iterable[str], step: Step, not_: str) -> set[str]:
     """Those of the groups that are chosen.
 
     Raises:
         Misconfigured: one that is named is not among them, or none matches the pattern.
     """
-    groups, pattern = names(step.groups), step.groups_pattern
-    _check_groups(groups, pattern)
+    groups, pattern = step.given_groups(), step.groups_pattern
     known = set(known)
     if pattern is not None:
         matches = given_pattern(pattern, "groups-pattern").matches

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from horolog.client import EARLIEST, LATEST, CommittedOffset, FoundOffset
+from horolog.client.topic_facts import known_id
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
-from horolog.jobs.failing_over.recorded import Recorded
+from horolog.jobs.parameters import option
+from horolog.jobs.parameters.failover import RecordStep
 from horolog.jobs.selection import chosen_groups, client_of
 from horolog.patterns import given_pattern
 from horolog.sources.location import Location
@@ -57,14 +59,7 @@ class Looked(NamedTuple):
         )
 
 
-def look(
-    source: Location,
-    settings: Mapping[str, str],
-    groups: Sequence[str],
-    groups_pattern: str | None,
-    topics: Sequence[str],
-    topics_pattern: str | None,
-) -> Looked:
+def look(step: RecordStep, source: Location) -> Looked:
     """Ask for the time, the committed offsets and the partitions, in this order.
 
     Of the groups that match a pattern those are left out that have committed nothing.
@@ -74,7 +69,9 @@ def look(
         RequestRefused: the cluster refuses.
         NoAnswer: it does not answer.
     """
-    with client_of(source, settings) as client:
+    groups, groups_pattern = step.given_groups(), step.groups_pattern
+    topics, topics_pattern = option.names(step.topics), step.topics_pattern
+    with client_of(source, step.settings or {}) as client:
         at_ms = client.topics.cluster_time_ms()
         if at_ms is None:
             at_ms = SystemClock().now_ms()
@@ -110,10 +107,7 @@ def look(
             metadata.cluster_id,
             at_ms,
             commits,
-            {
-                name: None if its.topic_id is None or not its.topic_id.int else str(its.topic_id)
-                for name, its in found.items()
-            },
+            {name: known_id(its) for name, its in found.items()},
             {
                 key: PartitionEnds(_offset(earliest[key]), _offset(ends[key]), epoch)
                 for key, epoch in epochs.items()
@@ -135,16 +129,3 @@ def _topics(
         return read
     matches = given_pattern(pattern, "topics-pattern").matches
     return [name for name in read if matches(name)]
-
-
-def check_same_cluster(recorded: Recorded, looked: Looked, source: Location) -> None:
-    """Refuse to mix recordings of two clusters.
-
-    Raises:
-        Misconfigured: the earlier ones are of another cluster.
-    """
-    if recorded.cluster_id != looked.cluster_id:
-        raise Misconfigured(
-            f"the recordings in --state are of the cluster {recorded.cluster_id} "
-            f"({recorded.source}), and {source} is of {looked.cluster_id}: give another --state"
-        )

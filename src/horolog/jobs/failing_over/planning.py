@@ -1,6 +1,7 @@
 """Plans where groups start on the survivor, from what was recorded and the survivor alone."""
 
 import json
+import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,6 +15,7 @@ from horolog.client.topic_facts import known_id
 from horolog.errors import Misconfigured
 from horolog.jobs.failing_over.marks import marked
 from horolog.jobs.failing_over.recorded import BY_USER, Recorded, TopicProgress
+from horolog.jobs.parameters.failover import PlanStep
 from horolog.jobs.questions.scan import Scan
 from horolog.jobs.selection import Selection, client_of
 from horolog.jobs.state import value_of
@@ -85,70 +87,45 @@ class FailoverPlan:
         return value_of(cls, document, "plan.json", (1,))
 
 
-@dataclass(frozen=True, slots=True)
-class Cautions:
-    """How careful a plan is."""
-
-    margin_ms: int
-    """Added to every bound."""
-    bound_ms: int | None = None
-    """Instead of what was recorded."""
-    same_partitions: bool = False
-    """Both clusters put a record into the partition of the same number."""
-    ignores_odd: bool = False
-    """Records without a usable time may be missing."""
-
-
 def start_times(
-    recorded: Recorded, group: str, topic: str, partitions: Iterable[int], cautions: Cautions
+    recorded: Recorded, group: str, topic: str, partitions: Iterable[int], step: PlanStep
 ) -> Start:
-    """From which create time on a group reads each partition of the survivor.
-
-    Args:
-        recorded: what is known of the source.
-        cautions: what the user asked for.
-    """
+    """Return the create time from which a group reads each partition of the survivor."""
     progress = recorded.groups[group][topic]
     recorded_bound = recorded.bound(topic)
     measured, by = recorded_bound.ms, recorded_bound.by
-    if cautions.bound_ms is not None:
-        measured, by = cautions.bound_ms, BY_USER
-    bound = measured + cautions.margin_ms
+    if step.bound_ms is not None:
+        measured, by = step.bound_ms, BY_USER
+    bound = measured + step.margin_ms
     notes = []
-    if cautions.bound_ms is None and not recorded.has_latency(topic):
+    if step.bound_ms is None and not recorded.has_latency(topic):
         notes.append(
             "it was never measured how long records take: the bound is how far they were out of "
             "order"
         )
     elif measured < recorded_bound.ms:
         notes.append(f"records have taken up to {recorded_bound.ms} ms")
-    if not cautions.ignores_odd and recorded.odd(topic):
+    if not step.ignore_odd_times and recorded.odd(topic):
         notes.append(
             f"{recorded.odd(topic):,} records had no time, or one in another unit: such records "
             "are only found where they had arrived when the group was recorded"
         )
-    from_ms = {number: _from_ms(progress, number, bound, cautions) for number in sorted(partitions)}
+    from_ms = {number: _from_ms(progress, number, bound, step) for number in sorted(partitions)}
     return Start(group, topic, progress.at_ms, bound, from_ms, bound_by=by, notes=tuple(notes))
 
 
-def _from_ms(progress: TopicProgress, number: int, bound_ms: int, cautions: Cautions) -> int | None:
-    only = number if cautions.same_partitions and number in progress.partitions else None
+def _from_ms(progress: TopicProgress, number: int, bound_ms: int, step: PlanStep) -> int | None:
+    only = number if step.same_partitions and number in progress.partitions else None
     odd = progress.unread_odd if only is None else progress.partitions[only].unread_odd
-    if odd and not cautions.ignores_odd:
+    if odd and not step.ignore_odd_times:
         return None  # they are unread, and no time finds them
     return progress.read_before_ms(bound_ms, only)
 
 
 def plan(
-    spark: SparkSession,
-    recorded: Recorded,
-    target: Location,
-    settings: Mapping[str, str],
-    cautions: Cautions,
-    plan_id: str,
-    groups: Collection[str],
+    spark: SparkSession, step: PlanStep, recorded: Recorded, groups: Collection[str]
 ) -> FailoverPlan:
-    """Where each of the recorded groups starts; asks the survivor alone.
+    """Plan where each of the recorded groups starts; asks only the survivor.
 
     Raises:
         Misconfigured: the survivor is the cluster that was recorded.
@@ -158,20 +135,21 @@ def plan(
     needed = {
         (group, topic) for group, its in recorded.groups.items() if group in groups for topic in its
     }
-    with client_of(target, settings) as client:
+    target = Location.parse(step.target, "target")
+    with client_of(target, step.settings or {}) as client:
         cluster_id, topic_ids, present = _survivor(
             client, recorded, target, {topic for _, topic in needed}
         )
-        if cautions.same_partitions:
+        if step.same_partitions:
             _check_partitions(recorded, needed, present)
         starts = [
-            start_times(recorded, group, topic, present[topic], cautions)
+            start_times(recorded, group, topic, present[topic], step)
             if topic in present
             else _without_topic(recorded, group, topic)
             for group, topic in sorted(needed)
         ]
         ends = _ends(client, present, LATEST)  # before the lookups: what comes later lies behind
-        survivor = _Survivor(target, settings, _ends(client, present, EARLIEST), ends)
+        survivor = _Survivor(target, step.settings or {}, _ends(client, present, EARLIEST), ends)
         stamped = _stamped(client, present)
         found = [
             _looked_up(client, start, survivor) if start.topic not in stamped else start
@@ -180,7 +158,7 @@ def plan(
     if stamped:
         found = _scanned(spark, found, stamped, survivor)
     counted = _counted(spark, found, recorded, survivor)
-    return FailoverPlan(plan_id, cluster_id, str(target), tuple(counted), topic_ids)
+    return FailoverPlan(uuid.uuid4().hex, cluster_id, str(target), tuple(counted), topic_ids)
 
 
 def _survivor(

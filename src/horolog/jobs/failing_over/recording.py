@@ -11,6 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from horolog.client import Client
 from horolog.jobs.failing_over.looking import Key, Looked, PartitionEnds
 from horolog.jobs.failing_over.marks import (
     PARTS,
@@ -35,6 +36,7 @@ from horolog.jobs.failing_over.recorded import (
     TopicProgress,
     TopicRead,
 )
+from horolog.jobs.parameters.failover import RecordStep
 from horolog.jobs.questions.live import LiveScan
 from horolog.jobs.questions.scan import Scan, Summary, ddl_of
 from horolog.jobs.selection import Selection, client_of
@@ -79,31 +81,27 @@ def forget_changed(recorded: Recorded, looked: Looked) -> None:
 
 
 def record_once(
-    spark: SparkSession,
-    source: Location,
-    settings: Mapping[str, str],
-    looked: Looked,
-    recorded: Recorded,
-    live_ms: int,
+    spark: SparkSession, step: RecordStep, source: Location, looked: Looked, recorded: Recorded
 ) -> Recording:
-    """Read the times that are not known yet, and add what they say to what is recorded."""
+    """Read the records that no earlier recording has read, and add their sums to `recorded`."""
     forget_changed(recorded, looked)
     to_read = needed(recorded, looked)
     marks = {key: each.marks for key, each in to_read.items()}
     scans = [
         Scan.plan(spark, selection, with_producers=False)
-        for selection in _selections(source, settings, layers(to_read))
+        for selection in _selections(source, step.settings or {}, layers(to_read))
     ]
     found = marked(spark, Scan.joined(scans), marks) if scans else between([], marks)
     topics = sorted(looked.topic_ids)
     bounds, groups = add(recorded, looked, to_read, found)
-    counted, broker_counts = _counted_by_brokers(source, settings, recorded, bounds)
+    with client_of(source, step.settings or {}) as client:
+        counted, broker_counts = _counted_by_brokers(client, recorded, bounds)
     bounds |= counted
     blind = [name for name, each in bounds.items() if each.latency_ms is None]
-    if blind and live_ms:
-        bounds |= _measured_live(
-            spark, source, settings, {name: bounds[name] for name in blind}, live_ms
-        )
+    if blind and step.live_ms:
+        selection = Selection.of(source, topics=blind, settings=step.settings)
+        for name, latency_ms in _measured_live(spark, selection, step.live_ms).items():
+            bounds[name] = replace(bounds[name], latency_ms=latency_ms, latency_by=BY_READER)
     for topic, bound in bounds.items():
         recorded.add_bound(topic, bound)
     read = {
@@ -210,7 +208,7 @@ def _place(
 
 
 def _counted_by_brokers(
-    source: Location, settings: Mapping[str, str], recorded: Recorded, bounds: Mapping[str, Bound]
+    client: Client, recorded: Recorded, bounds: Mapping[str, Bound]
 ) -> tuple[dict[str, Bound], dict[str, bool]]:
     """With what the source counted of partitions of which no record that was read has a latency.
 
@@ -226,8 +224,7 @@ def _counted_by_brokers(
         for number, its in recorded.read[topic].partitions.items()
         if its.latency_ms is None
     ]
-    with client_of(source, settings) as client:
-        answers = client.ask.many(TIMES, {each: AskPartition(each[1]) for each in lacking})
+    answers = client.ask.many(TIMES, {each: AskPartition(each[1]) for each in lacking})
     found, broker_counts = dict[str, Bound](), dict[str, bool]()
     for (topic, _), times in answers.items():
         broker_counts[topic] = broker_counts.get(topic, True) and times is not None
@@ -243,15 +240,8 @@ def _counted_by_brokers(
     return found, broker_counts
 
 
-def _measured_live(
-    spark: SparkSession,
-    source: Location,
-    settings: Mapping[str, str],
-    bounds: Mapping[str, Bound],
-    live_ms: int,
-) -> dict[str, Bound]:
-    """With the latency of what is appended meanwhile, where anything is."""
-    selection = Selection.of(source, topics=list(bounds), settings=settings)
+def _measured_live(spark: SparkSession, selection: Selection, live_ms: int) -> dict[str, int]:
+    """Return the largest latency of the records appended meanwhile, by topic, in milliseconds."""
     summary: Summary = MarkSummary({})
     parts = LiveScan.plan(spark, selection, live_ms).frame(spark, summary, ddl_of(PARTS))
     found: dict[str, int] = {}
@@ -259,7 +249,4 @@ def _measured_live(
         latency_ms = each.from_mark(-1).latency_max_ms
         if latency_ms is not None:
             found[topic] = max(found.get(topic, 0), latency_ms)
-    return {
-        topic: replace(bounds[topic], latency_ms=latency_ms, latency_by=BY_READER)
-        for topic, latency_ms in found.items()
-    }
+    return found

@@ -31,11 +31,10 @@ from horolog.jobs.mirroring.directory import LogDirectory
 from horolog.jobs.mirroring.groups import CarriedGroup
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
-from horolog.jobs.mirroring.run import GroupsCarried, MirrorRun
+from horolog.jobs.mirroring.run import MirrorRun
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.mirror import Mirror
-from horolog.jobs.parameters.option import names
 from horolog.jobs.selection import Selection
 from horolog.jobs.state import state_of
 from horolog.sources.location import Location
@@ -64,18 +63,16 @@ def mirror(spark: SparkSession, job: Mirror) -> Mirrored:
     """
     options = {**(job.settings or {}), **({"failOnDataLoss": "false"} if job.skip_lost else {})}
     selection = Selection.asked(job, options)
-    to_location, renaming = Location.parse(job.target, "target"), Renaming.parse(job.rename)
-    chosen = tuple(names(job.groups))
-    has_groups = bool(chosen) or job.groups_pattern is not None
-    if has_groups and not selection.source.is_broker:
+    target, renaming = Location.parse(job.target, "target"), Renaming.parse(job.rename)
+    if job.has_groups and not selection.source.is_broker:
         raise Misconfigured("groups have committed offsets at a broker: the source is a path")
-    if has_groups and not to_location.is_broker:
+    if job.has_groups and not target.is_broker:
         raise Misconfigured("a log directory keeps no groups: the target is a path")
     if job.batch_bytes is not None and not 0 <= job.batch_bytes <= _MOST_BATCH_BYTES:
         raise Misconfigured(f"batch_bytes={job.batch_bytes}: from 0 to {_MOST_BATCH_BYTES} can be")
-    if job.batch_bytes and not to_location.is_broker:
+    if job.batch_bytes and not target.is_broker:
         raise Misconfigured("a log directory gets the batches as they are: leave out batch_bytes")
-    if job.into_nonempty and not to_location.is_broker:
+    if job.into_nonempty and not target.is_broker:
         raise Misconfigured("a log directory gets whole logs: leave out into_nonempty")
     with ExitStack() as stack:
         if not job.dry_run:
@@ -84,36 +81,10 @@ def mirror(spark: SparkSession, job: Mirror) -> Mirrored:
         if ledger.range_ms is None:
             ledger.range_ms = selection.from_ms, selection.to_ms
         selection = replace(selection, from_ms=ledger.range_ms[0], to_ms=ledger.range_ms[1])
-        destination: ClusterDestination | LogDirectory
-        if to_location.is_broker:
-            destination = ClusterDestination(
-                to_location,
-                job.target_settings or {},
-                ledger,
-                topic_settings=job.topic_settings or {},
-                batch_bytes=job.batch_bytes,
-                replaces_create_times=job.replace_create_times,
-                into_nonempty=job.into_nonempty,
-                dry_run=job.dry_run,
-            )
-        else:
-            destination = LogDirectory(to_location, ledger, dry_run=job.dry_run)
-        stack.enter_context(closing(destination))
+        to = ClusterDestination if target.is_broker else LogDirectory
+        destination = stack.enter_context(closing(to(job, target, ledger)))
         destination.check(selection, renaming)
-        run = MirrorRun(spark, selection, destination, ledger, renaming, job.control or Control())
-        stack.enter_context(closing(run))
-        carried = None
-        if has_groups:
-            assert isinstance(destination, ClusterDestination)
-            carried = GroupsCarried(chosen, job.groups_pattern, destination.client)
-        if job.dry_run:
-            run.look()
-        elif job.once:
-            run.once()
-        else:
-            run.go_on(carried)
-        if carried is not None and not job.dry_run:
-            run.carry(carried)
-        if not job.dry_run:
-            run.finish()
-        return run.report(is_dry_run=job.dry_run)
+        run = MirrorRun(spark, job, selection, destination, ledger, renaming)
+        with closing(run):
+            run.run()
+            return run.report()

@@ -1,6 +1,7 @@
 """Moves of partitions in tasks of Spark; small partitions share one."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from pyspark.sql import SparkSession
@@ -23,10 +24,14 @@ def bundled(spark: SparkSession, units: Sequence[Unit]) -> list[tuple[int, tuple
 def in_tasks(
     spark: SparkSession,
     bundles: Sequence[tuple[int, tuple[Unit, ...]]],
-    work: Callable[[tuple[int, tuple[Unit, ...]]], list[Moved]],
+    work: Callable[[int, tuple[Unit, ...]], list[Moved]],
 ) -> Iterator[list[Moved]]:
-    """Do the work in waves of tasks; a task that fails as a whole has moved nothing."""
-    for wave in spread(spark, bundles, work):
+    """Do the work in waves of tasks; a task that fails as a whole has moved nothing.
+
+    Args:
+        work: moves the units of a bundle, whose number comes first.
+    """
+    for wave in spread(spark, bundles, partial(_work_on, work)):
         moves: list[Moved] = []
         for outcome in wave:
             if outcome.result is not None:
@@ -37,3 +42,9 @@ def in_tasks(
                     for unit in outcome.unit[1]
                 ]
         yield moves
+
+
+def _work_on(
+    work: Callable[[int, tuple[Unit, ...]], list[Moved]], bundle: tuple[int, tuple[Unit, ...]]
+) -> list[Moved]:
+    return work(*bundle)

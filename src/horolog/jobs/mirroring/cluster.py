@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from horolog.client import (
     LATEST,
-    Client,
     ClusterMetadata,
     CommittedOffset,
     NoAnswer,
@@ -32,8 +31,9 @@ from horolog.jobs.mirroring.topics import (
     TargetTopic,
     TargetTopics,
 )
+from horolog.jobs.parameters.mirror import Mirror
 from horolog.jobs.receiving import require_transactions
-from horolog.jobs.selection import Selection, client_of
+from horolog.jobs.selection import Selection
 from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
 
@@ -52,7 +52,7 @@ _ANOTHER: Final = (
 
 
 class ClusterDestination:
-    """A cluster that is mirrored to; `directory.LogDirectory` has the same methods."""
+    """Destination of a mirror that is a Kafka cluster."""
 
     note = (
         "Over the wire records get new offsets at the target; the state directory maps them, and "
@@ -61,43 +61,26 @@ class ClusterDestination:
 
     reading: Mapping[str, str] = MappingProxyType({"kafka.isolation.level": "read_committed"})
 
-    def __init__(
-        self,
-        location: Location,
-        settings: Mapping[str, str],
-        ledger: Ledger,
-        *,
-        topic_settings: Mapping[str, str],
-        batch_bytes: int | None,
-        replaces_create_times: bool,
-        into_nonempty: bool,
-        dry_run: bool,
-    ) -> None:
-        self._location = location
-        self._settings = dict(settings)
+    def __init__(self, job: Mirror, location: Location, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._batch_bytes = _JOINED_BYTES if batch_bytes is None else batch_bytes
-        self._compresses = batch_bytes is not None
-        self._dry_run = dry_run
-        self._client = self.client()
+        self._dry_run = job.dry_run
+        self._target = Target(
+            location=location,
+            settings=dict(job.target_settings or {}),
+            mirror_id=ledger.id,
+            batch_bytes=_JOINED_BYTES if job.batch_bytes is None else job.batch_bytes,
+            compresses=job.batch_bytes is not None,
+        )
+        self.client: Final = self._target.client()
+        """Client of the target on the driver."""
         self._is_source = False
         self._compared_with: set[TopicPartition] = set()
         """Partitions whose places are those of the target."""
-        self._topics = TargetTopics(
-            self._client,
-            settings=topic_settings,
-            replaces_create_times=replaces_create_times,
-            into_nonempty=into_nonempty,
-            dry_run=dry_run,
-        )
+        self._topics = TargetTopics(self.client, job)
 
     def close(self) -> None:
         """Close the connections of the driver."""
-        self._client.close()
-
-    def client(self) -> Client:
-        """Another client of the target."""
-        return client_of(self._location, self._settings, "horolog-mirror")
+        self.client.close()
 
     def check(self, selection: Selection, renaming: Renaming) -> None:
         """Refuse a target without transactions, and a cluster as its own target without renaming.
@@ -106,10 +89,10 @@ class ClusterDestination:
             Misconfigured: it has none, or every topic would be mirrored into itself.
             NoAnswer: a cluster does not answer.
         """
-        require_transactions(self._client)
+        require_transactions(self.client)
         if selection.source.is_broker:
             with selection.client("horolog-mirror") as source:
-                self._is_source = _are_one(source.metadata(), self._client.metadata())
+                self._is_source = _are_one(source.metadata(), self.client.metadata())
         for topic in selection.topics:
             if self._is_source and renaming(topic) == topic:
                 raise Misconfigured(
@@ -134,27 +117,20 @@ class ClusterDestination:
 
     def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
         """The ids of the topics that exist."""
-        return topic_ids(self._client, names) if names else {}
+        return topic_ids(self.client, names) if names else {}
 
     def first_place(self, partition: TopicPartition, target: str, start: int) -> Place:
         """From the start of the source's log to the end of the target's."""
         if self._dry_run:
             return Place(start)
         to = (target, partition.partition)
-        found = self._client.list_offsets({to: LATEST})[to]
+        found = self.client.list_offsets({to: LATEST})[to]
         return Place(start, target_offset=0 if found is None else found.offset)
 
     def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Mirror the stretches in tasks."""
-        target = Target(
-            location=self._location,
-            settings=self._settings,
-            mirror_id=self._ledger.id,
-            batch_bytes=self._batch_bytes,
-            compresses=self._compresses,
-        )
         try:
-            units, stopped = self._compared(target, units)
+            units, stopped = self._compared(units)
         except (NoAnswer, RequestRefused) as error:
             units, stopped = [], [_failed(unit, str(error), may_pass(error)) for unit in units]
         if stopped:
@@ -163,11 +139,11 @@ class ClusterDestination:
         if len(bundles) > self._ledger.slots:
             self._ledger.slots = len(bundles)
             self._ledger.save()  # before a transaction is begun there
-        for wave in in_tasks(spark, bundles, partial(_move, target)):
+        for wave in in_tasks(spark, bundles, partial(move, self._target)):
             yield self._committed(wave)
 
     def _compared(
-        self, target: Target, units: Sequence[StretchToMirror]
+        self, units: Sequence[StretchToMirror]
     ) -> tuple[list[StretchToMirror], list[Moved]]:
         """The units from the places that the target says, and those that stop since it cannot.
 
@@ -183,9 +159,9 @@ class ClusterDestination:
         if not doubtful:
             return list(units), []
         for slot in range(self._ledger.slots):
-            target.begin(self._client, slot)  # aborts what an earlier run left open
-        there = self._client.offset_fetch(
-            target.group, [unit.to for unit in doubtful], require_stable=True
+            self._target.begin(self.client, slot)  # aborts what an earlier run left open
+        there = self.client.offset_fetch(
+            self._target.group, [unit.to for unit in doubtful], require_stable=True
         )
         stopped, reached = list[Moved](), dict[TopicPartition, Place]()
         missing = dict[tuple[str, int], CommittedOffset]()
@@ -204,7 +180,7 @@ class ClusterDestination:
                 error = _ANOTHER.format(unit.to, committed.offset, unit.place.offset)
                 stopped.append(_failed(unit, error, False))
         if missing:
-            self._client.offset_commit(target.group, missing)
+            self.client.offset_commit(self._target.group, missing)
         self._ledger.end(reached)
         self._compared_with |= reached.keys()
         stops = {moved.partition for moved in stopped}
@@ -225,7 +201,7 @@ class ClusterDestination:
         for transaction in {moved.transaction: None for moved in prepared}:
             assert transaction is not None
             try:
-                self._client.end_transaction(transaction, commit=True)
+                self.client.end_transaction(transaction, commit=True)
             except (NoAnswer, RequestRefused) as error:
                 failures[transaction] = str(error)
         return [
@@ -260,7 +236,3 @@ def _are_one(source: ClusterMetadata, target: ClusterMetadata) -> bool:
 
 def _failed(unit: StretchToMirror, error: str, passes: bool) -> Moved:
     return Moved(unit.partition, unit.place, error=error, may_pass=passes)
-
-
-def _move(target: Target, bundle: tuple[int, tuple[StretchToMirror, ...]]) -> list[Moved]:
-    return move(target, *bundle)

@@ -1,11 +1,10 @@
 """A log directory as the target of a mirror: the same offsets, bytes and append times."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
 from uuid import UUID
 
 from pyspark.sql import SparkSession
@@ -17,6 +16,7 @@ from horolog.jobs.mirroring.keeping import WHY, Copy, KeptTopic, finish, keep
 from horolog.jobs.mirroring.ledger import Ledger, Place
 from horolog.jobs.mirroring.moving import Moved, PartitionMove, StretchToMirror
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
+from horolog.jobs.parameters.mirror import Mirror
 from horolog.jobs.receiving import is_horolog
 from horolog.jobs.selection import Selection
 from horolog.sources.location import Location
@@ -27,19 +27,18 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _SEGMENT_BYTES = 1 << 30
-_Unit = TypeVar("_Unit", bound=PartitionMove)
 
 
 class LogDirectory:
-    """A directory that is mirrored to; `cluster.ClusterDestination` has the same methods."""
+    """Destination of a mirror that is a log directory; no broker may be at work in it."""
 
     note = (
         "The log directory has the source's offsets and bytes; a broker that opens it serves them"
     )
     reading: Mapping[str, str] = MappingProxyType({"kafka.isolation.level": "read_uncommitted"})
 
-    def __init__(self, location: Location, ledger: Ledger, *, dry_run: bool) -> None:
-        """Lock it, and make it if there is none.
+    def __init__(self, job: Mirror, location: Location, ledger: Ledger) -> None:
+        """Lock the directory; create it if it is missing.
 
         Raises:
             Misconfigured: it is no local path, or a broker is at work there.
@@ -50,13 +49,12 @@ class LogDirectory:
             raise Misconfigured(f"target {location}: a log directory is on a disk; use `archive`")
         self._path = Path(path).absolute()
         self._ledger = ledger
-        self._dry_run = dry_run
         self._topics: dict[str, tuple[SourceTopic, str]] = {}
         """With their names here."""
         self._with_append_times = True
         self._touched: set[TopicPartition] = set()
         self._stack = ExitStack()
-        if not dry_run:
+        if not job.dry_run:
             try:
                 self._path.mkdir(parents=True, exist_ok=True)
                 (self._path / names.LOCK).touch()
@@ -121,7 +119,7 @@ class LogDirectory:
     def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Copy the stretches in tasks."""
         self._ledger.begin({unit.partition: unit.place for unit in units})
-        for wave in in_tasks(spark, bundled(spark, units), partial(_each, keep, self._copy())):
+        for wave in in_tasks(spark, bundled(spark, units), partial(keep, self._copy())):
             self._touched |= {moved.partition for moved in wave}
             yield wave
 
@@ -135,7 +133,7 @@ class LogDirectory:
             for place in [self._ledger.place(partition)]
             if place is not None and (partition in self._touched or place.segment is None)
         ]
-        work = partial(_each, finish, self._copy())
+        work = partial(finish, self._copy())
         done = [moved for wave in in_tasks(spark, bundled(spark, units), work) for moved in wave]
         failures = [f"{each.partition}: {each.error}" for each in done if each.error is not None]
         try:
@@ -197,9 +195,3 @@ def _check_untouched(directory: Path, place: Place) -> None:
             f"{directory} is not as the mirror left it: a broker has written to it since, or "
             "files are lost. Mirror into another --target, with another --state"
         )
-
-
-def _each(
-    work: Callable[[Copy, _Unit], Moved], copy: Copy, bundle: tuple[int, tuple[_Unit, ...]]
-) -> list[Moved]:
-    return [work(copy, unit) for unit in bundle[1]]

@@ -4,7 +4,7 @@ The batches are kept as they are, offsets and append times included. Attempts at
 for each other, and each continues where the directory ends (`storage/offline/copied_log.py`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,50 +45,52 @@ class Copy:
 
 
 @contextmanager
-def _continued(unit: PartitionMove, copy: Copy) -> Iterator[CopiedLog]:
-    """The log that a unit writes, from where it ends."""
+def _continued(moved: Moved, unit: PartitionMove, copy: Copy) -> Iterator[CopiedLog]:
+    """Open the partition's log at its end; note an error that is not a bug in the result."""
     directory = str(copy.path / f"{unit.target_topic}-{unit.partition.partition}")
     topic_id, segment_bytes = copy.topics[unit.partition.topic]
-    with share_offline(copy.path, WHY), copying(directory), closing(Files()) as files:
-        known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
-        yield CopiedLog(files, directory, known, segment_bytes=segment_bytes, topic_id=topic_id)
-
-
-def keep(copy: Copy, unit: StretchToMirror) -> Moved:
-    """Write a stretch; an error that is not a bug is in the result, with what was done before."""
-    moved = Moved(unit.partition, unit.place)
+    known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
     try:
-        with _continued(unit, copy) as log:
-            moved.records = log.found_records
-            try:
-                _append(unit, copy, log, moved)
-            finally:
-                log.sync()
-                end = log.end
-                moved.place = replace(
-                    moved.place,
-                    offset=end.next_offset,
-                    segment=end.base_offset,
-                    size=end.size,
-                    records=unit.place.records + moved.records,
-                )
-            if moved.bytes < MAX_BYTES and moved.place.offset < unit.end:
-                # What compaction took from the end: nothing is at the offsets that are left.
-                moved.place = replace(moved.place, offset=unit.end)
+        with share_offline(copy.path, WHY), copying(directory), closing(Files()) as files:
+            yield CopiedLog(files, directory, known, segment_bytes=segment_bytes, topic_id=topic_id)
     except (HorologError, OSError) as error:
         moved.error, moved.may_pass = str(error), may_pass(error)
-    return moved
 
 
-def finish(copy: Copy, unit: PartitionMove) -> Moved:
-    """Write the indexes of the last segment; the partition's directory is made if there is none."""
+def keep(copy: Copy, _: int, units: Iterable[StretchToMirror]) -> list[Moved]:
+    """Write stretches of several partitions; an error is in the result of its partition."""
+    return [_keep(copy, unit) for unit in units]
+
+
+def _keep(copy: Copy, unit: StretchToMirror) -> Moved:
     moved = Moved(unit.partition, unit.place)
-    try:
-        with _continued(unit, copy) as log:
+    with _continued(moved, unit, copy) as log:
+        moved.records = log.found_records
+        try:
+            _append(unit, copy, log, moved)
+        finally:
             log.sync()
-    except (HorologError, OSError) as error:
-        moved.error = str(error)
+            end = log.end
+            moved.place = replace(
+                moved.place,
+                offset=end.next_offset,
+                segment=end.base_offset,
+                size=end.size,
+                records=unit.place.records + moved.records,
+            )
+        if moved.bytes < MAX_BYTES and moved.place.offset < unit.end:
+            # Compaction has removed the records at the end: the remaining offsets are empty.
+            moved.place = replace(moved.place, offset=unit.end)
     return moved
+
+
+def finish(copy: Copy, _: int, units: Sequence[PartitionMove]) -> list[Moved]:
+    """Write the indexes of the last segments; create the directories of empty partitions."""
+    results = [Moved(unit.partition, unit.place) for unit in units]
+    for unit, moved in zip(units, results, strict=True):
+        with _continued(moved, unit, copy) as log:
+            log.sync()
+    return results
 
 
 def _append(unit: StretchToMirror, copy: Copy, log: CopiedLog, moved: Moved) -> None:

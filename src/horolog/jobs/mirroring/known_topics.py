@@ -5,12 +5,10 @@ records, so that it is not mirrored any more.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from horolog.client import Client
 from horolog.client.topic_facts import topic_ids
 from horolog.errors import HorologError
-from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.cluster import ClusterDestination
 from horolog.jobs.mirroring.directory import LogDirectory
 from horolog.jobs.mirroring.ledger import Ledger, LedgerTopic
@@ -31,14 +29,6 @@ from horolog.storage.names import TopicPartition
 Destination = ClusterDestination | LogDirectory
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTopic:
-    """A topic that is mirrored in this run."""
-
-    target: TargetTopic
-    rule: Rule
-
-
 class KnownTopics:
     """The topics of one run."""
 
@@ -56,12 +46,12 @@ class KnownTopics:
         self._to = destination
         self._ledger = ledger
         self._renaming = renaming
-        self._known: dict[str, KnownTopic] = {}
+        self._known: dict[str, TargetTopic] = {}
         self.failed: dict[str, str] = {}
         """Why topics are not mirrored, or no longer."""
         self.notes: dict[str, None] = {}
 
-    def get(self, topic: str) -> KnownTopic | None:
+    def get(self, topic: str) -> TargetTopic | None:
         """A topic by its name at the source."""
         return self._known.get(topic)
 
@@ -71,7 +61,7 @@ class KnownTopics:
 
     def targets(self) -> dict[str, str]:
         """Names at the target by those at the source."""
-        return {name: known.target.name for name, known in self._known.items()}
+        return {name: target.name for name, target in self._known.items()}
 
     def without_own(self, found: Iterable[TopicPartition]) -> list[TopicPartition]:
         """The partitions, without those that this mirror writes itself.
@@ -110,11 +100,11 @@ class KnownTopics:
         at_target = self._to.ids([*self.targets().values()])
         for name, known in self._known.items():
             if name not in self.failed:
-                self._check_ids(name, known.target.name, ids, at_target)
+                self._check_ids(name, known.name, ids, at_target)
         new = [
             name
             for name in sorted(names - self.failed.keys())
-            if name not in self._known or self._known[name].target.partitions < counts[name]
+            if name not in self._known or self._known[name].partitions < counts[name]
         ]
         if self._source is not None:
             described = source_topics(self._source, new)
@@ -143,10 +133,7 @@ class KnownTopics:
         if state is None:
             state = LedgerTopic(target.name, source.topic_id, target.topic_id)
             self._ledger.topics[source.name] = state
-        self._known[source.name] = KnownTopic(target, self._rule(target))
-
-    def _rule(self, target: TargetTopic) -> Rule:
-        return Rule(self._selection.times, target.stamps)
+        self._known[source.name] = target
 
     def _check_ids(
         self,

@@ -1,9 +1,9 @@
 """The rounds of a mirror, on the driver: what is new at the source, and who moves it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 
 from pyspark.sql import SparkSession
@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.jobs.mirroring.batches import Rule
+from horolog.jobs.mirroring.cluster import ClusterDestination
 from horolog.jobs.mirroring.groups import CarriedGroup, carry_over
 from horolog.jobs.mirroring.known_topics import Destination, KnownTopics
 from horolog.jobs.mirroring.ledger import Ledger
@@ -21,6 +23,8 @@ from horolog.jobs.mirroring.topics import (
     Renaming,
     describe,
 )
+from horolog.jobs.parameters.mirror import Mirror
+from horolog.jobs.parameters.option import names
 from horolog.jobs.receiving import retention_note
 from horolog.jobs.selection import Selection, chosen_groups
 from horolog.jobs.served import served_bounds
@@ -30,6 +34,7 @@ from horolog.storage.names import TopicPartition
 
 _IDLE_MS = 1_000
 _GROUPS_EVERY_S = 5.0
+_GROUPS, _ROUND = "groups", "round"  # may fail in one round, and work in the next
 
 
 class MirrorRun:
@@ -38,17 +43,18 @@ class MirrorRun:
     def __init__(
         self,
         spark: SparkSession,
+        job: Mirror,
         selection: Selection,
         destination: Destination,
         ledger: Ledger,
         renaming: Renaming,
-        control: Control,
     ) -> None:
         self._spark = spark
+        self._job = job
         self._selection = selection
         self._to = destination
         self._ledger = ledger
-        self._control = control
+        self._control = job.control or Control()
         self._options = replace(
             selection.read_options(**destination.reading),
             loss_option=None,
@@ -59,22 +65,15 @@ class MirrorRun:
         self._stopped: dict[TopicPartition, str] = {}
         self._passing: dict[TopicPartition, str] = {}
         self._carried: dict[str, CarriedGroup] = {}
-        self._failures: list[str] = []
-        self._group_failure: str | None = None
-        self._round_failure: str | None = None
+        self._failures: dict[str, str] = {}
+        """Errors that concern no partition, by what failed."""
         self._records = self._bytes = 0
         self._stack = ExitStack()
-        self._source = (
-            self._stack.enter_context(selection.client("horolog-mirror"))
-            if selection.source.is_broker
-            else None
-        )
-        self._broker_log = (
-            self._stack.enter_context(BrokerLog(self._options))
-            if selection.source.is_broker
-            else None
-        )
-
+        self._source: Client | None = None
+        self._broker_log: BrokerLog | None = None
+        if selection.source.is_broker:
+            self._source = self._stack.enter_context(selection.client("horolog-mirror"))
+            self._broker_log = self._stack.enter_context(BrokerLog(self._options))
         self._topics = KnownTopics(selection, self._source, destination, ledger, renaming)
 
     def close(self) -> None:
@@ -83,50 +82,54 @@ class MirrorRun:
 
     # Rounds.
 
-    def once(self) -> None:
-        """Mirror up to the ends that the logs have now."""
-        while self._round(is_once=True) and not self._control.should_stop():
-            pass
+    def run(self) -> None:
+        """Mirror all rounds; a dry run only checks topics, and moves nothing."""
+        if self._job.dry_run:
+            with self._log() as log:
+                partitions = self._partitions(log, may_miss=False)
+                self._topics.learn(partitions, log.topic_ids)
+                self._look_at_ends(log, partitions)
+            return
+        if self._job.once:
+            while self._round() and not self._control.should_stop():
+                pass
+        else:
+            self._follow()
+        self._carry_groups()
+        for sentence in self._to.finish(self._spark):
+            self._failures[sentence] = sentence
 
-    def go_on(self, groups: "GroupsCarried | None") -> None:
-        """Mirror what there is and what comes, until the caller ends it."""
+    def _follow(self) -> None:
+        """Mirror present and new records until the caller ends the job."""
         groups_at = 0.0
         while not self._control.should_stop():
-            has_moved = self._round(is_once=False)
-            if groups is not None and time.monotonic() - groups_at >= _GROUPS_EVERY_S:
-                self.carry(groups)
+            has_moved = self._round()
+            if time.monotonic() - groups_at >= _GROUPS_EVERY_S:
+                self._carry_groups()
                 groups_at = time.monotonic()
             self._control.on_progress(self.report())
             if not has_moved:
                 self._wait()
 
-    def finish(self) -> None:
-        """Leave the target as it is to be found."""
-        self._failures += self._to.finish(self._spark)
-
-    def look(self) -> None:
-        """What a dry run sees: topics are checked, and nothing is moved."""
-        with self._log() as log:
-            partitions = self._partitions(log, may_miss=False)
-            self._topics.learn(partitions, log.topic_ids)
-            self._look_at_ends(log, partitions)
-
-    def carry(self, groups: "GroupsCarried") -> None:
-        """Carry the offsets of groups over."""
+    def _carry_groups(self) -> None:
+        """Commit the offsets of the chosen groups at the target."""
+        if not self._job.has_groups:
+            return
         targets = self._topics.targets()
         assert self._source is not None
-        self._group_failure = None
+        assert isinstance(self._to, ClusterDestination)
+        self._failures.pop(_GROUPS, None)
         try:
-            for group in chosen_groups(self._source, groups.names, groups.pattern):
-                with groups.target() as target:
-                    self._carried[group] = carry_over(
-                        group, self._source, target, self._ledger, targets
-                    )
+            names_given, pattern = names(self._job.groups), self._job.groups_pattern
+            for group in chosen_groups(self._source, names_given, pattern):
+                self._carried[group] = carry_over(
+                    group, self._source, self._to.client, self._ledger, targets
+                )
         except HorologError as error:
-            self._group_failure = f"offsets of groups: {error}"
+            self._failures[_GROUPS] = f"offsets of groups: {error}"
 
-    def report(self, *, is_dry_run: bool = False) -> Mirrored:
-        """What this run did up to now."""
+    def report(self) -> Mirrored:
+        """Return the outcome so far, with the lag of each partition."""
         now_ms = SystemClock().now_ms()
         partitions = []
         for partition, end in sorted(self._ends.items()):
@@ -140,7 +143,7 @@ class MirrorRun:
             partitions.append(
                 MirroredPartition(
                     *partition,
-                    known.target.name,
+                    known.name,
                     place.records,
                     place.offset,
                     end,
@@ -148,8 +151,7 @@ class MirrorRun:
                     self._stopped.get(partition) or self._passing.get(partition),
                 )
             )
-        errors = [*self._topics.failed.values(), *self._failures]
-        errors += [each for each in (self._group_failure, self._round_failure) if each is not None]
+        errors = [*self._topics.failed.values(), *self._failures.values()]
         errors += [
             describe(RequestRefused(ErrorCode.none, text), [str(partition)])
             for partition, text in sorted({**self._passing, **self._stopped}.items())
@@ -161,12 +163,12 @@ class MirrorRun:
             tuple(each for _, each in sorted(self._carried.items())),
             (*self._topics.notes, self._to.note),
             tuple(dict.fromkeys(errors)),
-            is_dry_run,
+            self._job.dry_run,
         )
 
-    def _round(self, *, is_once: bool) -> bool:
-        """Mirror what there is; whether there may be more at once."""
-        is_first = not self._ends
+    def _round(self) -> bool:
+        """Mirror the records present now; True if more may follow at once."""
+        is_once, is_first = self._job.once, not self._ends
         try:
             with self._log() as log:
                 found = self._partitions(log, may_miss=not is_first)
@@ -181,9 +183,9 @@ class MirrorRun:
         except (HorologError, OSError) as error:
             if is_first or is_once or not may_pass(error):
                 raise
-            self._round_failure = str(error)
+            self._failures[_ROUND] = str(error)
             return False
-        self._round_failure = None
+        self._failures.pop(_ROUND, None)
         if not units:
             return False
         before = {unit.partition: unit.place.offset for unit in units}
@@ -255,7 +257,7 @@ class MirrorRun:
             assert known is not None
             place = self._ledger.place(partition)
             if place is None:
-                place = self._to.first_place(partition, known.target.name, start)
+                place = self._to.first_place(partition, known.name, start)
                 self._ledger.topics[partition.topic].places[partition.partition] = place
                 new.append(partition)
             if end < place.offset:
@@ -283,10 +285,9 @@ class MirrorRun:
     ) -> None:
         """Note how much of a topic is older than the target keeps, before it is mirrored."""
         known = self._topics.get(name)
-        receiving = None if known is None else known.target.receiving
-        if receiving is not None:
+        if known is not None and known.receiving is not None:
             from_ms, now_ms = self._selection.from_ms, SystemClock().now_ms()
-            note = retention_note(receiving, log, name, bounds, from_ms, now_ms)
+            note = retention_note(known.receiving, log, name, bounds, from_ms, now_ms)
             if note is not None:
                 self._topics.notes[note] = None
 
@@ -324,22 +325,13 @@ class MirrorRun:
             units.append(
                 StretchToMirror(
                     partition=partition,
-                    target_topic=known.target.name,
+                    target_topic=known.name,
                     place=place,
                     end=end,
                     stretches=stretches,
                     options=self._options,
-                    rule=known.rule,
-                    target_max_bytes=known.target.max_bytes,
+                    rule=Rule(self._selection.times, known.stamps),
+                    target_max_bytes=known.max_bytes,
                 )
             )
         return units
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsCarried:
-    """Which groups' offsets are carried over, and to where."""
-
-    names: tuple[str, ...]
-    pattern: str | None
-    target: Callable[[], Client] = field(repr=False)

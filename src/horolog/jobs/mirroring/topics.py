@@ -9,6 +9,7 @@ from horolog.client import Client, ResourceType, TopicMetadata
 from horolog.client.deadline import Deadline
 from horolog.client.topic_facts import known_id
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
+from horolog.jobs.parameters.mirror import Mirror
 from horolog.jobs.receiving import ReceivingTopic, is_horolog, refuse_records
 from horolog.patterns import NamePattern
 
@@ -102,17 +103,21 @@ class SourceTopic:
 
 @dataclass(slots=True)
 class TargetTopic:
-    """The topic that it is mirrored to."""
+    """Topic to which a topic of the source is mirrored."""
 
     name: str
     partitions: int
     topic_id: str | None
     stamps: bool
-    max_bytes: int | None = None
-    """The largest batch that it takes, if that is known."""
+    """True if the target replaces create times by append times."""
     receiving: ReceivingTopic | None = None
-    """As the cluster describes it."""
+    """Settings at the target cluster; None in a log directory."""
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def max_bytes(self) -> int | None:
+        """Size in bytes of the largest batch that the topic takes; None without a limit."""
+        return None if self.receiving is None else self.receiving.max_message_bytes
 
 
 def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic]:
@@ -141,29 +146,9 @@ def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic
 class TargetTopics:
     """Makes and checks the topics of a target cluster."""
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        settings: Mapping[str, str],
-        replaces_create_times: bool,
-        into_nonempty: bool,
-        dry_run: bool,
-    ) -> None:
-        """Of a cluster.
-
-        Args:
-            settings: of topics that are created, above the source's; an empty value leaves the
-                source's out.
-            replaces_create_times: a topic of LogAppendTime may take records that have create times.
-            into_nonempty: new partitions may hold records.
-            dry_run: create nothing, and let the broker say whether it would.
-        """
+    def __init__(self, client: Client, job: Mirror) -> None:
         self._client = client
-        self._settings = settings
-        self._replaces_create_times = replaces_create_times
-        self._into_nonempty = into_nonempty
-        self._dry_run = dry_run
+        self._job = job
 
     def prepare(self, source: SourceTopic, name: str, new: Iterable[int]) -> TargetTopic:
         """Create the topic, or add the partitions that it lacks, and check its settings.
@@ -177,41 +162,39 @@ class TargetTopics:
                 records.
         """
         notes: list[str] = []
-        known = self._known(name)
+        known, dry_run = self._known(name), self._job.dry_run
         settings = self._target_settings(source, notes)
         if known is None:
             self._create(source, name, settings)
-            if self._dry_run:
-                stamps = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
-                self._check_stamps(source, name, stamps)
-                made = ReceivingTopic.of(self._client, name, source.partitions, settings)
-                return TargetTopic(name, source.partitions, None, stamps, None, made, notes)
-            known = self._once_there(name, source.partitions)
-        elif not self._into_nonempty:
-            refuse_records(self._client, name, set(new) & set(known.partitions))
-        before = len(known.partitions)
-        if before < source.partitions:
-            notes.append(
-                f"{name} of the target has {before} partitions and gets {source.partitions}, as "
-                f"{source.name} has: what others send to it goes to other partitions from then on"
-            )
-            self._client.create_partitions({name: source.partitions}, validate_only=self._dry_run)
-            if not self._dry_run:
+            if not dry_run:
                 known = self._once_there(name, source.partitions)
-        receiving = ReceivingTopic.described(
-            self._client, name, max(len(known.partitions), source.partitions)
-        )
-        self._check_stamps(source, name, receiving.stamps)
+        elif not self._job.into_nonempty:
+            refuse_records(self._client, name, set(new) & set(known.partitions))
+        if known is None:
+            receiving = ReceivingTopic.of(self._client, name, source.partitions, settings)
+        else:
+            before = len(known.partitions)
+            if before < source.partitions:
+                notes.append(
+                    f"{name} of the target has {before} partitions and gets {source.partitions}, "
+                    f"as {source.name} has: what others send to it goes to other partitions from "
+                    "then on"
+                )
+                self._client.create_partitions({name: source.partitions}, validate_only=dry_run)
+                if not dry_run:
+                    known = self._once_there(name, source.partitions)
+            receiving = ReceivingTopic.described(
+                self._client, name, max(len(known.partitions), source.partitions)
+            )
+        if receiving.stamps and not source.stamps and not self._job.replace_create_times:
+            raise Misconfigured(
+                f"{name} of the target has {TIMESTAMP_TYPE}=LogAppendTime, and would replace the "
+                f"create times of {source.name} by the times of mirroring. Change that, or give "
+                "--replace-create-times"
+            )
         notes += _warnings(source, name, receiving.settings)
-        return TargetTopic(
-            name,
-            receiving.partitions,
-            known_id(known),
-            receiving.stamps,
-            receiving.max_message_bytes,
-            receiving,
-            notes,
-        )
+        topic_id = None if known is None else known_id(known)
+        return TargetTopic(name, receiving.partitions, topic_id, receiving.stamps, receiving, notes)
 
     def _known(self, name: str) -> TopicMetadata | None:
         found = self._client.metadata([name]).topics.get(name)
@@ -247,7 +230,7 @@ class TargetTopics:
                 f"{source.name}: {', '.join(ours)} is not carried over: Apache Kafka has no such "
                 "setting"
             )
-        for name, value in self._settings.items():
+        for name, value in (self._job.topic_settings or {}).items():
             if value:
                 settings[name] = value
             else:
@@ -257,7 +240,7 @@ class TargetTopics:
     def _create(self, source: SourceTopic, name: str, settings: Mapping[str, str]) -> None:
         try:
             self._client.create_topics(
-                {name: source.partitions}, configs=settings, validate_only=self._dry_run
+                {name: source.partitions}, configs=settings, validate_only=self._job.dry_run
             )
         except RequestRefused as error:
             if error.code == ErrorCode.topic_already_exists:
@@ -269,14 +252,6 @@ class TargetTopics:
                     "--topic-set NAME= leaves it to the target"
                 )
             raise RequestRefused(error.code, f"{error}{hint}") from None
-
-    def _check_stamps(self, source: SourceTopic, name: str, stamps: bool) -> None:
-        if stamps and not source.stamps and not self._replaces_create_times:
-            raise Misconfigured(
-                f"{name} of the target has {TIMESTAMP_TYPE}=LogAppendTime, and would replace the "
-                f"create times of {source.name} by the times of mirroring. Change that, or give "
-                "--replace-create-times"
-            )
 
 
 def _warnings(source: SourceTopic, name: str, values: Mapping[str, str]) -> Iterable[str]:

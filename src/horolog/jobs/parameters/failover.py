@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from horolog.jobs.parameters.option import Option, command
+from horolog.errors import Misconfigured
+from horolog.jobs.parameters.option import Option, command, names
 from horolog.jobs.parameters.shared import (
     DryRun,
     Names,
@@ -39,6 +40,17 @@ class Step:
         ),
     ] = None
     settings: OfStores = field(default=None, repr=False)
+
+    def given_groups(self) -> list[str]:
+        """Return the names of the given groups.
+
+        Raises:
+            Misconfigured: names and a pattern are given.
+        """
+        given = names(self.groups)
+        if given and self.groups_pattern is not None:
+            raise Misconfigured("give groups or groups-pattern, not both")
+        return given
 
 
 @command("failover record", "failing_over.failover", "Let groups continue in another cluster.")

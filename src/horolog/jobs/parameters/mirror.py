@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from horolog.clock import Moment
-from horolog.jobs.parameters.option import Hook, Option, command, moment, place
+from horolog.jobs.parameters.option import Hook, Option, command, moment, names, place
 from horolog.jobs.parameters.shared import (
     IntoNonempty,
     Keeps,
@@ -87,6 +87,11 @@ class Mirror(Keeps, Reads):
     ] = None
     target_settings: OfTarget = field(default=None, repr=False)
     control: Controlled = None
+
+    @property
+    def has_groups(self) -> bool:
+        """True if committed offsets are to be carried over."""
+        return bool(names(self.groups)) or self.groups_pattern is not None
 
 
 @command("compare", "comparing", "Prove that two topics hold the same records.", counts="records")

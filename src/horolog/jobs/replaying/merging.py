@@ -40,34 +40,28 @@ def merged(
         time_of: the time that counts; None if there is none.
         reached: the largest time of each partition before its stream.
     """
-    heads: list[tuple[int, TopicPartition, int]] = []
-    batches: dict[TopicPartition, list[ReadRecord]] = {}
-    last = dict(reached)
+    # Two records of one partition are never compared, so that `read` never is.
+    return heapq.merge(
+        *(
+            _in_order(partition, stream, time_of, reached.get(partition, BEFORE_ALL))
+            for partition, stream in streams.items()
+        )
+    )
 
-    def head(partition: TopicPartition, place: int) -> tuple[int, TopicPartition, int] | None:
-        batch = batches[partition]
-        while place >= len(batch):
-            following = next(streams[partition], None)
-            if following is None:
-                return None
-            batches[partition], batch, place = following, following, 0
-        ms = time_of(batch[place])
-        last[partition] = max(last.get(partition, BEFORE_ALL), BEFORE_ALL if ms is None else ms)
-        return last[partition], partition, place
 
-    for partition in streams:
-        batches[partition] = []
-        if (first := head(partition, 0)) is not None:
-            heads.append(first)
-    heapq.heapify(heads)
-    while heads:
-        ms, partition, place = heads[0]
-        yield Due(ms, partition, batches[partition][place])
-        following = head(partition, place + 1)
-        if following is None:
-            heapq.heappop(heads)
-        else:
-            heapq.heapreplace(heads, following)
+def _in_order(
+    partition: TopicPartition,
+    stream: Stream,
+    time_of: Callable[[ReadRecord], int | None],
+    reached_ms: int,
+) -> Iterator[Due]:
+    """Yield the records of a partition with times that never decrease."""
+    for batch in stream:
+        for read in batch:
+            ms = time_of(read)
+            if ms is not None and ms > reached_ms:
+                reached_ms = ms
+            yield Due(reached_ms, partition, read)
 
 
 class ReplaySource(RecordLog):

@@ -8,7 +8,7 @@ kill the number at the target says whether it was committed; what was not is abo
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
 from horolog.client import Client, CommittedOffset, Transaction
@@ -34,6 +34,7 @@ MAX_BYTES: Final = 500_000
 MAX_RECORDS: Final = 5_000
 _PER_RECORD = 32
 _PROGRESS = "progress"
+_BY_PARTITION: Final = ("offsets", "reached")
 
 
 class Pace:
@@ -94,26 +95,13 @@ class ReplayProgress:
 
     def to_json(self) -> dict[str, Any]:
         """The form in the state; later changes do not change it."""
-        return {
-            "offsets": {str(partition): offset for partition, offset in self.offsets.items()},
-            "reached": {str(partition): ms for partition, ms in self.reached.items()},
-            "records": self.records,
-            "last_ms": self.last_ms,
-            "counts": dict(self.counts),
-            "commits": self.commits,
-        }
+        named = {name: _by_name(getattr(self, name)) for name in _BY_PARTITION}
+        return asdict(self) | named
 
     @classmethod
     def of_json(cls, kept: Mapping[str, Any]) -> "ReplayProgress":
         """The progress that the state contains."""
-        return cls(
-            {_partition(text): offset for text, offset in kept["offsets"].items()},
-            {_partition(text): ms for text, ms in kept["reached"].items()},
-            kept["records"],
-            kept["last_ms"],
-            dict(kept["counts"]),
-            kept["commits"],
-        )
+        return cls(**{**kept, **{name: _by_partition(kept[name]) for name in _BY_PARTITION}})
 
 
 def progress_of(state: DocumentsOnly | None) -> ReplayProgress:
@@ -368,6 +356,10 @@ def _weight(record: LogRecord) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers + _PER_RECORD
 
 
-def _partition(text: str) -> TopicPartition:
-    topic, _, number = text.rpartition("-")
-    return TopicPartition(topic, int(number))
+def _by_name(values: Mapping[TopicPartition, int]) -> dict[str, int]:
+    return {str(partition): value for partition, value in values.items()}
+
+
+def _by_partition(values: Mapping[str, int]) -> dict[TopicPartition, int]:
+    split = ((name.rpartition("-"), value) for name, value in values.items())
+    return {TopicPartition(topic, int(number)): value for (topic, _, number), value in split}
