@@ -34,7 +34,7 @@ class Table:
 
 
 class Aside(str):
-    """A line for standard error."""
+    """A line for standard error, also where the result is shown as JSON."""
 
     __slots__ = ()
 
@@ -56,8 +56,8 @@ class Outcome:
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing is wrong, or was left undone."""
-        return not list(self.problems())
+        """True if nothing is wrong, and nothing was left undone."""
+        raise NotImplementedError
 
     def to_json(self) -> object:
         """The result for programs; `plain` is applied to it."""
@@ -66,10 +66,6 @@ class Outcome:
     def lines(self) -> Iterable[Shown]:
         """The result for people."""
         raise NotImplementedError
-
-    def problems(self) -> Iterable[str]:
-        """Problems, for standard error."""
-        return ()
 
 
 def plain(value: Any) -> Any:

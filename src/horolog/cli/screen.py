@@ -96,13 +96,16 @@ def _show_blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None
 
 
 def show(result: object, lines: Iterable[Shown], *, as_json: bool) -> None:
-    """Print a result as JSON on one line, or its lines and tables."""
+    """Print a result as JSON on one line, or its lines and tables; asides in both cases."""
     if as_json:
         echo_json(plain(result))
-        return
     for line in lines:
-        if isinstance(line, str):
-            echo(line, err=isinstance(line, Aside))
+        if isinstance(line, Aside):
+            say(line)
+        elif as_json:
+            continue
+        elif isinstance(line, str):
+            echo(line)
         else:
             show_table(line.headings, line.rows)
 

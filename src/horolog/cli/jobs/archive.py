@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from horolog.cli.jobs.command import Call, job_command
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.archive import ArchiveCommand
-from horolog.results import size
+from horolog.results import Aside, size
 
 app = typer.Typer()
 
@@ -26,7 +27,8 @@ def archive(job: ArchiveCommand, call: Call) -> None:
         raise Misconfigured("give one of --source, --check and --merge")
     run = _check if job.check else _merge if job.merge else _archive
     done, lines, problems = run(job, call)
-    call.show(done, lines, (f"{where}: {why}" for where, why in problems.items()))
+    wrong = (Aside(f"{where}: {why}") for where, why in problems.items())
+    call.show(done, chain(lines, wrong), is_ok=not problems)
 
 
 def _archive(job: ArchiveCommand, call: Call) -> Done:

@@ -5,7 +5,7 @@ import signal
 import threading
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import typer
 
+from horolog.cli.jobs.stopping import stopped_by_signals
 from horolog.cli.options import Json, pairs
 from horolog.cli.screen import say, show
 from horolog.cli.working import Work, working
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from pyspark.sql import SparkSession
 
+    from horolog.jobs.mirroring.report import Control, Mirrored
+
 Job = TypeVar("Job", bound="DataclassInstance")
-Converters = Mapping[str, Callable[[str], Any]]
 
 _ENDS_WITHIN_S: Final = 1.0
 """A JVM whose connections have ended takes a moment to be gone."""
@@ -111,24 +113,14 @@ class Call:
             ):
                 yield spark, work
 
-    def show(
-        self,
-        result: object,
-        lines: Iterable[Shown],
-        problems: Iterable[str] = (),
-        *,
-        is_ok: bool = True,
-    ) -> None:
-        """Print the result as JSON, or for people, and what is wrong on standard error.
+    def show(self, result: object, lines: Iterable[Shown], *, is_ok: bool = True) -> None:
+        """Print the result as JSON, or for people.
 
         Raises:
             typer.Exit: something is wrong.
         """
         show(result, lines, as_json=self.as_json)
-        wrong = list(problems)
-        if wrong:
-            say(*wrong)
-        if wrong or not is_ok:
+        if not is_ok:
             raise typer.Exit(1)
 
 
@@ -154,18 +146,13 @@ def running_tasks(spark: "SparkSession") -> tuple[int, int]:
 
 
 def job_command(
-    app: typer.Typer,
-    job: type[Job],
-    *,
-    on_spark: bool = True,
-    converters: Converters | None = None,
+    app: typer.Typer, job: type[Job], *, on_spark: bool = True
 ) -> Callable[[Callable[[Job, Call], None]], Callable[[Job, Call], None]]:
     """Make a command of a job; the function, which names it, runs it and shows what it did.
 
     Args:
         job: a dataclass whose fields are its options.
         on_spark: whether it takes options of Spark, too.
-        converters: what makes the values of fields that have a way of their own of their texts.
     """
 
     def made(run: Callable[[Job, Call], None]) -> Callable[[Job, Call], None]:
@@ -179,7 +166,7 @@ def job_command(
                 tuple(given.pop("conf", None) or ()),
             )
             given.pop("config")
-            run(job(**_values(job, given, converters or {})), call)
+            run(job(**_values(job, given)), call)
 
         shared = {"master": _Master, "conf": _Conf} if on_spark else {}
         parameters = [*map(_parameter, declared(job))]
@@ -224,7 +211,7 @@ def _parameter(each: DeclaredOption) -> inspect.Parameter:
     )
 
 
-def _values(job: Any, given: Mapping[str, Any], converters: Converters) -> dict[str, Any]:
+def _values(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a job from those of its command.
 
     Raises:
@@ -242,8 +229,8 @@ def _values(job: Any, given: Mapping[str, Any], converters: Converters) -> dict[
             values[each.name] = parse_duration(value)
         elif option.scale != 1:
             values[each.name] = value * option.scale
-        elif each.name in converters:
-            values[each.name] = converters[each.name](value)
+        elif option.parse is not None:
+            values[each.name] = option.parse(value)
     return values
 
 
@@ -364,19 +351,46 @@ class LazySession:
 
 
 def app(name: str) -> typer.Typer:
-    """The command of a job that is run, and whose outcome is shown."""
+    """Return the command that runs a job and shows its outcome."""
     row, made = JOB_TABLE[name], typer.Typer()
 
     def run(job: Any, call: Call) -> None:
-        writes = getattr(job, "writes", False)
-        if writes:
+        if getattr(job, "writes", False):
             job.require_state()
         what, state = getattr(job, "what", None), getattr(job, "resumable", None)
-        with call.working(str(row.counts), what=what, state=state) as (spark, work):
+        said: set[Shown] = set()
+        with ExitStack() as stack:
+            stop = stack.enter_context(stopped_by_signals()) if hasattr(job, "control") else None
+            spark, work = stack.enter_context(
+                call.working(str(row.counts), what=what, state=state, stop=stop)
+            )
             function = getattr(import_module(f"horolog.jobs.{row.module}"), name)
-            done: Outcome = function.run(spark, replace(job, on_progress=work))
-        call.show(done.to_json(), done.lines(), done.problems(), is_ok=done.is_ok)
+            if stop is None:
+                followed = replace(job, on_progress=work)
+            else:
+                followed = replace(job, control=_control(work, stop, said))
+            done: Outcome = function.run(spark, followed)
+        lines = (line for line in done.lines() if line not in said)
+        call.show(done.to_json(), lines, is_ok=done.is_ok)
 
     run.__name__ = name
     job_command(made, row.job)(run)
     return made
+
+
+def _control(work: Work, stop: threading.Event, said: set[Shown]) -> "Control":
+    """Make the control of a mirror: shows its progress and its notes, and ends it."""
+    from horolog.jobs.mirroring.report import Control, age_text
+
+    work(0, 0)
+
+    def follow(done: "Mirrored") -> None:
+        for note in done.notes[:-1]:  # the last one, on offsets, has time until the end
+            line = f"note: {note}"
+            if line not in said:
+                said.add(line)
+                say(line)
+        behind = [] if done.lag_ms is None else [f"{age_text(done.lag_ms)} behind"]
+        work(done.records, done.records + done.lag, "; ".join([*behind, *done.errors[:1]]))
+
+    return Control(on_progress=follow, should_stop=stop.is_set)

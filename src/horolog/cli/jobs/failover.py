@@ -17,7 +17,7 @@ from horolog.jobs.failing_over.recorded import (
     Bound,
 )
 from horolog.jobs.parameters.failover import ApplyStep, PlanStep, RecordStep
-from horolog.results import Shown, Table
+from horolog.results import Aside, Shown, Table
 from horolog.times import format_time
 
 if TYPE_CHECKING:
@@ -72,12 +72,8 @@ def record(step: RecordStep, call: Call) -> None:
         for group, its in sorted(found.groups.items())
         for topic, mark in sorted(its.items())
     ]
-    idle = (
-        f"group {printable(group)} has committed no offset of these topics"
-        for group, its in found.groups.items()
-        if not its
-    )
-    call.show({"topics": bounds, "groups": groups}, _recorded(found, bounds, groups), idle)
+    lines = _recorded(found, bounds, groups)
+    call.show({"topics": bounds, "groups": groups}, lines, is_ok=all(found.groups.values()))
 
 
 def _recorded(
@@ -91,6 +87,9 @@ def _recorded(
     if groups:
         yield ""
         yield row_table(groups, list(groups[0]), {"read_before": "has read all created before"})
+    for group, its in found.groups.items():
+        if not its:
+            yield Aside(f"group {printable(group)} has committed no offset of these topics")
 
 
 @job_command(app, PlanStep)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from horolog.cli.jobs.tables import plain, row_table
 from horolog.cli.screen import say
 from horolog.errors import printable
 from horolog.jobs.parameters.questions import LatencyCommand
-from horolog.results import Shown
+from horolog.results import Aside, Shown
 from horolog.times import duration_text
 
 app = typer.Typer()
@@ -48,11 +49,9 @@ def latency(job: LatencyCommand, call: Call) -> None:
     drawn = [] if job.pictures is None else draw(hours[:limit], Path(job.pictures))
     blind = [row for row in totals if row["records"] and not row["measured"]]
     named = [str(each) for each in drawn]
-    call.show(
-        {"topics": totals, "hours": hours[:limit], "pictures": named},
-        _lines(totals, hours, limit, named),
-        map(_why, blind),
-    )
+    lines = chain(_lines(totals, hours, limit, named), map(_why, blind))
+    result = {"topics": totals, "hours": hours[:limit], "pictures": named}
+    call.show(result, lines, is_ok=not blind)
 
 
 def _lines(
@@ -82,17 +81,17 @@ def _lines(
     yield from (f"drawn: {each}" for each in drawn)
 
 
-def _why(row: dict[str, Any]) -> str:
-    """Why nothing of a topic could be measured."""
+def _why(row: dict[str, Any]) -> Aside:
+    """Explain that nothing of a topic could be measured."""
     topic = printable(row["topic"])
     if row["not_appended"] == row["records"]:
-        return (
+        return Aside(
             f"{topic}: the log keeps one time of each record, the create time, so that the "
             "latency is unknown: Apache Kafka does not store when it appended a record of a "
             "CreateTime topic. --live 60s measures the clock now minus create time of what is "
             "appended meanwhile; with message.timestamp.type=LogAppendTime both times are kept"
         )
-    return (
+    return Aside(
         f"{topic}: no record has both times: {row['untimed']:,} have no create time, that of "
         f"{row['in_other_unit']:,} looks like one in another unit, and {row['not_appended']:,} "
         "have no append time"

@@ -75,8 +75,13 @@ class Restored(Outcome):
     """Which partitions of the topics the archive lacks, or may lack."""
     is_dry_run: bool = False
 
+    @property
+    def is_ok(self) -> bool:
+        """True if no partition was refused."""
+        return not self.refused
+
     def lines(self) -> Iterator[str]:
-        """The partitions that have their place."""
+        """The restored partitions, notes, and the refused partitions."""
         what = "Would restore" if self.is_dry_run else "Restored and compared"
         yield (
             f"{what} {self.records} records of {len(self.partitions)} partitions in "
@@ -86,10 +91,7 @@ class Restored(Outcome):
             what = f"offsets {start} to {end - 1}" if start < end else f"empty, at offset {end}"
             yield f"  {partition}  {what}"
         yield from map(Aside, self.notes)
-
-    def problems(self) -> Iterator[str]:
-        """The partitions that were refused."""
-        return (f"{partition}: {why}" for partition, why in self.refused.items())
+        yield from (Aside(f"{partition}: {why}") for partition, why in self.refused.items())
 
 
 @on_spark(Restore)

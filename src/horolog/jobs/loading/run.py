@@ -25,6 +25,7 @@ from horolog.jobs.receiving import ReceivingTopic, refuse_records, require_trans
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import DocumentsOnly, JobState
 from horolog.record.compression import Codec
+from horolog.results import Aside, Outcome, Shown
 from horolog.sources.location import Location
 from horolog.sources.uris import absolute, shown
 from horolog.spark.errors import without_spark
@@ -35,7 +36,7 @@ _PLAN, _TOPIC, _STAGED, _LOADED = "plan", "topic", "staged", "loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bootstrapped:
+class Bootstrapped(Outcome):
     """What a run did, or would do."""
 
     topic: str
@@ -59,8 +60,32 @@ class Bootstrapped:
 
     @property
     def is_ok(self) -> bool:
-        """Whether all of it is loaded, or could be."""
+        """True if the whole table is loaded, or could be."""
         return not (self.problems or self.errors)
+
+    def to_json(self) -> dict[str, Any]:
+        """The members, by their names on the command line."""
+        return {"ok": self.is_ok, **asdict(self)}
+
+    def lines(self) -> Iterator[Shown]:
+        """Warnings, refusals and errors, and how many records were loaded."""
+        yield from (Aside(f"warning: {warning}") for warning in self.warnings)
+        yield from (f"refused: {problem}" for problem in self.problems)
+        yield from (f"stopped: {error}" for error in self.errors)
+        where = f"{self.topic} ({self.partitions} partitions)"
+        if self.was_loaded:
+            yield f"All {self.records} records were loaded into {where} by an earlier run."
+        elif self.is_dry_run:
+            survey, verb = self.survey, "would not be" if self.problems else "would be"
+            tombstones = "" if survey is None else f", {survey.tombstones} of them tombstones"
+            yield (
+                f"{self.records} records{tombstones}, {verb} loaded into {where}; nothing was "
+                "changed."
+            )
+        elif self.problems:
+            yield f"Nothing was loaded into {where}."
+        else:
+            yield f"{self.sent} records loaded into {where}; the table has {self.records}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +249,7 @@ class Load:
         now_ms: int,
         looked: Bootstrapped,
     ) -> dict[str, Any]:
-        self.job.on_progress("staging", 0, looked.records)
+        self.job.on_progress(0, looked.records, "staging")
         records = self.rules.records(frame, topic.partitions, now_ms)
         ordered = self.rules.ordered(records, topic.partitions)
         batch_bytes = max(1, min(_BATCH_BYTES, topic.max_message_bytes - _SPARE_BYTES))
@@ -273,7 +298,7 @@ class Load:
             replace_create_times=self.job.replace_create_times,
             into_nonempty=True,  # `look` has refused it
             control=Control(
-                on_progress=lambda now: self.job.on_progress("sending", total - now.lag, total)
+                on_progress=lambda now: self.job.on_progress(total - now.lag, total, "sending")
             ),
         )
         errors = [*done.errors]

@@ -1,10 +1,11 @@
 """What a mirror did, and how far it is behind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from horolog.jobs.mirroring.groups import CarriedGroup
+from horolog.results import Aside, Outcome, Shown, Table, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class MirroredPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Mirrored:
-    """What a run did."""
+class Mirrored(Outcome):
+    """Outcome of a mirror, or its progress."""
 
     records: int
     """Mirrored by this run."""
@@ -44,6 +45,11 @@ class Mirrored:
     errors: tuple[str, ...] = ()
     """What stopped: each names its topic or partition."""
     is_dry_run: bool = False
+
+    @property
+    def is_ok(self) -> bool:
+        """True if nothing stopped."""
+        return not self.errors
 
     @property
     def lag(self) -> int:
@@ -71,6 +77,34 @@ class Mirrored:
             "notes": list(self.notes),
             "errors": list(self.errors),
         }
+
+    def lines(self) -> Iterator[Shown]:
+        """The partitions with their lags, the groups, notes and errors, and a summary."""
+        columns = ("behind", "lag"), ("lag", lambda partition: age_text(partition.lag_ms))
+        yield Table(
+            self.partitions, "topic", "partition", "target", "records", "offset", "end", *columns
+        )
+        for group in self.groups:
+            carried = f"{group.partitions} committed offsets carried over"
+            sentences = [carried] if group.partitions or not group.note else []
+            sentences += [group.note] if group.note else []
+            yield f"group {group.group}: {'; '.join(sentences)}"
+        yield from (f"note: {note}" for note in self.notes)
+        yield from (Aside(f"error: {error}") for error in self.errors)
+        count = len(self.errors)
+        if self.is_dry_run:
+            refused = f", {count} refused" if count else ""
+            yield f"A run would read {self.lag} offsets{refused}; nothing was changed."
+            return
+        ends = [f"{count} error{'s' * (count > 1)}"] if count else []
+        if self.partitions or not count:
+            ends.append(f"{self.lag} offsets behind")
+        yield f"Mirrored {self.records} records ({size(self.bytes)}); {', '.join(ends)}."
+
+
+def age_text(lag_ms: int | None) -> str:
+    """Format a lag in seconds."""
+    return "-" if lag_ms is None else f"{lag_ms / 1000:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)

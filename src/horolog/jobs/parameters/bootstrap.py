@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def _no_progress(what: str, done: int, total: int) -> None:
+def _no_progress(done: int, total: int, what: str) -> None:
     """Show nothing."""
 
 
-@command("bootstrap", "loading", "Load a table into a topic, with its times.")
+@command("bootstrap", "loading", "Load a table into a topic, with its times.", counts="records")
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap(Keeps):
     """Load a table into a topic: one record a row, with the time of the row.
@@ -182,6 +182,6 @@ class Bootstrap(Keeps):
     ] = None
     settings: OfStores = field(default=None, repr=False)
     on_progress: Annotated[
-        Callable[[str, int, int], None],
-        Hook("Is called with what is done, how much, and of how much."),
+        Callable[[int, int, str], None],
+        Hook("Is called with how much is done, of how much, and what is done."),
     ] = _no_progress

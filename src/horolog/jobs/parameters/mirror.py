@@ -1,10 +1,14 @@
 """Options of `mirror`, `compare` and `reprocess`."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from horolog.clock import Moment
+from horolog.errors import Misconfigured
 from horolog.jobs.parameters.option import Hook, Option, command, moment, names, place
 from horolog.jobs.parameters.shared import (
     IntoNonempty,
@@ -26,10 +30,34 @@ if TYPE_CHECKING:
 
     from horolog.jobs.mirroring.report import Control
 
+
+def _function(named: str) -> Any:
+    """Return the function that `MODULE:FUNCTION` names.
+
+    Raises:
+        Misconfigured: the module or the function does not exist.
+    """
+    module, colon, name = named.partition(":")
+    if not (module and colon and name):
+        raise Misconfigured(f"--foreach-batch {named}: write MODULE:FUNCTION")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise Misconfigured(f"--foreach-batch {named}: {error}") from None
+    if not callable(function):
+        raise Misconfigured(f"--foreach-batch {named}: it is no function")
+    return function
+
+
 Controlled = Annotated["Control | None", Hook("How the caller follows the job and ends it.")]
 
 
-@command("mirror", "mirroring", "Mirror topics into another cluster or a directory.")
+@command(
+    "mirror", "mirroring", "Mirror topics into another cluster or a directory.", counts="records"
+)
 @dataclass(frozen=True, kw_only=True)
 class Mirror(Keeps, Reads):
     """Mirror topics into another cluster or a log directory, until Ctrl-C, or once.
@@ -139,7 +167,7 @@ class Compare(Reads):
     on_progress: Progress = no_progress
 
 
-@command("reprocess", "reprocessing", "Give the records since a time to a sink.")
+@command("reprocess", "reprocessing", "Give the records since a time to a sink.", counts="records")
 @dataclass(frozen=True, kw_only=True)
 class Reprocess(Keeps, Reads):
     """Give exactly the records at or after a time to a sink, late ones included.
@@ -173,6 +201,7 @@ class Reprocess(Keeps, Reads):
             "the current directory or installed.",
             metavar="MODULE:FUNCTION",
             flag="--foreach-batch",
+            parse=_function,
         ),
     ] = None
     transform: Annotated[

@@ -30,7 +30,9 @@ class Option:
     is_duration: bool = False
     """A text such as 1h30m on the command line, and milliseconds in the field."""
     scale: int = 1
-    """What the number of the command line is multiplied by."""
+    """Factor by which a number of the command line is multiplied."""
+    parse: Callable[[str], Any] | None = None
+    """Makes the value of the text of the command line, where no other member does."""
     is_argument: bool = False
     """Given on the command line without a name."""
     in_python: str | None = None

@@ -35,9 +35,11 @@ from horolog.jobs.reprocessing.sinks import (
 )
 from horolog.jobs.selection import Selection
 from horolog.jobs.state import JobState, look_at_state
+from horolog.results import Aside, Outcome, Shown, Table
 from horolog.sources.row_times import BACKFILL
 from horolog.sources.uris import absolute
 from horolog.spark.errors import without_spark
+from horolog.times import format_time
 
 COLUMNS: Final = (
     "topic",
@@ -63,7 +65,7 @@ EachBatch = Callable[[DataFrame, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reprocessed:
+class Reprocessed(Outcome):
     """Result of a run, or of a dry run."""
 
     records: int
@@ -84,6 +86,41 @@ class Reprocessed:
     def errors(self) -> tuple[str, ...]:
         """Errors that stopped partitions, or would keep a run from beginning."""
         return self.refused + (() if self.mirrored is None else self.mirrored.errors)
+
+    @property
+    def is_ok(self) -> bool:
+        """True if nothing stopped, or would."""
+        return not self.errors
+
+    def to_json(self) -> dict[str, Any]:
+        """The members, by their names on the command line."""
+        return {
+            **{name: getattr(self, name) for name in _MEMBERS},
+            "dry_run": self.is_dry_run,
+            "mirrored": self.mirrored and self.mirrored.to_json(),
+        }
+
+    def lines(self) -> Iterator[Shown]:
+        """How many records were written, or would be, and the notes of the mirror."""
+        if self.is_dry_run:
+            if self.topics:
+                yield Table.of(("topic", "records"), self.topics.items())
+            yield (
+                f"A run would write {self.records:,} records from {_time(self.from_ms)} to "
+                f"{_time(self.to_ms)}; nothing was changed."
+            )
+        else:
+            yield f"Reprocessed {self.records:,} records."
+        if self.mirrored is not None:
+            yield from (f"note: {note}" for note in self.mirrored.notes)
+        yield from (Aside(f"error: {error}") for error in self.errors)
+
+
+_MEMBERS: Final = ("records", "topics", "batches", "from_ms", "to_ms", "errors")
+
+
+def _time(ms: int | None) -> str:
+    return "the end" if ms is None else f"{ms} ms" if ms == -1 else format_time(ms)
 
 
 @on_spark(Reprocess)
