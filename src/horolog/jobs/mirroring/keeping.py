@@ -4,11 +4,11 @@ The batches are kept as they are, offsets and append times included. Attempts at
 for each other, and each continues where the directory ends (`storage/offline/copied_log.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, HorologError
@@ -25,6 +25,7 @@ from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
 from horolog.storage.segments.numbered import appended_at
 
 WHY: Final = "a mirror writes there"
+_Unit = TypeVar("_Unit", bound=PartitionMove)
 
 
 class KeptTopic(NamedTuple):
@@ -44,53 +45,50 @@ class Copy:
     with_append_times: bool
 
 
-@contextmanager
-def _continued(moved: Moved, unit: PartitionMove, copy: Copy) -> Iterator[CopiedLog]:
-    """Open the partition's log at its end; note an error that is not a bug in the result."""
+def keep(copy: Copy, _: int, units: Iterable[StretchToMirror]) -> list[Moved]:
+    """Write stretches of several partitions; an error is in the result of its partition."""
+    return [_in_log(copy, unit, _keep) for unit in units]
+
+
+def finish(copy: Copy, _: int, units: Iterable[PartitionMove]) -> list[Moved]:
+    """Write the indexes of the last segments; create the directories of empty partitions."""
+    return [_in_log(copy, unit, lambda copy, unit, log, moved: log.sync()) for unit in units]
+
+
+def _in_log(
+    copy: Copy, unit: _Unit, work: Callable[[Copy, _Unit, CopiedLog, Moved], None]
+) -> Moved:
+    """Do work in a partition's log, from its end; an error that is not a bug is in the result."""
+    moved = Moved(unit.partition, unit.place)
     directory = str(copy.path / f"{unit.target_topic}-{unit.partition.partition}")
     topic_id, segment_bytes = copy.topics[unit.partition.topic]
     known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
     try:
         with share_offline(copy.path, WHY), copying(directory), closing(Files()) as files:
-            yield CopiedLog(files, directory, known, segment_bytes=segment_bytes, topic_id=topic_id)
+            log = CopiedLog(files, directory, known, segment_bytes=segment_bytes, topic_id=topic_id)
+            work(copy, unit, log, moved)
     except (HorologError, OSError) as error:
         moved.error, moved.may_pass = str(error), may_pass(error)
-
-
-def keep(copy: Copy, _: int, units: Iterable[StretchToMirror]) -> list[Moved]:
-    """Write stretches of several partitions; an error is in the result of its partition."""
-    return [_keep(copy, unit) for unit in units]
-
-
-def _keep(copy: Copy, unit: StretchToMirror) -> Moved:
-    moved = Moved(unit.partition, unit.place)
-    with _continued(moved, unit, copy) as log:
-        moved.records = log.found_records
-        try:
-            _append(unit, copy, log, moved)
-        finally:
-            log.sync()
-            end = log.end
-            moved.place = replace(
-                moved.place,
-                offset=end.next_offset,
-                segment=end.base_offset,
-                size=end.size,
-                records=unit.place.records + moved.records,
-            )
-        if moved.bytes < MAX_BYTES and moved.place.offset < unit.end:
-            # Compaction has removed the records at the end: the remaining offsets are empty.
-            moved.place = replace(moved.place, offset=unit.end)
     return moved
 
 
-def finish(copy: Copy, _: int, units: Sequence[PartitionMove]) -> list[Moved]:
-    """Write the indexes of the last segments; create the directories of empty partitions."""
-    results = [Moved(unit.partition, unit.place) for unit in units]
-    for unit, moved in zip(units, results, strict=True):
-        with _continued(moved, unit, copy) as log:
-            log.sync()
-    return results
+def _keep(copy: Copy, unit: StretchToMirror, log: CopiedLog, moved: Moved) -> None:
+    moved.records = log.found_records
+    try:
+        _append(unit, copy, log, moved)
+    finally:
+        log.sync()
+        end = log.end
+        moved.place = replace(
+            moved.place,
+            offset=end.next_offset,
+            segment=end.base_offset,
+            size=end.size,
+            records=unit.place.records + moved.records,
+        )
+    if moved.bytes < MAX_BYTES and moved.place.offset < unit.end:
+        # Compaction has removed the records at the end: the remaining offsets are empty.
+        moved.place = replace(moved.place, offset=unit.end)
 
 
 def _append(unit: StretchToMirror, copy: Copy, log: CopiedLog, moved: Moved) -> None:
