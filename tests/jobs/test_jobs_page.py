@@ -2,19 +2,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.jobs_page import jobs_page
+
 from horolog.cli.lazy import COMMANDS as ALL_COMMANDS
 from horolog.cli.lazy import load_command
 from horolog.cli.spark import JOBS as COMMANDS
-from horolog.jobs.parameters.page import jobs_page
 from horolog.jobs.parameters.table import JOB_TABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
 
 
 def test_the_page_of_jobs_is_fresh() -> None:
-    assert PAGE.read_text() == jobs_page(), (
-        "run: python -m horolog.jobs.parameters.page > docs/jobs.md"
-    )
+    assert PAGE.read_text() == jobs_page(), "run: python -m tools.jobs_page > docs/jobs.md"
 
 
 def test_the_page_has_every_option_of_every_command() -> None:
@@ -40,8 +39,8 @@ def test_what_a_job_is_asked_for_and_a_replay_need_no_spark() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
         "from horolog import jobs\n"
-        "from horolog.jobs.parameters.page import jobs_page\n"
-        "print(jobs.replay.__name__, len(jobs_page()) > 0)"
+        "from horolog.jobs.parameters.table import JOB_TABLE\n"
+        "print(jobs.replay.__name__, len(JOB_TABLE) > 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "replay True\n"

@@ -4,7 +4,6 @@
     function   the function of `horolog.jobs` that is made of a job
     shared     the options that many jobs have
     table      all jobs, by their commands
-    page       `docs/jobs.md`, the reference
     others     the jobs themselves, with the help of their commands
 
 To add a job: a dataclass here, under `option.command(name, module, summary, counts=...)`, and its
