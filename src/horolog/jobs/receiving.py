@@ -6,17 +6,19 @@ Every job that sends looks here first: `mirror`, `reprocess`, `bootstrap` and `r
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.client import EARLIEST, LATEST, Client, ResourceType
 from horolog.client.deadline import Deadline
 from horolog.client.groups import FIRST_WITH_STABLE
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
-from horolog.sources.broker_log import BrokerLog
-from horolog.sources.file_log import FileLog
 from horolog.storage.names import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME
+
+if TYPE_CHECKING:  # `horolog produce` needs no reader
+    from horolog.sources.broker_log import BrokerLog
+    from horolog.sources.file_log import FileLog
 
 STAMPS = "message.timestamp.type"
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
@@ -221,7 +223,7 @@ class ReceivingTopic:
 
 def retention_note(
     topic: ReceivingTopic,
-    log: BrokerLog | FileLog,
+    log: "BrokerLog | FileLog",
     name: str,
     bounds: Mapping[TopicPartition, tuple[int, int]],
     from_ms: int | None,

@@ -24,6 +24,7 @@ from horolog.jobs.files.parts import (
 from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import FORMATS, OLD_CODECS, Convert
 from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.shared import no_progress
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
 from horolog.report.files import converted_json, converted_lines, failed_lines, loss_lines
@@ -119,25 +120,13 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
         return _convertible(find_parts(request))
 
     refuse_remote(find(), "segments cannot be swapped there; convert them on a disk")
-    work = _ConvertPart(
-        int(job.to[1]),
-        _codec(job.zstd_as),
-        job.interval_bytes,
-        SystemClock().now_ms(),
-        dry_run=job.dry_run,
-    )
+    if job.zstd_as not in (None, *OLD_CODECS):
+        raise Misconfigured(f"zstd_as is {job.zstd_as}: there are {', '.join(OLD_CODECS)}")
+    work = _ConvertPart(replace(job, on_progress=no_progress), SystemClock().now_ms())
     _, worked = work_on(
         spark, "convert", job, find, work, _ConvertedPart, locked_for=Conversion.REASON
     )
     return _report(worked, job.to, dry_run=job.dry_run)
-
-
-def _codec(name: str | None) -> Codec | None:
-    if name is None:
-        return None
-    if name not in OLD_CODECS:
-        raise Misconfigured(f"zstd_as is {name}: there are {', '.join(OLD_CODECS)}")
-    return Codec[name.upper()]
 
 
 def _report(worked: Worked["_ConvertedPart"], to: str, *, dry_run: bool) -> ConvertReport:
@@ -181,25 +170,23 @@ def _convertible(found: FoundParts) -> FoundParts:
 class _ConvertPart:
     """The work of a task on a part."""
 
-    magic: int
-    zstd_as: Codec | None
-    interval_bytes: int
+    job: Convert
     now_ms: int
-    dry_run: bool
 
     def __call__(self, part: LogPart) -> _ConvertedPart:
+        job = self.job
         work = Conversion(
             part.target,
-            self.magic,
+            int(job.to[1]),
             self.now_ms,
-            zstd_as=self.zstd_as,
-            interval_bytes=self.interval_bytes,
-            dry_run=self.dry_run,
+            zstd_as=None if job.zstd_as is None else Codec[job.zstd_as.upper()],
+            interval_bytes=job.interval_bytes,
+            dry_run=job.dry_run,
         )
         with work.shared(), closing(work.files):
             found = run_steps(work.steps(), lambda _: None, lambda _: None)
         return _ConvertedPart(
             len(found),
             [each for each in found if each.is_changed or each.refused],
-            part.fingerprint if self.dry_run else fingerprint_now(part),
+            part.fingerprint if job.dry_run else fingerprint_now(part),
         )

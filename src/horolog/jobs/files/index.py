@@ -9,7 +9,7 @@ all are known.
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from horolog.jobs.files.parts import (
 from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.shared import no_progress
 from horolog.jobs.spread import spread
 from horolog.metadata.verify import check_store
 from horolog.report.files import failed_lines, finding_lines, reindexed_lines, summary_of
@@ -116,15 +117,14 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
         Misconfigured: an argument that cannot be; a broker is at work; another run has the state.
         StorageFailed: a path or the state cannot be read.
     """
-    rebuilds = job.rebuild or job.rebuild_all
     request = FileRequest.of(job.paths, job.topics, job.topics_pattern, job.settings)
     found = find_parts(request)
-    if rebuilds:
+    if job.rebuilds:
         refuse_remote(found, "indexes are only verified there, and rebuilt on disks")
-    work = _IndexPart(request.store, rebuilds, job.rebuild_all, job.dry_run, job.interval_bytes)
+    work = _IndexPart(replace(job, on_progress=no_progress), request.store)
     log_dirs = {part.target.log_dir for part in found.parts if part.is_local}
     live = {log_dir for log_dir in log_dirs if is_locked(str(log_dir / names.LOCK))}
-    why = Reindexing.REASON if rebuilds else None
+    why = Reindexing.REASON if job.rebuilds else None
     found, worked = work_on(
         spark, "index", job, lambda: find_parts(request), work, _IndexedPart, locked_for=why
     )
@@ -142,14 +142,14 @@ def _report(
     live: Collection[Path],
 ) -> IndexReport:
     results, failed = [*worked.done.values()], dict(worked.failed)
-    if not work.rebuild:
+    if not work.job.rebuilds:
         around, failed_around = _around_split_partitions(spark, found, worked, work.store, live)
         results += around
         results += map(_log_dir, found.log_dirs)
         failed |= failed_around
     return IndexReport(
-        rebuilt=work.rebuild,
-        dry_run=work.dry_run,
+        rebuilt=work.job.rebuilds,
+        dry_run=work.job.dry_run,
         checked=reduce(Checked.plus, (result.checked for result in results), Checked()),
         findings=tuple(
             sorted(
@@ -232,14 +232,11 @@ class _IndexedPart:
 class _IndexPart:
     """The work of a task on a part."""
 
+    job: Index
     store: StoreOptions
-    rebuild: bool
-    rebuild_all: bool
-    dry_run: bool
-    interval_bytes: int
 
     def __call__(self, part: LogPart) -> _IndexedPart:
-        return self._reindex(part) if self.rebuild else self._verify(part)
+        return self._reindex(part) if self.job.rebuilds else self._verify(part)
 
     def _verify(self, part: LogPart) -> _IndexedPart:
         done = _IndexedPart(fingerprint=part.fingerprint)
@@ -252,14 +249,15 @@ class _IndexPart:
         return done
 
     def _reindex(self, part: LogPart) -> _IndexedPart:
+        job = self.job
         work = Reindexing(
-            part.target, self.interval_bytes, rebuild_all=self.rebuild_all, dry_run=self.dry_run
+            part.target, job.interval_bytes, rebuild_all=job.rebuild_all, dry_run=job.dry_run
         )
         done = _IndexedPart()
         with work.shared(), closing(work.files):
             found = done.run(work.steps())
         done.segments = [each for each in found if each.wrong or each.written or each.refused]
-        done.fingerprint = part.fingerprint if self.dry_run else fingerprint_now(part)
+        done.fingerprint = part.fingerprint if job.dry_run else fingerprint_now(part)
         return done
 
 

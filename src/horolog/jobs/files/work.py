@@ -13,7 +13,7 @@ from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import FoundParts, LogPart, units_of
 from horolog.jobs.parameters.files import Convert, Index
 from horolog.jobs.parameters.shared import OnProgress
-from horolog.jobs.spread import UnitOutcome, cores_of, spread
+from horolog.jobs.spread import UnitOutcome, UnitProgress, cores_of, spread
 from horolog.jobs.state import DocumentsOnly, state_of, value_of
 from horolog.record.scan import load_kernels
 
@@ -48,7 +48,7 @@ class _PartsTask(Generic[Done]):
     work: Callable[[LogPart], Done]
 
     def __call__(self, unit: tuple[LogPart, ...]) -> list[Done | str]:
-        if sum(part.size for part in unit) >= _WORTH_KERNELS_BYTES:
+        if _bytes_of(unit) >= _WORTH_KERNELS_BYTES:
             load_kernels()
         results: list[Done | str] = []
         for part in unit:
@@ -108,22 +108,24 @@ def _worked(
             done[part.key] = value_of(kind, before, "done.jsonl")
         else:
             waiting.append(part)
-    resumed, total = len(done), found.size
-    bytes_done = total - sum(part.size for part in waiting)
-    on_progress(bytes_done, total)
-    for wave in spread(spark, units_of(waiting, cores_of(spark)), _PartsTask(work)):
+    resumed, bytes_done = len(done), found.size - sum(part.size for part in waiting)
+    progress = UnitProgress(on_progress, _bytes_of, done=bytes_done)
+    units = units_of(waiting, cores_of(spark))
+    for wave in spread(spark, units, _PartsTask(work), progress=progress):
         news: dict[str, Done] = {}
         for part, result in _results(wave):
             if isinstance(result, str):
                 failed[part.key] = result
             else:
                 news[part.key] = result
-            bytes_done += part.size
         if kept is not None:
             kept.record((key, asdict(cast(Any, each))) for key, each in news.items())
         done |= news
-        on_progress(bytes_done, total)
     return Worked(done, dict(sorted(failed.items())), resumed)
+
+
+def _bytes_of(unit: tuple[LogPart, ...]) -> int:
+    return sum(part.size for part in unit)
 
 
 def _results(

@@ -81,14 +81,19 @@ class Index(Keeps):
     on_progress: Progress = no_progress
 
     @property
+    def rebuilds(self) -> bool:
+        """True if indexes are rebuilt; otherwise everything is verified."""
+        return self.rebuild or self.rebuild_all
+
+    @property
     def what(self) -> str:
-        """The name of the work."""
-        return "rebuild" if self.rebuild or self.rebuild_all else "verify"
+        """Name of the work."""
+        return "rebuild" if self.rebuilds else "verify"
 
     @property
     def writes(self) -> bool:
-        """Whether it needs a state."""
-        return self.what == "rebuild" and not self.dry_run
+        """True if the run needs a state directory."""
+        return self.rebuilds and not self.dry_run
 
 
 @command("convert", "files.convert", "Rewrite many partitions in another format.", counts="bytes")
@@ -133,10 +138,10 @@ class Convert(Keeps):
 
     @property
     def what(self) -> str:
-        """The name of the work."""
+        """Name of the work."""
         return f"convert to {self.to}"
 
     @property
     def writes(self) -> bool:
-        """Whether it needs a state."""
+        """True if the run needs a state directory."""
         return not self.dry_run
