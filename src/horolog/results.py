@@ -1,11 +1,11 @@
 """Results as commands show them: JSON for programs, lines and tables for people."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePath
 from typing import Any, Self, TypeAlias
 
-__all__ = ["Aside", "Column", "Outcome", "Shown", "Table", "plain", "size"]
+__all__ = ["Answer", "Aside", "Column", "Outcome", "Shown", "Table", "plain", "size"]
 
 Column: TypeAlias = str | tuple[str, str | Callable[[Any], object]]
 """A heading, and the member of a row that it shows or what makes a cell of the row. A heading alone
@@ -66,6 +66,23 @@ class Outcome:
     def lines(self) -> Iterable[Shown]:
         """The result for people."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Outcome):
+    """Result of a command with the lines that show it."""
+
+    result: object
+    shown: Iterable[Shown]
+    is_ok: bool = True
+
+    def to_json(self) -> object:
+        """The result for programs."""
+        return self.result
+
+    def lines(self) -> Iterable[Shown]:
+        """The result for people."""
+        return self.shown
 
 
 def plain(value: Any) -> Any:

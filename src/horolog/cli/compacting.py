@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from horolog.cli.options import Json, with_options
-from horolog.cli.screen import show
+from horolog.cli.options import with_options
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
-from horolog.results import size
+from horolog.results import Answer, size
 from horolog.storage.verify import find_target
 
 if TYPE_CHECKING:
@@ -45,14 +44,13 @@ class CompactOptions:
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be left.")] = (
         False
     )
-    as_json: Json = False
 
 
 @with_options
 def compact(
     path: LogPath,
     options: CompactOptions,
-) -> None:
+) -> Answer:
     """Compact logs, whatever their topics' policies: of each key the latest record stays.
 
     What the broker's cleaner does (docs/compaction.md), over all segments but the last one. What
@@ -84,13 +82,8 @@ def compact(
         "dry_run": options.dry_run,
         "partitions": done,
     }
-    show(
-        result,
-        _lines(done, refused, options.dry_run, options.remove_keyless),
-        as_json=options.as_json,
-    )
-    if refused:
-        raise typer.Exit(1)
+    lines = _lines(done, refused, options.dry_run, options.remove_keyless)
+    return Answer(result, lines, not refused)
 
 
 def _lines(

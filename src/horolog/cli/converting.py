@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from horolog.cli.options import Json
-from horolog.cli.screen import show
+from horolog.cli.options import with_options
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
 from horolog.report.files import converted_json, converted_lines, loss_lines
+from horolog.results import Answer
 from horolog.storage.offline.converting import Conversion
 from horolog.storage.verify import find_target
 
@@ -26,6 +26,7 @@ ZstdAs = Annotated[
 ]
 
 
+@with_options
 def convert(
     path: LogPath,
     to: Annotated[
@@ -37,8 +38,7 @@ def convert(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what would be done, lost or refused.")
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Rewrite the segments of a log in another record format: v0, v1 (Kafka 0.10) or v2 (0.11).
 
     Each segment is written anew, read again, compared record for record, and only then takes the
@@ -76,6 +76,4 @@ def convert(
         f"{to}, {len(refused)} left as they are"
     )
     lines = converted_lines(done, to, dry_run=dry_run), loss_lines(losses, to), [summary]
-    show(result, chain(*lines), as_json=as_json)
-    if refused:
-        raise typer.Exit(1)
+    return Answer(result, chain(*lines), not refused)

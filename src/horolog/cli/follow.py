@@ -6,11 +6,10 @@ from typing import Annotated, Final
 import typer
 
 from horolog.cli.connecting import HorologBrokers
-from horolog.cli.options import Json, with_options
-from horolog.cli.screen import show
+from horolog.cli.options import with_options
 from horolog.clock import format_duration
 from horolog.errors import Misconfigured
-from horolog.results import Column, Table
+from horolog.results import Answer, Column, Table
 from horolog.wire.questions import FOLLOWING, FollowedEntry, Following
 
 app = typer.Typer(no_args_is_help=True)
@@ -39,8 +38,7 @@ def follow(
             "default all.",
         ),
     ] = ".*",
-    as_json: Json = False,
-) -> None:
+) -> Answer | None:
     """Have a broker follow another cluster in the place of leading, or see how far it has.
 
     With --demote the broker takes the records of the source from now on, and none of producers.
@@ -52,18 +50,18 @@ def follow(
     if context.invoked_subcommand is not None:
         if demote or source is not None:
             raise Misconfigured(f"--demote and --source are not for {context.invoked_subcommand}")
-        return
+        return None
     if not demote or source is None:
         raise Misconfigured("Give --demote and --source HOST:PORT, or the command status")
     with brokers.connect() as client:
         client.demote(source, topics_pattern)
         following = client.ask.needed(FOLLOWING)
-    show(_plain(following), _title(following), as_json=as_json)
+    return Answer(_plain(following), _title(following))
 
 
 @app.command()
 @with_options
-def status(brokers: HorologBrokers, as_json: Json = False) -> None:
+def status(brokers: HorologBrokers) -> Answer:
     """Show which cluster a broker follows, and how far: exit code 0 also if it is behind.
 
     The lag of a partition is how long ago everything of the source was here. Settings that the
@@ -73,7 +71,7 @@ def status(brokers: HorologBrokers, as_json: Json = False) -> None:
     with brokers.connect() as client:
         following = client.ask.needed(FOLLOWING)
     table = [Table(following.entries, *_COLUMNS)] if following.entries else []
-    show(_plain(following), [*_title(following), *table], as_json=as_json)
+    return Answer(_plain(following), [*_title(following), *table])
 
 
 def _title(following: Following) -> list[str]:

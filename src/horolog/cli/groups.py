@@ -8,14 +8,14 @@ import typer
 
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.history import group_history
-from horolog.cli.lag import lag_lines, say_offline, unknown_lag
-from horolog.cli.options import Json, Zone, with_options
-from horolog.cli.screen import show
+from horolog.cli.lag import lag_lines, unknown_lag
+from horolog.cli.offline import offline_asides
+from horolog.cli.options import Zone, with_options
 from horolog.client import GroupMember
 from horolog.client.kafka_lag import group_lags, offline_positions
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.results import Column, Shown, Table
+from horolog.results import Answer, Column, Shown, Table
 
 app = typer.Typer(
     no_args_is_help=True, help="List and describe groups, and show what they committed, and when."
@@ -26,7 +26,7 @@ _DEAD = "Dead"
 
 @app.command("list")
 @with_options
-def list_groups(brokers: KafkaBrokers, as_json: Json = False) -> None:
+def list_groups(brokers: KafkaBrokers) -> Answer:
     """List the groups of all brokers with their states.
 
     A group without members is Empty; it has committed offsets. Brokers before Kafka 2.6 do not say
@@ -36,7 +36,7 @@ def list_groups(brokers: KafkaBrokers, as_json: Json = False) -> None:
         found = client.groups.list()
     protocol: Column = "protocol", lambda group: group.protocol_type or None
     table = Table(found, "group", "state", "type", protocol, "coordinator")
-    show(found, [table if found else "no groups"], as_json=as_json)
+    return Answer(found, [table if found else "no groups"])
 
 
 @app.command(no_args_is_help=True)
@@ -45,8 +45,7 @@ def describe(
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
     brokers: KafkaBrokers,
     zone: Zone = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Show a group's state and members, its committed offsets, and how far it is behind.
 
     Lags are those of horolog lag: to the log ends, by append time. Members of a group of type
@@ -91,8 +90,8 @@ def describe(
                 yield ""
             yield from lag_lines(lags, offline, [] if lags or offline else [group], zone or UTC)
 
-        show(result, lines(), as_json=as_json)
-        say_offline(client, offline)
+        asides = offline_asides(client, ((each.topic, each.partition) for each in offline))
+        return Answer(result, [*lines(), *asides])
 
 
 app.command("history", no_args_is_help=True)(group_history)

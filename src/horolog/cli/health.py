@@ -3,10 +3,9 @@
 import typer
 
 from horolog.cli.connecting import HorologBrokers
-from horolog.cli.options import Json, with_options
-from horolog.cli.screen import show
+from horolog.cli.options import with_options
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.results import Shown, Table
+from horolog.results import Answer, Shown, Table
 from horolog.wire.questions import HEALTH
 
 app = typer.Typer()
@@ -14,7 +13,7 @@ app = typer.Typer()
 
 @app.command()
 @with_options
-def health(brokers: HorologBrokers, is_json: Json = False) -> None:
+def health(brokers: HorologBrokers) -> Answer:
     """Say what is wrong with a horolog broker: exit code 0 if nothing is, else 1.
 
     Metadata that was lost, partitions that are offline or refuse appends, transactions that hang,
@@ -58,6 +57,4 @@ def health(brokers: HorologBrokers, is_json: Json = False) -> None:
         for node, answer in answers.items()
         if answer.without_numba is not None
     ]
-    show(result, lines, as_json=is_json)
-    if wrong:
-        raise typer.Exit(1)
+    return Answer(result, lines, not wrong)

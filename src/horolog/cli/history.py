@@ -9,9 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from horolog.cli.connecting import HorologBrokers
-from horolog.cli.options import Json, Topic, Zone, with_options
-from horolog.cli.screen import say, show
-from horolog.cli.terminal import echo
+from horolog.cli.options import Topic, Zone, with_options
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
@@ -27,7 +25,7 @@ from horolog.history import (
 )
 from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
-from horolog.results import Column, Shown, Table
+from horolog.results import Answer, Aside, Column, Shown, Table
 from horolog.storage.verify import find_target
 from horolog.times import format_moment, format_time, parse_time
 from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
@@ -54,16 +52,28 @@ Last = Annotated[
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """Options that choose changes and their form."""
+
+    log_dir: LogDirectory = None
+    at: At = None
+    last: Last = MOST_ENTRIES
+    zone: Zone = None
+
+    @property
+    def shown_zone(self) -> tzinfo:
+        """Zone of the output."""
+        return self.zone or UTC
+
+    def at_ms(self) -> int | None:
+        """Return the time of `--at` in milliseconds; None without one."""
+        now_ms = SystemClock().now_ms()
+        return None if self.at is None else parse_time(self.at, now_ms=now_ms, zone=self.zone)
+
+
 @with_options
-def topic_history(
-    topic: Topic,
-    brokers: HorologBrokers,
-    log_dir: LogDirectory = None,
-    at: At = None,
-    last: Last = MOST_ENTRIES,
-    zone: Zone = None,
-    as_json: Json = False,
-) -> None:
+def topic_history(topic: Topic, brokers: HorologBrokers, options: HistoryOptions) -> Answer:
     """Show how a topic's settings and partitions have changed, and when.
 
     Deleted topics are shown, too; one that was made again has another id. The times are those of
@@ -71,13 +81,13 @@ def topic_history(
     entries, "by" the time of a snapshot. The exit code is 1 if a log is damaged, or nothing is
     known of the topic.
     """
-    at_ms, shown_zone = _time(at, zone), zone or UTC
-    ask = AskTopicHistory(topic, at_ms, last)
-    if log_dir is None:
+    at_ms, shown_zone = options.at_ms(), options.shown_zone
+    ask = AskTopicHistory(topic, at_ms, options.last)
+    if options.log_dir is None:
         with brokers.connect() as client:
             found = _known(client, client.ask(HISTORY_TOPIC, "", ask))
     else:
-        found = read_topic_history(_checked(log_dir), ask)
+        found = read_topic_history(_checked(options.log_dir), ask)
     result = {
         "topic": topic,
         "at": at_ms,
@@ -89,31 +99,20 @@ def topic_history(
     if at_ms is not None:
         line = f"there was no topic {topic} at {format_moment(at_ms, shown_zone)}"
     table = _topic_table(found.changes, shown_zone, is_state=at_ms is not None)
-    show(result, [table if found.changes else line], as_json=as_json)
-    left_out = found.end - len(found.changes)
-    _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
-
-
-@dataclass(frozen=True, slots=True)
-class GroupHistoryOptions:
-    """Options that choose changes and their form."""
-
-    log_dir: LogDirectory = None
-    at: At = None
-    topic: Annotated[
-        str | None, typer.Option("--topic", help="Show committed offsets of this topic only.")
-    ] = None
-    last: Last = MOST_ENTRIES
-    zone: Zone = None
-    as_json: Json = False
+    lines: list[Shown] = [table if found.changes else line]
+    lines += _limits(found.logs, found.end - len(found.changes), shown_zone, at_ms)
+    return _answer(result, lines, found.logs, is_known=bool(found.changes or options.at))
 
 
 @with_options
 def group_history(
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
     brokers: HorologBrokers,
-    options: GroupHistoryOptions,
-) -> None:
+    options: HistoryOptions,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Show committed offsets of this topic only.")
+    ] = None,
+) -> Answer:
     """Show what a group has committed, and when.
 
     Every commit is there since the log was last compacted, or replaced by a smaller one, which is
@@ -121,8 +120,8 @@ def group_history(
     from its end, as far back as the last entries need. The exit code is 1 if a log is damaged, or
     nothing is known of the group.
     """
-    at_ms, shown_zone = _time(options.at, options.zone), options.zone or UTC
-    ask = AskGroupHistory(at_ms, options.topic, options.last)
+    at_ms, shown_zone = options.at_ms(), options.shown_zone
+    ask = AskGroupHistory(at_ms, topic, options.last)
     if options.log_dir is None:
         with brokers.connect() as client:
             found = _known(client, client.ask(HISTORY_GROUP, group, ask))
@@ -144,21 +143,9 @@ def group_history(
         lines = [_group_table(found.events, shown_zone)]
     elif found.is_off:
         lines.append("history is off: set horolog.history.ms (docs/history.md)")
-    show(result, lines, as_json=options.as_json)
     left_out = found.end - len(found.events) if found.since is None else None
-    _end(
-        found.logs,
-        left_out,
-        shown_zone,
-        at_ms,
-        options.as_json,
-        is_known=bool(found.events or options.at),
-    )
-
-
-def _time(at: str | None, zone: tzinfo | None) -> int | None:
-    now_ms = SystemClock().now_ms()
-    return None if at is None else parse_time(at, now_ms=now_ms, zone=zone)
+    lines += _limits(found.logs, left_out, shown_zone, at_ms)
+    return _answer(result, lines, found.logs, is_known=bool(found.events or options.at))
 
 
 def _known(client: Client, found: T | None) -> T:
@@ -216,33 +203,18 @@ def _log_column(entries: Sequence[TopicChange | GroupEvent]) -> tuple[Column, ..
     return ("log",) if len({entry.log for entry in entries}) > 1 else ()
 
 
-def _end(
-    logs: Sequence[KeptLog],
-    left_out: int | None,
-    zone: tzinfo,
-    at_ms: int | None,
-    as_json: bool,
-    *,
-    is_known: bool,
-) -> None:
-    """Say what is missing; `left_out` is None where nobody has counted it.
-
-    Raises:
-        Exit: with code 1 if a log is damaged, or nothing is known.
-    """
-    if not as_json:
-        for sentence in _limits(logs, left_out, zone, at_ms):
-            echo(sentence)
-    damage = [f"{log.name}: {what}" for log in logs for what in log.damage]
-    for each in damage:
-        say(each)
-    if damage or not is_known:
-        raise typer.Exit(1)
+def _answer(
+    result: object, lines: Sequence[Shown], logs: Sequence[KeptLog], *, is_known: bool
+) -> Answer:
+    """Answer with a line for each damage of a log; wrong with damage, or if nothing is known."""
+    damage = [Aside(f"{log.name}: {what}") for log in logs for what in log.damage]
+    return Answer(result, [*lines, *damage], is_known and not damage)
 
 
 def _limits(
     logs: Sequence[KeptLog], left_out: int | None, zone: tzinfo, at_ms: int | None
 ) -> Iterator[str]:
+    """Name the changes that are not shown; `left_out` is None where they were not counted."""
     if left_out is None:
         yield "what came before these is not shown, and was not read"
     elif left_out:

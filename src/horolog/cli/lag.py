@@ -11,16 +11,16 @@ import typer
 
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.held_up import held_up_text
+from horolog.cli.offline import offline_asides
 from horolog.cli.options import Json, Zone, with_options
-from horolog.cli.screen import say, show
+from horolog.cli.screen import show
 from horolog.cli.terminal import echo
 from horolog.client import Client, GroupPartitionLag, LagClock
 from horolog.client.kafka_lag import OfflinePosition, group_lags, offline_positions
-from horolog.client.topic_facts import offline_text, why_offline
 from horolog.clock import SECOND_MS, SystemClock, format_duration
 from horolog.errors import Misconfigured
 from horolog.offsets import commits_positions
-from horolog.results import Column, Shown, Table
+from horolog.results import Aside, Column, Shown, Table
 from horolog.times import format_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -99,10 +99,13 @@ def lag(
                 () if names else ["no offsets are committed by any group"],
                 _held_up(found, shown_zone, read_committed=options.read_committed),
             )
-            show([*found, *map(unknown_lag, offline)], lines, as_json=options.as_json)
-            say_offline(client, offline)
-            for name in missing:
-                say(f"there is no group {name}: horolog groups list shows the existing ones")
+            asides = offline_asides(client, ((each.topic, each.partition) for each in offline))
+            asides += [
+                Aside(f"there is no group {name}: horolog groups list shows the existing ones")
+                for name in missing
+            ]
+            result = [*found, *map(unknown_lag, offline)]
+            show(result, chain(lines, asides), as_json=options.as_json)
             if not options.watch:
                 if missing:
                     raise typer.Exit(1)
@@ -122,13 +125,6 @@ def missing_groups(client: Client, names: Sequence[str]) -> list[str]:
     # A broker describes groups of another type (KIP-848) as dead, too.
     listed = set(client.groups.names()) if dead else set[str]()
     return [name for name in dead if name not in listed]
-
-
-def say_offline(client: Client, offline: Sequence[OfflinePosition]) -> None:
-    """Name partitions without a leader, and why they have none."""
-    reasons = why_offline(client) if offline else {}
-    for topic, number in sorted({(each.topic, each.partition) for each in offline}):
-        say(offline_text(topic, number, reasons))
 
 
 def lag_lines(

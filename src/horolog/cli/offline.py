@@ -1,12 +1,14 @@
 """Partitions without a leader: named on standard error, beside what is known of the others."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 
 import typer
 
 from horolog.cli.screen import say
-from horolog.client import Client, TopicMetadata
+from horolog.client import Client
 from horolog.client.topic_facts import ServedPartitions, offline_text, why_offline
+from horolog.results import Answer, Aside, Shown
 
 
 def say_offline(served: ServedPartitions) -> None:
@@ -26,14 +28,15 @@ def say_all(offline: Mapping[int, str]) -> None:
         say(sentence)
 
 
-def say_offline_of(client: Client, topics: Mapping[str, TopicMetadata]) -> None:
-    """Name those of many topics."""
-    offline = [
-        (topic.name, number)
-        for topic in topics.values()
-        for number, partition in topic.partitions.items()
-        if partition.leader is None
-    ]
+def offline_asides(client: Client, partitions: Iterable[tuple[str, int]]) -> list[Aside]:
+    """Name partitions without a leader, and why they have none."""
+    offline = sorted({*partitions})
     reasons = why_offline(client) if offline else {}
-    for name, number in sorted(offline):
-        say(offline_text(name, number, reasons))
+    return [Aside(offline_text(topic, number, reasons)) for topic, number in offline]
+
+
+def with_asides(served: ServedPartitions, result: object, lines: Iterable[Shown]) -> Answer:
+    """Answer about partitions, with a line for each one that is offline; wrong if all are."""
+    asides = map(Aside, served.offline.values())
+    is_served = bool(served.leaders) or not served.offline
+    return Answer(result, chain(lines, asides), is_served)

@@ -8,10 +8,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from horolog.cli.connecting import KafkaBrokers
-from horolog.cli.offline import say_offline
-from horolog.cli.options import ByClock, Json, Partitions, Topic, Zone, with_options
-from horolog.cli.screen import show
-from horolog.cli.terminal import echo
+from horolog.cli.offline import with_asides
+from horolog.cli.options import ByClock, Partitions, Topic, Zone, with_options
 from horolog.client import Client, FoundRecord, RecordClock
 from horolog.client.topic_facts import (
     PartitionFacts,
@@ -22,7 +20,7 @@ from horolog.client.topic_facts import (
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.report.lookup import Lookup, explain
-from horolog.results import Shown, Table
+from horolog.results import Answer, Shown, Table
 from horolog.times import format_moment, format_time, parse_duration, parse_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -51,7 +49,6 @@ class OffsetsOptions:
     ] = False
     partitions: Partitions = None
     zone: Zone = None
-    as_json: Json = False
 
 
 @app.command(no_args_is_help=True)
@@ -60,7 +57,7 @@ def offsets(
     topic: Topic,
     brokers: KafkaBrokers,
     options: OffsetsOptions,
-) -> None:
+) -> Answer:
     """Show the first and end offsets of each partition, or the offset for a time.
 
     With --at: the earliest offset whose record's timestamp is at or after TIME; "none" if there is
@@ -91,21 +88,18 @@ def offsets(
         served = served_partitions(client, topic, options.partitions)
         numbers = served.leaders
         if target is None:
-            _show_bounds(
-                served, partition_facts(client, topic, numbers), shown_zone, options.as_json
-            )
-            say_offline(served)
-            return
+            return _bounds(served, partition_facts(client, topic, numbers), shown_zone)
         found = _find(client, topic, numbers, target, options.clock)
-        if options.explained:
-            clock = options.clock or RecordClock.CREATE
-            lookup = Lookup(topic, target, clock, shown_zone)
-            for facts in partition_facts(client, topic, numbers):
-                echo(*explain(client, lookup, facts, found[facts.partition]))
-        else:
-            by = options.clock or RecordClock.CREATE
-            _show_answers(served, target, found, by, shown_zone, options.as_json)
-    say_offline(served)
+        lookup = Lookup(topic, target, options.clock or RecordClock.CREATE, shown_zone)
+        answer = _answer(served, lookup, found)
+        if not options.explained:
+            return answer
+        lines = [
+            line
+            for facts in partition_facts(client, topic, numbers)
+            for line in explain(client, lookup, facts, found[facts.partition])
+        ]
+        return with_asides(served, answer.result, lines)
 
 
 def _find(
@@ -122,15 +116,10 @@ def _find(
     }
 
 
-def _show_answers(
-    served: ServedPartitions,
-    target: int,
-    found: dict[int, FoundRecord | None],
-    clock: RecordClock,
-    zone: tzinfo,
-    as_json: bool,
-) -> None:
-    by_append = clock is RecordClock.APPEND
+def _answer(
+    served: ServedPartitions, lookup: Lookup, found: dict[int, FoundRecord | None]
+) -> Answer:
+    by_append, zone = lookup.clock is RecordClock.APPEND, lookup.zone
     answers: list[dict[str, Any]] = []
     for number in served.numbers:
         answer, offline = found.get(number), served.offline.get(number)
@@ -146,7 +135,12 @@ def _show_answers(
                 "offline": offline,
             }
         )
-    result = {"topic": served.topic, "at": target, "clock": str(clock), "partitions": answers}
+    result = {
+        "topic": served.topic,
+        "at": lookup.target_ms,
+        "clock": str(lookup.clock),
+        "partitions": answers,
+    }
 
     def offset(row: dict[str, Any]) -> object:
         return row["offset"] if row["offline"] or row["offset"] is not None else "none"
@@ -159,7 +153,7 @@ def _show_answers(
 
     what = f"first offset of {served.topic}{' appended' if by_append else ''}"
     lines: list[Shown] = [
-        f"{what} at or after {format_moment(target, zone)}",
+        f"{what} at or after {format_moment(lookup.target_ms, zone)}",
         "",
         Table(
             answers,
@@ -170,7 +164,7 @@ def _show_answers(
     ]
     if any(answer is not None and answer.ms is None for answer in found.values()):
         lines += ["", "unknown: all before it was appended earlier; it may have been, too"]
-    show(result, lines, as_json=as_json)
+    return with_asides(served, result, lines)
 
 
 _BOUNDS: Final = {
@@ -181,9 +175,7 @@ _BOUNDS: Final = {
 }
 
 
-def _show_bounds(
-    served: ServedPartitions, facts: list[PartitionFacts], zone: tzinfo, as_json: bool
-) -> None:
+def _bounds(served: ServedPartitions, facts: list[PartitionFacts], zone: tzinfo) -> Answer:
     by_number = {fact.partition: fact for fact in facts}
     bounds: list[dict[str, Any]] = [
         {
@@ -202,4 +194,4 @@ def _show_bounds(
 
     columns = ("records", records), ("largest time", time), ("at offset", "max_timestamp_offset")
     table = Table(bounds, "partition", "earliest", "latest", *columns)
-    show(bounds, [table], as_json=as_json)
+    return with_asides(served, bounds, [table])

@@ -12,6 +12,7 @@ import typer
 
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import RecordClock
+from horolog.results import Outcome
 from horolog.times import parse_zone
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -86,8 +87,12 @@ def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
     return values
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Make options of the fields of a command's dataclasses, in the place of each."""
+def with_options(command: Callable[..., Outcome | None]) -> Callable[..., None]:
+    """Make options of the fields of a command's dataclasses, in the place of each.
+
+    A command that returns an outcome has the option `--json`. Its outcome is shown, and the exit
+    code is 1 if something is wrong.
+    """
     signature = inspect.signature(command)
     parameters: list[inspect.Parameter] = []
     grouped: dict[str, list[str]] = {}
@@ -98,13 +103,25 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             its = [*inspect.signature(kind).parameters.values()]
             grouped[parameter.name] = [each.name for each in its]
         parameters += (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in its)
+    shows = signature.return_annotation is not None
+    if shows:
+        parameters.append(
+            inspect.Parameter(
+                "as_json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False
+            )
+        )
 
     @wraps(command)
     def run(**given: Any) -> None:
+        as_json = shows and given.pop("as_json")
         for name, members in grouped.items():
             options = {member: given.pop(member) for member in members}
             given[name] = signature.parameters[name].annotation(**options)
-        command(**given)
+        outcome = command(**given)
+        if outcome is not None:
+            from horolog.cli.screen import show_outcome  # noqa: PLC0415 - a broker needs no tables
+
+            show_outcome(outcome, as_json=as_json)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run

@@ -9,7 +9,6 @@ import typer
 
 from horolog.cli.connecting import HorologBrokers
 from horolog.cli.options import (
-    Json,
     Partitions,
     PathOrTopic,
     Tried,
@@ -21,10 +20,10 @@ from horolog.cli.options import (
 from horolog.cli.retention_moving import moving_out
 from horolog.cli.retention_screen import plain_retention, retention_lines
 from horolog.cli.retention_simulate import simulate
-from horolog.cli.screen import show
 from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
 from horolog.report.retention import explained_by_broker, explained_by_files
+from horolog.results import Answer
 from horolog.times import parse_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -50,7 +49,6 @@ class ExplainOptions:
     ] = None
     partitions: Partitions = None
     zone: Zone = None
-    is_json: Json = False
 
 
 @app.command(no_args_is_help=True)
@@ -60,7 +58,7 @@ def explain(
     what: PathOrTopic,
     brokers: HorologBrokers,
     options: ExplainOptions,
-) -> None:
+) -> Answer:
     """Show for each segment why it is still there, and when it will be deleted.
 
     It needs a horolog broker or a path: Apache Kafka's brokers do not answer this. For a topic the
@@ -90,9 +88,8 @@ def explain(
         for number, each in enumerate(found)
         for line in chain([""] if number else [], retention_lines(each, shown_zone))
     )
-    show([*map(plain_retention, found)], lines, as_json=options.is_json)
-    if any(
+    is_odd = any(
         each.damage or any(segment.is_odd(each.now_ms) for segment in each.segments)
         for each in found
-    ):
-        raise typer.Exit(1)
+    )
+    return Answer([*map(plain_retention, found)], lines, not is_odd)

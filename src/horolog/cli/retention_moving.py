@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from horolog.cli.connecting import HorologBrokers
-from horolog.cli.options import Json, pairs, path_of, with_options
-from horolog.cli.screen import show
+from horolog.cli.options import pairs, path_of, with_options
 from horolog.clock import SystemClock
 from horolog.report.retention import AtRisk, at_risk, moved_by_broker, moved_by_files
-from horolog.results import Shown, Table, size
+from horolog.results import Answer, Shown, Table, size
 from horolog.storage.names import INTERNAL_TOPICS
 
 
@@ -36,8 +35,7 @@ def moving_out(
             "broker settings again that were given at its start.",
         ),
     ] = None,
-    is_json: Json = False,
-) -> None:
+) -> Answer:
     """List what an Apache Kafka that opens the directory deletes, and that is kept here.
 
     Kafka counts retention.ms from the largest timestamp of a segment's records. Where
@@ -62,9 +60,7 @@ def moving_out(
     damaged = [f"{here.name}: {here.damage}" for here, _ in both if here.damage]
     found = [risk for here, there in both for risk in at_risk(here, there)]
     result = {"at_risk": found, "damage": damaged}
-    show(result, _lines(found, damaged), as_json=is_json)
-    if found or damaged:
-        raise typer.Exit(1)
+    return Answer(result, _lines(found, damaged), not (found or damaged))
 
 
 def _lines(found: Sequence[AtRisk], damaged: Sequence[str]) -> Iterator[Shown]:

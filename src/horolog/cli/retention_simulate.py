@@ -11,7 +11,6 @@ from horolog.broker.settings import OfflineSettings
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
-    Json,
     Partitions,
     PathOrTopic,
     Zone,
@@ -20,7 +19,6 @@ from horolog.cli.options import (
     with_options,
 )
 from horolog.cli.retention_screen import CLOCKS
-from horolog.cli.screen import show
 from horolog.cli.working import working
 from horolog.client import ResourceType
 from horolog.client.topic_facts import served_partitions
@@ -28,7 +26,7 @@ from horolog.clock import SystemClock, format_duration
 from horolog.config import Settings, TopicConfig
 from horolog.errors import Misconfigured
 from horolog.report.retention import moment_text
-from horolog.results import Shown, Table, size
+from horolog.results import Answer, Shown, Table, size
 from horolog.sources.arrivals import ArrivalLog
 from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
@@ -66,7 +64,6 @@ class SimulateOptions:
     ] = None
     partitions: Partitions = None
     zone: Zone = None
-    is_json: Json = False
 
 
 @with_options
@@ -75,7 +72,7 @@ def simulate(
     what: PathOrTopic,
     brokers: KafkaBrokers,
     options: SimulateOptions,
-) -> None:
+) -> Answer:
     """Replay when the records of a log arrived, and show what other settings would have deleted.
 
     Batches arrive when they did (their append times), into an empty log with the topic's settings
@@ -109,7 +106,7 @@ def simulate(
         now_ms if options.at is None else parse_time(options.at, now_ms=now_ms, zone=options.zone)
     )
     outcomes = _run(log, configs, check_ms, until_ms, what)
-    show(_plain(outcomes), _lines(outcomes, shown_zone), as_json=options.is_json)
+    return Answer(_plain(outcomes), _lines(outcomes, shown_zone))
 
 
 def _positive(text: str) -> int:

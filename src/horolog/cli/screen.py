@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+import typer
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
@@ -17,7 +18,7 @@ from rich.text import Text
 
 from horolog.cli.terminal import echo, echo_json
 from horolog.errors import escaped
-from horolog.results import Aside, Shown, plain
+from horolog.results import Aside, Outcome, Shown, plain
 
 _WIDE = 4_096  # the width of a file or pipe, so that nothing is truncated
 _BETWEEN = 3  # blanks, from column to column
@@ -108,6 +109,17 @@ def show(result: object, lines: Iterable[Shown], *, as_json: bool) -> None:
             echo(line)
         else:
             show_table(line.headings, line.rows)
+
+
+def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    """Print an outcome as JSON, or for people.
+
+    Raises:
+        typer.Exit: with code 1 if something is wrong.
+    """
+    show(outcome.to_json(), outcome.lines(), as_json=as_json)
+    if not outcome.is_ok:
+        raise typer.Exit(1)
 
 
 def say(*lines: str) -> None:

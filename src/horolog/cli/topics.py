@@ -8,16 +8,15 @@ import typer
 
 from horolog.cli.connecting import HorologBrokers, KafkaBrokers
 from horolog.cli.history import topic_history
-from horolog.cli.offline import say_offline, say_offline_of
-from horolog.cli.options import Json, Partitions, Topic, Zone, pairs, with_options
-from horolog.cli.screen import show
+from horolog.cli.offline import offline_asides, say_offline, with_asides
+from horolog.cli.options import Partitions, Topic, Zone, pairs, with_options
 from horolog.cli.terminal import echo
 from horolog.cli.topic_cleaning import cleaning_lines, cleaning_of
 from horolog.cli.topic_times import plain_times, times_lines, topic_times
 from horolog.client import LeftBehind, ResourceType
 from horolog.client.topic_facts import PartitionFacts, partition_facts, served_partitions
 from horolog.clock import format_duration
-from horolog.results import Column, Shown, Table
+from horolog.results import Answer, Column, Shown, Table
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time
 
@@ -35,12 +34,19 @@ Config = Annotated[
 def list_topics(
     brokers: KafkaBrokers,
     internal: Annotated[bool, typer.Option(help="Include Kafka's internal topics.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List topics with their partitions."""
     with brokers.connect() as client:
         topics = client.metadata().topics
-        say_offline_of(client, topics)
+        asides = offline_asides(
+            client,
+            (
+                (topic.name, number)
+                for topic in topics.values()
+                for number, partition in topic.partitions.items()
+                if partition.leader is None
+            ),
+        )
     shown = [topics[name] for name in sorted(topics) if internal or not topics[name].is_internal]
     result = [{"topic": topic.name, "partitions": len(topic.partitions)} for topic in shown]
     partitions: Column = "partitions", lambda topic: len(topic.partitions)
@@ -50,7 +56,7 @@ def list_topics(
         partitions,
         ("id", lambda topic: topic.topic_id and kafka_uuid(topic.topic_id)),
     )
-    show(result, [table if shown else "no topics"], as_json=as_json)
+    return Answer(result, [table if shown else "no topics", *asides])
 
 
 @app.command()
@@ -110,8 +116,7 @@ def describe(
         ),
     ] = False,
     zone: Zone = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Show a topic's partitions, timestamps and settings."""
     shown_zone = zone or UTC
     with brokers.connect() as client:
@@ -120,9 +125,7 @@ def describe(
             found = topic_times(client, topic, list(served.leaders))
             partitions = [plain_times(number, each) for number, each in found.items()]
             of_times = {"topic": topic, "partitions": partitions}
-            show(of_times, times_lines(found, shown_zone), as_json=as_json)
-            say_offline(served)
-            return
+            return with_asides(served, of_times, times_lines(found, shown_zone))
         facts = {
             partition_fact.partition: partition_fact
             for partition_fact in partition_facts(client, topic, served.leaders)
@@ -173,8 +176,7 @@ def describe(
         if left is not None:
             yield from _left_behind(left)
 
-    show(result, lines(), as_json=as_json)
-    say_offline(served)
+    return with_asides(served, result, lines())
 
 
 _OF_LEFT_BEHIND: Final = ("is_adopted", "is_made_here", "settings", "offsets")
@@ -237,8 +239,7 @@ def reset_append_time(
     topic: Topic,
     brokers: HorologBrokers,
     partitions: Partitions = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Reset append times to the broker's clock, after it was ahead.
 
     Within a partition append times never decrease. After the clock was far ahead, new records of a
@@ -268,9 +269,7 @@ def reset_append_time(
         ahead = format_duration(after.most_ahead_ms)
         lines.append(f"{_partitions(after.ahead)} of {topic} still up to {ahead} ahead")
     result = {"topic": topic, "reset": count, "still_ahead": after.ahead}
-    show(result, lines, as_json=as_json)
-    if served.offline:
-        raise typer.Exit(1)
+    return Answer(result, lines, not served.offline)
 
 
 def _partitions(count: int) -> str:

@@ -7,14 +7,15 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from horolog.cli.options import Json
-from horolog.cli.screen import progress, say, show
+from horolog.cli.options import with_options
+from horolog.cli.screen import progress
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.metadata.opening import state_dir_of
 from horolog.metadata.verify import check_metadata, check_store
 from horolog.record.scan import load_kernels
 from horolog.report.files import finding_lines, reindexed_lines, summary_of
+from horolog.results import Answer, Aside
 from horolog.storage.files import Files
 from horolog.storage.offline.reindex import Reindexing
 from horolog.storage.scan.findings import run_steps
@@ -74,7 +75,8 @@ class Tally:
         return sum(1 for finding in self.findings if finding.severity is severity)
 
 
-def verify(path: LogPath, as_json: Json = False) -> None:
+@with_options
+def verify(path: LogPath) -> Answer:
     """Check every byte: batches, checksums, records, offsets, indexes, checkpoints, metadata.
 
     Reports every problem with its position and repair, and also valid but notable facts. Works
@@ -96,9 +98,7 @@ def verify(path: LogPath, as_json: Json = False) -> None:
         **tally.checked._asdict(),
         "findings": tally.findings,
     }
-    show(result, [*finding_lines(tally.findings, path.absolute()), summary], as_json=as_json)
-    if wrong:
-        raise typer.Exit(1)
+    return Answer(result, [*finding_lines(tally.findings, path.absolute()), summary], not wrong)
 
 
 def _all_steps(verification: Verification) -> Generator[Finding | Checked, None, None]:
@@ -113,6 +113,7 @@ def _all_steps(verification: Verification) -> Generator[Finding | Checked, None,
             yield from check_metadata(state_dir)
 
 
+@with_options
 def reindex(
     path: LogPath,
     rebuild_all: Annotated[
@@ -122,8 +123,7 @@ def reindex(
         bool, typer.Option("--dry-run", help="Only print what would be done.")
     ] = False,
     interval_bytes: IntervalBytes = INTERVAL_BYTES,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Rebuild missing and wrong indexes from the log, as Apache Kafka's recovery would.
 
     Writes .index and .timeindex, and a .companion that Kafka ignores; never changes a .log. Removes
@@ -149,11 +149,9 @@ def reindex(
         "segments": len(done),
         "reindexed": [each for each in done if each.wrong or each.written],
     }
-    show(result, [*reindexed_lines(done, dry_run=dry_run), summary], as_json=as_json)
-    if refused:
-        if as_json:
-            say(*(f"{each.path}: {each.refused}" for each in refused))
-        raise typer.Exit(1)
+    lines = [*reindexed_lines(done, dry_run=dry_run), summary]
+    wrong = (Aside(f"{segment.path}: {segment.refused}") for segment in refused)
+    return Answer(result, [*lines, *wrong], not refused)
 
 
 def bytes_of(target: VerifyTarget) -> int:

@@ -15,13 +15,13 @@ import typer
 
 from horolog.cli.jobs.stopping import stopped_by_signals
 from horolog.cli.options import Json, pairs
-from horolog.cli.screen import say, show
+from horolog.cli.screen import say, show_outcome
 from horolog.cli.working import Work, working
 from horolog.errors import HorologError, Misconfigured
 from horolog.extras import missing_extra
 from horolog.jobs.parameters.option import DeclaredOption, declared
 from horolog.jobs.parameters.table import JOB_TABLE
-from horolog.results import Outcome, Shown
+from horolog.results import Answer, Outcome, Shown
 from horolog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ class Call:
         Raises:
             typer.Exit: something is wrong.
         """
-        show(result, lines, as_json=self.as_json)
-        if not is_ok:
-            raise typer.Exit(1)
+        show_outcome(Answer(result, lines, is_ok), as_json=self.as_json)
 
 
 def _status_of_jvm(session: Any) -> int | None:
