@@ -59,7 +59,7 @@ def test_the_command_mirrors_prints_a_summary_and_fails_where_a_topic_does(
     assert "would read 10 offsets" in dry.output
     done = CliRunner().invoke(app, [*arguments, *state, "--topics", "t,u", "--json"])
     assert done.exit_code == 1
-    told = json.loads(done.output.splitlines()[-1])
+    told = json.loads(done.stdout.splitlines()[-1])
     assert (told["records"], told["lag"]) == (10, 0)
     assert "--replace-create-times" in told["errors"][0]
     other = ["--state", str(tmp_path / "b"), "--batch-bytes", "100000"]

@@ -1,4 +1,4 @@
-"""How much tasks have done, sent to the driver while they run: Spark says nothing before their end.
+"""Progress counts that running tasks send to the driver.
 
     driver    with listening(on_count): ...     the sum of what all tasks count
     tasks     with counted(counts, place): ...  around a unit of work, and in it count(records)
@@ -26,7 +26,7 @@ _LISTEN_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CountReceiver:
-    """Where the tasks of a wave send what they count; goes to workers."""
+    """Address and token with which the tasks of a wave send their counts."""
 
     address: tuple[str, int]
     token: bytes
@@ -34,7 +34,7 @@ class CountReceiver:
 
 
 class _Listener:
-    """Adds up what arrives."""
+    """Receives the counts of tasks, and adds them up."""
 
     def __init__(self, on_count: Callable[[int], None]) -> None:
         self._on_count = on_count
@@ -46,7 +46,7 @@ class _Listener:
         self._is_closed = False
 
     def wave(self, host: str | None) -> CountReceiver | None:
-        """Where the next wave of tasks sends to; None if the driver has no address."""
+        """Return the address for the next wave of tasks; None if the driver has no address."""
         if self._socket is None and host is not None:
             with suppress(OSError):
                 self._open(host)
@@ -92,7 +92,7 @@ class _Listener:
 
 
 class _Counter:
-    """Sends what a task has done, now and then."""
+    """Sends the count of one unit of work to the driver, at most twice a second."""
 
     def __init__(self, counts: CountReceiver, place: int) -> None:
         self._counts, self._place = counts, place
@@ -125,7 +125,7 @@ _counter: _Counter | None = None  # of the unit that this process works on
 
 @contextmanager
 def listening(on_count: Callable[[int], None]) -> Iterator[None]:
-    """Be called with the sum of what all tasks have counted, in a thread, until the end."""
+    """Call back with the sum of all tasks' counts, in a thread, until the context ends."""
     global _listener  # noqa: PLW0603 - jobs do not pass it on to each of their tasks
     _listener = listener = _Listener(on_count)
     try:
@@ -136,13 +136,13 @@ def listening(on_count: Callable[[int], None]) -> Iterator[None]:
 
 
 def counts_of(spark: SparkSession) -> CountReceiver | None:
-    """Where the tasks of a wave are to send what they count; None if nothing listens."""
+    """Return the address for the counts of the next wave; None if the driver does not listen."""
     return None if _listener is None else _listener.wave(spark.conf.get("spark.driver.host", None))
 
 
 @contextmanager
 def counted(counts: CountReceiver | None, place: int) -> Iterator[None]:
-    """In a task: send what is counted of a unit of work, the `place`-th of its wave."""
+    """Send the counts of one unit of work to the driver; entered in its task."""
     global _counter  # noqa: PLW0603 - a task counts far below of where it begins
     if counts is None:
         yield
@@ -156,6 +156,6 @@ def counted(counts: CountReceiver | None, place: int) -> Iterator[None]:
 
 
 def count(done: int) -> None:
-    """Add what a task has done since the last call; called in the task."""
+    """Add to the count of the current unit of work; called in its task."""
     if _counter is not None:
         _counter.add(done)

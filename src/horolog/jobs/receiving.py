@@ -1,4 +1,4 @@
-"""The topic that a job sends to, at a cluster: its settings, and what it holds already.
+"""The topic that a job sends to: its settings, and checks before anything is sent.
 
 Every job that sends looks here first: `mirror`, `reprocess`, `bootstrap` and `replay`.
 """
@@ -50,13 +50,13 @@ _OF_BROKER = {
 
 
 def is_horolog(client: Client) -> bool:
-    """Whether the cluster keeps append times in addition to create times: Apache Kafka does not."""
+    """True if the cluster keeps append times beside create times, as Apache Kafka does not."""
     link = client.brokers.any(Deadline.after_ms(client.config.timeout_ms))
     return APPEND_TIME in link.features
 
 
 def require_transactions(client: Client) -> None:
-    """Refuse a cluster that cannot commit records and the place of a job together.
+    """Refuse a cluster without the transactions that a job needs to continue after a kill.
 
     Raises:
         Misconfigured: its brokers are older than Kafka 2.5: they have no transactions (before
@@ -76,7 +76,7 @@ def require_transactions(client: Client) -> None:
 
 
 def refuse_records(client: Client, name: str, partitions: Iterable[int]) -> None:
-    """Refuse to send to partitions that hold records: they may be those that are to be sent.
+    """Refuse to send to partitions that contain records, since these may be the job's own.
 
     Raises:
         Misconfigured: one holds some.
@@ -101,7 +101,7 @@ def refuse_records(client: Client, name: str, partitions: Iterable[int]) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivingTopic:
-    """A topic that a job sends to, as it is or will be created."""
+    """A topic that a job sends to, with its present or future settings."""
 
     name: str
     partitions: int
@@ -113,7 +113,7 @@ class ReceivingTopic:
     def of(
         cls, client: Client, name: str, partitions: int | None, settings: Mapping[str, str]
     ) -> "ReceivingTopic":
-        """Ask the broker; a topic that is not there has these settings, and else the broker's.
+        """Describe a topic; a missing one gets these settings over the broker's defaults.
 
         Raises:
             Misconfigured: there is no such topic, and no number of partitions to create it with.
@@ -145,7 +145,7 @@ class ReceivingTopic:
 
     @classmethod
     def described(cls, client: Client, name: str, partitions: int) -> "ReceivingTopic":
-        """A topic that is there."""
+        """Describe an existing topic."""
         described = client.describe_configs([(ResourceType.TOPIC, name)])
         entries = described[ResourceType.TOPIC, name].values()
         values = {entry.name: entry.value for entry in entries if entry.value is not None}
@@ -158,7 +158,7 @@ class ReceivingTopic:
         )
 
     def create(self, client: Client, settings: Mapping[str, str], *, dry_run: bool) -> None:
-        """Create it if it is not there.
+        """Create the topic unless it exists.
 
         Raises:
             RequestRefused: the broker refuses that, or would.
@@ -170,34 +170,34 @@ class ReceivingTopic:
 
     @property
     def stamps(self) -> bool:
-        """Whether it replaces create times by append times."""
+        """True if the topic replaces create times by append times."""
         return self.settings[STAMPS] == "LogAppendTime"
 
     @property
     def compacts(self) -> bool:
-        """Whether a record needs a key."""
+        """True if the topic is compacted, so that a record needs a key."""
         return "compact" in self.settings[_POLICY]
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest batch that it takes."""
+        """Size in bytes of the largest batch that the topic takes."""
         return int(self.settings[_MAX_BYTES])
 
     @property
     def retention_bytes(self) -> int:
-        """How large a partition may get; negative without a limit."""
+        """Size limit of a partition in bytes; negative without a limit."""
         deletes = "delete" in self.settings[_POLICY]
         return int(self.settings[_RETENTION_BYTES]) if deletes else -1
 
     def limits_ms(self, now_ms: int) -> tuple[int, int]:
-        """The first and the last create time that it takes now (KIP-937)."""
+        """Return the smallest and the largest create time that the topic accepts now (KIP-937)."""
         if self.stamps:
             return -_UNLIMITED, _UNLIMITED
         before, after = int(self.settings[BEFORE]), int(self.settings[AFTER])
         return now_ms - before, min(_UNLIMITED, now_ms + after)
 
     def kept_from_ms(self, now_ms: int) -> int | None:
-        """Records before this time are to be deleted; None if retention does not count from it."""
+        """Return the create time before which retention deletes; None if it counts otherwise."""
         retention_ms = int(self.settings[_RETENTION_MS])
         counts = self.settings[_BY] == "create-time" or not self.is_horolog
         if "delete" not in self.settings[_POLICY] or retention_ms < 0 or self.stamps or not counts:
@@ -205,19 +205,19 @@ class ReceivingTopic:
         return now_ms - retention_ms
 
     def deletes(self, what: str) -> str:
-        """That its retention deletes some of what is sent, and by which settings."""
+        """Return the start of a warning: retention deletes records, by which settings."""
         by = f", and {_BY}={self.settings[_BY]}" if self.is_horolog else ""
         return f"retention will delete {what}: {_RETENTION_MS}={self.settings[_RETENTION_MS]}{by}"
 
     @property
     def remedy(self) -> str:
-        """Setting that keeps the topic's retention from that."""
+        """Sentence that names the setting with which the topic keeps the records."""
         ours = f", or {_BY}=append-time to count from the load" if self.is_horolog else ""
         return f"Set {_RETENTION_MS}=-1 for the topic{ours}"
 
     @property
     def deletes_before_1970(self) -> bool:
-        """Whether retention counts from times before 1970."""
+        """True if retention also counts from times before 1970."""
         return self.is_horolog and self.settings[_OLD] == "true"
 
 
@@ -229,7 +229,7 @@ def retention_note(
     from_ms: int | None,
     now_ms: int,
 ) -> str | None:
-    """How much of what is to be sent is older than the target keeps; None if nothing is.
+    """Warn of records to be sent that are older than the target keeps; None if none are.
 
     Args:
         bounds: the offsets of its partitions that are to be sent.

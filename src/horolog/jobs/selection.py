@@ -1,4 +1,4 @@
-"""The input of a job: a location, topics of it, and a range of time."""
+"""Input of a job: a location, topics, and a range of time."""
 
 import json
 import os
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """A range of time of some topics; `from_ms` is in it, `to_ms` is not; None is without end."""
+    """A range of time [from_ms, to_ms) of some topics; None is an open end."""
 
     source: Location
     topics: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Selection:
         to: Moment | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> "Selection":
-        """The selection that a job's arguments name.
+        """Make the selection of a job's arguments.
 
         Relative times count from now. Files may be read without naming topics: all of them.
 
@@ -88,7 +88,7 @@ class Selection:
         return cls.of(job.source, job.topics, job.topics_pattern, job.from_, job.to, chosen)
 
     def options(self, **more: str) -> dict[str, str]:
-        """Options of `format("horolog")` for these records, exactly; `more` win."""
+        """Return the options of `format("horolog")` for these records; `more` override them."""
         found = self._chosen()
         if self.source.bootstrap_servers is not None:
             found["kafka.bootstrap.servers"] = self.source.bootstrap_servers
@@ -102,11 +102,11 @@ class Selection:
 
     @property
     def times(self) -> TimeRange:
-        """The range of time."""
+        """Range of time of the records."""
         return TimeRange.between(self.from_ms, self.to_ms)
 
     def _chosen(self) -> dict[str, str]:
-        """The settings, and what says which topics they are of."""
+        """Return the settings, and the option that chooses the topics."""
         found = dict(self.settings)
         if self.topics:
             found["subscribe"] = ",".join(self.topics)
@@ -115,7 +115,7 @@ class Selection:
         return found
 
     def within(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> "Selection":
-        """The same, of these offsets alone: from the first of each to before the second.
+        """Return a selection of only these offsets, as ranges [start, end) of partitions.
 
         What of them the log has deleted is left out.
         """
@@ -138,17 +138,17 @@ class Selection:
         return replace(self, topics=(), topics_pattern=None, settings={**self.settings, **limits})
 
     def frame(self, spark: "SparkSession", **more: str) -> "DataFrame":
-        """The records as a DataFrame; `more` are further options, as `columns`."""
+        """Read the records as a DataFrame; `more` are further options, as `columns`."""
         _register(spark)
         return spark.read.format("horolog").options(**self.options(**more)).load()
 
     def stream(self, spark: "SparkSession", **more: str) -> "DataFrame":
-        """The records as a streaming DataFrame."""
+        """Read the records as a streaming DataFrame."""
         _register(spark)
         return spark.readStream.format("horolog").options(**self.options(**more)).load()
 
     def read_options(self, **more: str) -> ReadOptions:
-        """The same, as the reading side takes them apart."""
+        """Return the selection as options of the reading side; `more` override its settings."""
         moments = (
             None if each is None else GivenMoment(each) for each in (self.from_ms, self.to_ms)
         )
@@ -157,12 +157,12 @@ class Selection:
         )
 
     def log(self, **more: str) -> BrokerLog | FileLog:
-        """The log as the planner sees it: partitions, earliest and latest offsets."""
+        """Open the log for planning: its partitions, earliest and latest offsets."""
         options = self.read_options(**more)
         return BrokerLog(options) if self.source.is_broker else FileLog(options)
 
     def client(self, client_id: str = "horolog-jobs") -> Client:
-        """A client of the broker that is read from; what the format alone knows is left out."""
+        """Create a client of the source's broker, with the `kafka.*` settings alone."""
         settings = {
             name: value for name, value in self.settings.items() if name.lower().startswith(PREFIX)
         }
@@ -178,7 +178,7 @@ def _register(spark: "SparkSession") -> None:
 def client_of(
     location: Location, settings: Mapping[str, str], client_id: str = "horolog-jobs"
 ) -> Client:
-    """A client of a cluster, with the security and the timeouts that the settings ask for.
+    """Create a client of a cluster, with the security and timeouts of the settings.
 
     Raises:
         Misconfigured: the location is a path, or a setting is wrong.
@@ -194,7 +194,7 @@ def client_of(
 
 
 def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:
-    """The groups that are named, or that read and whose whole name matches a pattern."""
+    """Return the named groups, or the groups with positions whose whole name matches a pattern."""
     if pattern is None:
         return sorted(dict.fromkeys(names))
     matches = given_pattern(pattern, "groups-pattern").matches

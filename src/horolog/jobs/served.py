@@ -1,4 +1,4 @@
-"""Where the logs of partitions begin and end, when some are not served now."""
+"""Log bounds of partitions, some of which may have no leader."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ ServedBounds = dict[TopicPartition, tuple[int, int]]
 def served_bounds(
     log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
 ) -> tuple[ServedBounds, dict[TopicPartition, str]]:
-    """Start and end of each log, and of partitions without a leader the sentence that says so.
+    """Return the start and end of each log, and a sentence for each partition without a leader.
 
     Those that had none when the log's partitions were listed are not asked for: a client asks
     again for as long as its requests may take.
@@ -37,7 +37,7 @@ def served_bounds(
 def _asked(
     log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
 ) -> tuple[ServedBounds, dict[TopicPartition, str]]:
-    """The same, asked of each log; in halves where one lost its leader meanwhile."""
+    """Ask for the bounds of partitions; split them in halves where one has lost its leader."""
     try:
         earliest, latest = log.earliest(partitions), log.latest(partitions)
         return {partition: (earliest[partition], latest[partition]) for partition in partitions}, {}

@@ -1,4 +1,4 @@
-"""Units of work as Spark tasks: Spark schedules and repeats them, each moves or checks bytes.
+"""Units of work as Spark tasks: Spark schedules and repeats them; each moves or checks bytes.
 
 A unit is a plain value that can be pickled (a range of offsets, a segment file); the work is a
 function of a module. Spark may run a unit twice (a lost executor, speculation), so that the work
@@ -113,7 +113,7 @@ def spread(
 def in_shares(
     items: Iterable[Unit], weight: Callable[[Unit], int], most: int, most_items: int | None = None
 ) -> Iterator[tuple[Unit, ...]]:
-    """Items that follow each other, together of at most a weight unless a single one is more."""
+    """Group successive items into shares up to a weight; a single item may exceed it."""
     share: list[Unit] = []
     total = 0
     for item in items:
@@ -127,7 +127,7 @@ def in_shares(
 
 
 class _Task(SentToWorkers):
-    """Run a unit. Spark calls it with the places of the units of a task: one."""
+    """Runs units in a Spark task; called with the indexes of its units."""
 
     def __init__(
         self, units: Sequence[bytes], work: Callable[[Any], Any], counts: CountReceiver | None
@@ -157,5 +157,5 @@ class _Task(SentToWorkers):
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at a time, by the session's settings; a guess where they do not say."""
+    """Return how many tasks run at a time by the session's settings, or a guess."""
     return parallelism(lambda name: spark.conf.get(name, None)) or _FALLBACK_CORES

@@ -1,4 +1,4 @@
-"""The state directory of a job: what it was asked, what it has done, and a lock.
+"""State directory of a job: its arguments, its finished units, and a lock.
 
     job.json     the job and its arguments, without secrets; another job is refused
     done.jsonl   a line for each unit of work that is done: its CRC-32C and JSON
@@ -206,7 +206,7 @@ def look_at_state(
 
 @contextmanager
 def state_of(job: Keeps, name: str) -> Iterator[DocumentsOnly | None]:
-    """Open the state directory of a job for a run; None without one, or at the first dry run.
+    """Open a job's state directory; None without one, or where a dry run finds none.
 
     Raises:
         Misconfigured: the run is refused, as `JobState` and `look_at_state` say.
@@ -231,7 +231,7 @@ def _lock(directory: Path) -> DirectoryLock:
 
 
 def _require_writable(directory: Path) -> None:
-    """Refuse a directory that cannot be written, or made where it is missing."""
+    """Refuse a directory that this user cannot write, or create where it is missing."""
     there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     if not there.is_dir():
         raise Misconfigured(f"{there} is no directory")
@@ -240,19 +240,19 @@ def _require_writable(directory: Path) -> None:
 
 
 def _has_begun_nothing(directory: Path, known: Any) -> bool:
-    """Whether a run took the directory, and ended before it wrote anything else there."""
+    """True if an earlier run wrote nothing beside the job's document."""
     if not isinstance(known, dict) or known.get("version") != VERSION:
         return False
     return not _other_files(directory)
 
 
 def _other_files(directory: Path) -> list[str]:
-    """List the files beside those that any run begins with."""
+    """List the files beside those that every run begins with."""
     return sorted(set(os.listdir(directory)) - {_JOB, _LOCK, _JOB + names.TEMPORARY})
 
 
 def _refuse_foreign(directory: Path) -> None:
-    """Refuse a directory that has no job, and files that no job has left there.
+    """Refuse a directory without a job's document that contains other files.
 
     Raises:
         Misconfigured: it has some.
@@ -265,7 +265,7 @@ def _refuse_foreign(directory: Path) -> None:
 
 
 def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse the state of another run.
+    """Refuse the state of another job, or of a run with other arguments.
 
     Args:
         known: its document of the job.
@@ -291,12 +291,12 @@ def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str,
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that were given: a job may have had no such option yet."""
+    """Return the arguments that are not None: an earlier version may lack an option."""
     return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _first_change(before: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    """The name and both values of the first argument that differs, within groups of them."""
+    """Return the name and both values of the first argument that differs, also within groups."""
     name = min(
         each for each in before.keys() | arguments.keys() if before.get(each) != arguments.get(each)
     )
@@ -307,7 +307,7 @@ def _first_change(before: Mapping[str, Any], arguments: Mapping[str, Any]) -> tu
 
 
 def _done(files: Files, directory: Path) -> tuple[dict[str, dict[str, Any]], int, int]:
-    """The units of the journal, the bytes of their lines, and those of the file."""
+    """Return the units of the journal, the size of their lines, and the size of the file."""
     path = str(directory / _DONE)
     done: dict[str, dict[str, Any]] = {}
     if not files.exists(path):
@@ -326,7 +326,7 @@ def _done(files: Files, directory: Path) -> tuple[dict[str, dict[str, Any]], int
 
 
 def value_of(kind: type[T], document: Any, name: str, versions: Sequence[int] | None = None) -> T:
-    """A document of a job as a value, whose members it has.
+    """Convert a document of a job into a value of a class.
 
     Args:
         versions: of the form that can be read, the newest first; None where it has no version.
@@ -346,7 +346,7 @@ def value_of(kind: type[T], document: Any, name: str, versions: Sequence[int] | 
 
 
 def _unit(line: bytes) -> dict[str, Any] | None:
-    """The unit of a whole line; None if it is torn or damaged."""
+    """Parse one line of the journal; None if it is torn or damaged."""
     match = _LINE.fullmatch(line[:-1]) if line.endswith(b"\n") else None
     if match is None or int(match[1], 16) != crc32c(match[2]):
         return None

@@ -1,4 +1,4 @@
-"""What a batch of the source becomes at the target.
+"""Conversion of batches of the source into batches for the target.
 
 Each batch of the source makes one batch, or none; several may be sent as one (`record.joining`).
 Only headers are written. A batch is decoded and encoded again where a broker would refuse it from a
@@ -31,7 +31,7 @@ _NONE, _SOME, _ALL = 0, 1, 2
 
 
 class Made(NamedTuple):
-    """What one batch of the source became."""
+    """Result of one batch of the source: the batch to send, or none."""
 
     source: BatchHeader
     header: BatchHeader
@@ -45,7 +45,7 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is mirrored: the records of these times; those without one are in no limited range.
+    """Selection of records by their times; records without a time are in no limited range.
 
     With `target_stamps` the target replaces times by its append times.
     """
@@ -55,7 +55,7 @@ class Rule:
 
 
 def made_of(batches: Batches, rule: Rule) -> Iterator[Made]:
-    """What becomes of batches of the source.
+    """Yield the result of each batch of the source.
 
     Raises:
         CorruptBatch: what follows is no batch, or its checksum is wrong.
@@ -105,7 +105,7 @@ def _runs(offsets: pa.Array) -> tuple[tuple[int, int], ...]:
 def rows_in(
     batch: memoryview, times: TimeRange, columns: Sequence[str], start: int, end: int | None = None
 ) -> pa.Table:
-    """The records of a batch of these times, in one piece, from an offset on and before another.
+    """Return the records of a batch in a range of times and offsets, as one table.
 
     Args:
         columns: of `decode`, the times among them.
@@ -129,7 +129,7 @@ def rows_in(
 
 
 def _within(header: BatchHeader, batch: memoryview, times: TimeRange) -> int:
-    """Whether no record has a time in the range, some do, or all do."""
+    """Return if none, some or all of a batch's records have times in the range."""
     if header.max_timestamp < times.first_ms:
         return _NONE
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

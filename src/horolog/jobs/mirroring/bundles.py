@@ -1,4 +1,4 @@
-"""Moves of partitions in tasks of Spark; small partitions share one."""
+"""Distribution of partitions over Spark tasks; small partitions share a task."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ Unit = TypeVar("Unit", bound=PartitionMove)
 
 
 def bundled(spark: SparkSession, units: Sequence[Unit]) -> list[tuple[int, tuple[Unit, ...]]]:
-    """The units of each task, with its number."""
+    """Group the units into one bundle for each task, with its number."""
     most = max(1, -(-len(units) // (UNITS_PER_CORE * cores_of(spark))))
     shares = in_shares(units, lambda unit: unit.end - unit.place.offset, _MOST_OFFSETS, most)
     return list(enumerate(shares))

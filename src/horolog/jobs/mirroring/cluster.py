@@ -1,4 +1,4 @@
-"""A cluster as the target of a mirror; the driver commits what tasks have sent (KIP-98).
+"""Destination of a mirror that is a Kafka cluster (KIP-98).
 
 A task leaves its transaction open, with the places that it reaches (`moving`). The driver writes
 these places and their points down, commits the transaction, and then counts the places as reached.
@@ -83,7 +83,7 @@ class ClusterDestination:
         self.client.close()
 
     def check(self, selection: Selection, renaming: Renaming) -> None:
-        """Refuse a target without transactions, and a cluster as its own target without renaming.
+        """Refuse a target without transactions, and an unrenamed mirror of a cluster into itself.
 
         Raises:
             Misconfigured: it has none, or every topic would be mirrored into itself.
@@ -103,7 +103,7 @@ class ClusterDestination:
             raise Misconfigured("source and target are one cluster: give --rename")
 
     def excluded(self, targets: Collection[str]) -> Collection[str]:
-        """Topics of the source that this mirror writes itself."""
+        """Return the topics that this mirror writes into its own source."""
         return set(targets) if self._is_source else ()
 
     def prepare(self, source: SourceTopic, name: str) -> TargetTopic:
@@ -116,11 +116,11 @@ class ClusterDestination:
         return self._topics.prepare(source, name, new)
 
     def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
-        """The ids of the topics that exist."""
+        """Return the ids of existing topics by name."""
         return topic_ids(self.client, names) if names else {}
 
     def first_place(self, partition: TopicPartition, target: str, start: int) -> Place:
-        """From the start of the source's log to the end of the target's."""
+        """Return the position of a new partition: its source's start, its target's end."""
         if self._dry_run:
             return Place(start)
         to = (target, partition.partition)
@@ -145,7 +145,7 @@ class ClusterDestination:
     def _compared(
         self, units: Sequence[StretchToMirror]
     ) -> tuple[list[StretchToMirror], list[Moved]]:
-        """The units from the places that the target says, and those that stop since it cannot.
+        """Return units at the positions committed at the target, and results of stopped units.
 
         Raises:
             RequestRefused, NoAnswer: the target refuses, or does not answer.
@@ -191,7 +191,7 @@ class ClusterDestination:
         ], stopped
 
     def _committed(self, wave: Sequence[Moved]) -> list[Moved]:
-        """Commit the transactions of a wave; places of those that are not stay what they were."""
+        """Commit the transactions of a wave; after a failed commit a position stays the same."""
         prepared = [moved for moved in wave if moved.transaction is not None]
         self._ledger.begin(
             {moved.partition: moved.place for moved in prepared},
@@ -219,12 +219,12 @@ class ClusterDestination:
         ]
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
-        """Nothing is left to do."""
+        """Return no errors, since a cluster needs no final step."""
         return ()
 
 
 def _are_one(source: ClusterMetadata, target: ClusterMetadata) -> bool:
-    """Whether two clusters are one: some were set up with the id of another."""
+    """True if the cluster ids are equal, and the topic ids overlap where both have some."""
     if source.cluster_id is None or source.cluster_id != target.cluster_id:
         return False
     ids = [

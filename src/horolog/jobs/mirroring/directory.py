@@ -1,4 +1,4 @@
-"""A log directory as the target of a mirror: the same offsets, bytes and append times."""
+"""Destination of a mirror that is a log directory: same offsets, bytes and append times."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -63,11 +63,11 @@ class LogDirectory:
             self._stack.enter_context(locked_offline([self._path], WHY))
 
     def close(self) -> None:
-        """Let a broker have the directory."""
+        """Release the lock, so that a broker can start in the directory."""
         self._stack.close()
 
     def check(self, selection: Selection, renaming: Renaming) -> None:
-        """Refuse what is no whole log, and the source itself.
+        """Refuse a range of time, and a source that is the target directory itself.
 
         Raises:
             Misconfigured: a range of time is given, or source and target are one directory.
@@ -85,11 +85,11 @@ class LogDirectory:
             raise Misconfigured("source and target are one directory: give --rename")
 
     def excluded(self, targets: Collection[str]) -> Collection[str]:
-        """Topics of the source that this mirror writes itself: none is known."""
+        """Return no topics: a log directory is never its own source by a pattern."""
         return ()
 
     def prepare(self, source: SourceTopic, name: str) -> TargetTopic:
-        """Refuse a topic that is there already and is not this mirror's.
+        """Refuse a topic whose directories exist, unless this mirror has written them.
 
         Raises:
             Misconfigured: it is there.
@@ -109,11 +109,11 @@ class LogDirectory:
         return TargetTopic(name, source.partitions, None, source.stamps)
 
     def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
-        """A directory has no topics that could be created again."""
+        """Return None for each topic: a log directory has no topic ids to compare."""
         return dict.fromkeys(names)
 
     def first_place(self, partition: TopicPartition, target: str, start: int) -> Place:
-        """From the start of the source's log on."""
+        """Return the position of a new partition: the start of its source, at the same offset."""
         return Place(start, target_offset=start)
 
     def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
@@ -124,7 +124,7 @@ class LogDirectory:
             yield wave
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
-        """Write the indexes of the last segments, and the checkpoints; sentences of what failed."""
+        """Write the indexes of the last segments and the checkpoints; return the errors."""
         units = [
             PartitionMove(partition=partition, target_topic=name, place=place, end=place.offset)
             for topic, name in self._topics.values()
@@ -143,7 +143,7 @@ class LogDirectory:
         return failures
 
     def _write_checkpoints(self, finished: Collection[TopicPartition]) -> None:
-        """Say up to where logs are on disk, and where they begin within a batch."""
+        """Write the recovery points and the log start offsets of partitions."""
         if not finished:
             return
         ends, starts = {}, {}
@@ -171,14 +171,14 @@ class LogDirectory:
 
 
 def _has_segments(directory: Path) -> bool:
-    """Whether there are segments, also such as a compaction has yet to give their names."""
+    """True if a directory contains segments, or segments that a compaction has not renamed yet."""
     return any(
         each.name.endswith((names.LOG, names.LOG + names.SWAP)) for each in directory.iterdir()
     )
 
 
 def _check_untouched(directory: Path, place: Place) -> None:
-    """Refuse a directory that has more than the mirror wrote: its offsets are given out.
+    """Refuse a directory whose segments differ from those that the mirror wrote.
 
     Raises:
         Misconfigured: a broker has appended to it, say.

@@ -11,7 +11,7 @@ from horolog.storage.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class CarriedGroup:
-    """A group and what was committed for it at the target."""
+    """Result of carrying over one consumer group."""
 
     group: str
     partitions: int
@@ -22,7 +22,7 @@ class CarriedGroup:
 def carry_over(
     group: str, source: Client, target: Client, ledger: Ledger, targets: Mapping[str, str]
 ) -> CarriedGroup:
-    """Commit at the target where a group continues, by what it has committed at the source.
+    """Translate the committed offsets of a group, and commit them at the target.
 
     A committed offset never goes back, and one behind what is mirrored waits at its end. A group
     that has members at the target is left to them.

@@ -1,4 +1,4 @@
-"""Mirrors a stretch of one partition into a log directory; runs in a task, and may run twice.
+"""Mirrors stretches into a log directory; runs in a task, and may run twice.
 
 The batches are kept as they are, offsets and append times included. Attempts at one partition wait
 for each other, and each continues where the directory ends (`storage/offline/copied_log.py`).
@@ -29,7 +29,7 @@ _Unit = TypeVar("_Unit", bound=PartitionMove)
 
 
 class KeptTopic(NamedTuple):
-    """What a topic of the source says of the segment files of its partitions."""
+    """Facts about a topic of the source that its segment files need."""
 
     topic_id: UUID | None
     segment_bytes: int
@@ -37,7 +37,7 @@ class KeptTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A log directory that tasks write into."""
+    """Target directory of a mirror, as tasks use it."""
 
     path: Path
     topics: Mapping[str, KeptTopic]
@@ -105,7 +105,7 @@ def _append(unit: StretchToMirror, copy: Copy, log: CopiedLog, moved: Moved) -> 
 def _append_piece(
     unit: StretchToMirror, copy: Copy, log: CopiedLog, moved: Moved, piece: Batches
 ) -> bool:
-    """Append those that are not there yet; whether the task is done then."""
+    """Append the batches that the log does not contain yet; True if the task is finished."""
     view = memoryview(piece.data)
     times = piece.append_times(log.next_offset, unit.end) if piece.append_times else ()
     headers: list[BatchHeader] = []

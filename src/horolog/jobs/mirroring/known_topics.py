@@ -1,4 +1,4 @@
-"""The topics that a mirror knows: their names at the target, and whether they are still the same.
+"""Topics of a mirror: their names at the target, and checks that they were not created again.
 
 A topic that was deleted and created again, at either side, has another id: its offsets mean other
 records, so that it is not mirrored any more.
@@ -30,7 +30,7 @@ Destination = ClusterDestination | LogDirectory
 
 
 class KnownTopics:
-    """The topics of one run."""
+    """Topics of one run of a mirror, with the reasons why some are not mirrored."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class KnownTopics:
         ledger: Ledger,
         renaming: Renaming,
     ) -> None:
-        """None yet; `source` is None where files are read."""
+        """Begin without topics; `source` is None where files are read."""
         self._selection = selection
         self._source = source
         self._to = destination
@@ -52,19 +52,19 @@ class KnownTopics:
         self.notes: dict[str, None] = {}
 
     def get(self, topic: str) -> TargetTopic | None:
-        """A topic by its name at the source."""
+        """Return the target topic of a source topic; None if it is not mirrored in this run."""
         return self._known.get(topic)
 
     def is_open(self, topic: str) -> bool:
-        """Whether it is mirrored."""
+        """True if the topic is mirrored, and has not failed."""
         return topic in self._known and topic not in self.failed
 
     def targets(self) -> dict[str, str]:
-        """Names at the target by those at the source."""
+        """Return the target's topic names by those of the source."""
         return {name: target.name for name, target in self._known.items()}
 
     def without_own(self, found: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The partitions, without those that this mirror writes itself.
+        """Return the partitions except those that this mirror writes itself.
 
         Raises:
             Misconfigured: two topics would be mirrored into one.
@@ -83,7 +83,7 @@ class KnownTopics:
     def learn(
         self, partitions: Collection[TopicPartition], ids_of_files: Mapping[str, str]
     ) -> None:
-        """Make new topics ready, and stop those that are others now.
+        """Prepare new topics at the target, and fail topics that were deleted or created again.
 
         Args:
             ids_of_files: the ids of its topics, where files are read; Kafka's form of them.

@@ -1,4 +1,4 @@
-"""The progress of a mirror, in its state directory.
+"""Progress of a mirror, in its state directory.
 
     progress.json    the mirror's id, and of each partition the place up to which it is mirrored
     NAME.offsets     the offsets of a partition at the source and the target (`OffsetMap`)
@@ -25,7 +25,7 @@ _PROGRESS = "progress"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a partition is mirrored."""
+    """Position up to which a partition is mirrored."""
 
     offset: int
     """The next offset to read at the source."""
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(slots=True)
 class LedgerTopic:
-    """A topic that is mirrored; ids are None where a broker has none."""
+    """Progress of one topic; an id is None where a broker has no topic ids."""
 
     target: str
     source_id: str | None
@@ -62,7 +62,7 @@ class _Progress:
 
 
 class Ledger:
-    """The progress of a mirror; of a dry run kept in memory alone."""
+    """Progress of a mirror: its id, and the positions and offset maps of its partitions."""
 
     def __init__(self, state: DocumentsOnly | None) -> None:
         """Read the progress from a state directory; without one it is kept in memory.
@@ -90,12 +90,12 @@ class Ledger:
         self._files.close()
 
     def place(self, partition: TopicPartition) -> Place | None:
-        """How far a partition is mirrored; None if it is new."""
+        """Return the position of a partition; None if it is new."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.places.get(partition.partition)
 
     def begun(self, partition: TopicPartition) -> Place | None:
-        """The place that work under way may have reached; None if none is under way."""
+        """Return the position that work under way may have reached; None without such work."""
         return self.topics[partition.topic].begun.get(partition.partition)
 
     def check_topics(self, at_source: Mapping[str, str], at_target: Mapping[str, str]) -> None:
@@ -123,7 +123,7 @@ class Ledger:
         places: Mapping[TopicPartition, Place],
         points: Mapping[TopicPartition, list[Point]] | None = None,
     ) -> None:
-        """Write down which places work under way may reach, and the points up to there."""
+        """Record the positions that work under way may reach, and the points up to there."""
         for partition, its_points in (points or {}).items():
             known = self.place(partition)
             assert known is not None
@@ -137,7 +137,7 @@ class Ledger:
     def end(
         self, places: Mapping[TopicPartition, Place], failed: Iterable[TopicPartition] = ()
     ) -> None:
-        """Write down what was reached; of failed partitions some more may be under way."""
+        """Record reached positions; failed partitions stay marked as under way."""
         for (topic, number), place in places.items():
             self.topics[topic].places[number] = place
         for topic, number in places.keys() - set(failed):
@@ -151,7 +151,7 @@ class Ledger:
             self._state.write(_PROGRESS, asdict(progress))
 
     def offsets(self, partition: TopicPartition) -> OffsetMap:
-        """The offsets of a partition up to its place, or up to the place of work under way."""
+        """Return the offset map of a partition; points beyond its recorded position are cut off."""
         offsets = self._maps.get(partition)
         if offsets is None:
             assert self._state is not None

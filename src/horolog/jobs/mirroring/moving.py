@@ -72,7 +72,7 @@ _MOST_JOINED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A cluster that is mirrored to."""
+    """Target cluster of a mirror, as tasks use it."""
 
     location: Location
     settings: dict[str, str] = field(repr=False)
@@ -88,30 +88,30 @@ class Target:
 
     @property
     def group(self) -> str:
-        """The group whose committed offsets are the places of the mirror."""
+        """Name of the group whose committed offsets are the positions of the mirror."""
         return f"{SINK_GROUPS}mirror/{self.mirror_id}"
 
     def begin(self, client: Client, slot: int) -> Transaction:
-        """Take over the transactional id of a slot; what is open under it is aborted."""
+        """Take over the transactional id of a slot; this aborts an open transaction of that id."""
         return client.init_transactions(
             f"{self.group}/{slot}", transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
         )
 
     def join_bytes(self, topic_max_bytes: int | None) -> int:
-        """How large joined batches become, such that a topic takes them."""
+        """Return the size limit of joined batches for a topic, in bytes; 0 for no joining."""
         if not topic_max_bytes:
             return self.batch_bytes
         room = topic_max_bytes - topic_max_bytes // _PART_FOR_CODEC - _BYTES_FOR_CODEC
         return max(0, min(self.batch_bytes, room))
 
     def client(self) -> Client:
-        """A client for one task."""
+        """Create a client for one task."""
         return client_of(self.location, self.settings, "horolog-mirror")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMove:
-    """What one task does for a partition."""
+    """Work of one task on a partition."""
 
     partition: TopicPartition
     target_topic: str
@@ -123,7 +123,7 @@ class PartitionMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StretchToMirror(PartitionMove):
-    """What is to be mirrored next of a partition: all up to `end` that is in the stretches."""
+    """Work on the stretches of a partition up to the offset `end`."""
 
     stretches: tuple[Stretch, ...]
     options: ReadOptions
@@ -132,13 +132,13 @@ class StretchToMirror(PartitionMove):
 
     @property
     def to(self) -> TopicPartition:
-        """The partition of the target."""
+        """Partition of the target."""
         return TopicPartition(self.target_topic, self.partition.partition)
 
 
 @dataclass(slots=True)
 class Moved:
-    """What a task did: all before `place` is at the target, once `transaction` is committed."""
+    """Result of a task for one partition; valid once `transaction` is committed."""
 
     partition: TopicPartition
     place: Place
@@ -157,7 +157,7 @@ class TargetLost(StorageFailed):
 
 
 def move(target: Target, slot: int, units: Iterable[StretchToMirror]) -> list[Moved]:
-    """Mirror stretches; an error that is not a bug is in the results of those that it is about."""
+    """Mirror stretches in one transaction; an error is in the results that it concerns."""
     left, failed = list(units), list[Moved]()
     give_up = time.monotonic() + _PATIENCE_S
     while left:
@@ -181,7 +181,7 @@ def move(target: Target, slot: int, units: Iterable[StretchToMirror]) -> list[Mo
 
 
 def may_pass(error: HorologError | OSError) -> bool:
-    """Whether it may be over if the move is tried again."""
+    """True if a retry of the move may succeed."""
     if not isinstance(error, RequestRefused):
         return isinstance(error, NoAnswer)
     if error.code == ErrorCode.corrupt_message:
@@ -190,7 +190,7 @@ def may_pass(error: HorologError | OSError) -> bool:
 
 
 def _is_fenced(error: HorologError | OSError) -> bool:
-    """Whether another attempt has the transactional id, or the transaction was open too long."""
+    """True if another attempt took the transactional id, or the transaction timed out."""
     return isinstance(error, RequestRefused) and error.code in _FENCED
 
 
@@ -209,7 +209,7 @@ def _sentence(error: HorologError | OSError, unit: StretchToMirror) -> str:
 
 
 class _Bundle:
-    """One transaction of one attempt."""
+    """One attempt at the stretches of a task, in one transaction."""
 
     def __init__(self, target: Target, slot: int, units: Iterable[StretchToMirror]) -> None:
         self._target = target
@@ -219,7 +219,7 @@ class _Bundle:
         """The stretch that is being moved; None while the transaction as a whole is."""
 
     def moved(self) -> list[Moved]:
-        """Send all; the transaction has the places and is open, or there is none.
+        """Send all stretches; the transaction with their positions stays open.
 
         Raises:
             HorologError, OSError: nothing of it counts.
@@ -252,20 +252,20 @@ class _Bundle:
 
 
 def _abort(client: Client, transaction: Transaction) -> None:
-    """Abort a transaction that may not have begun; otherwise the next one of the slot does."""
+    """Abort a transaction that may not have begun, and ignore refusals."""
     with suppress(RequestRefused, NoAnswer):
         client.end_transaction(transaction, commit=False)
 
 
 class _SentUnit(NamedTuple):
-    """What is on its way as one batch; not appended anywhere if it holds nothing."""
+    """Batches of the source under way as one batch; `appending` is None if no record is sent."""
 
     mades: list[Made]
     appending: Appending | None
 
 
 class Attempt:
-    """The batches of one stretch, sent in a transaction."""
+    """Sends the batches of one stretch in a transaction."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class Attempt:
         transaction: Transaction,
         until: float,
     ) -> None:
-        """Nothing is sent yet; `until` is the time of the monotonic clock at which it ends."""
+        """Begin with nothing sent; `until` is the end of the attempt on the monotonic clock."""
         self._unit = unit
         self._target = target
         self._client = client
@@ -292,7 +292,7 @@ class Attempt:
         self._delta: int | None = None
 
     def run(self) -> Moved:
-        """Send the stretch, or what is before an error that will not pass.
+        """Send the stretch, or the records before an error that no retry mends.
 
         Raises:
             HorologError, OSError: what was sent must not be committed.
@@ -335,7 +335,7 @@ class Attempt:
             moved.place = replace(moved.place, offset=unit.end)
 
     def _drain(self) -> None:
-        """Read the answers under way: batches behind one that was refused are out of order."""
+        """Wait for all requests under way; batches behind a refused one are refused as well."""
         self._taken = []
         while self._under_way:
             if (appending := self._under_way.popleft().appending) is not None:
@@ -346,7 +346,7 @@ class Attempt:
     # Sending.
 
     def _take(self, made: Made) -> None:
-        """Send a batch, or keep it for those that it can be sent with as one."""
+        """Send a batch, or hold it back to join it with the next ones."""
         if self._joiner is None or (made.batch is None and not self._taken):
             self._send([made])
             return
@@ -371,7 +371,7 @@ class Attempt:
             self._send(taken)
 
     def _send(self, mades: list[Made]) -> None:
-        """Send what was made of some batches of the source as one batch, or as none."""
+        """Send converted batches of the source as one batch; send nothing if they are empty."""
         sent = [made for made in mades if made.batch is not None]
         if not sent:
             self._under_way.append(_SentUnit(mades, None))
@@ -404,14 +404,14 @@ class Attempt:
             self._settle(0)
 
     def _settle(self, left: int) -> None:
-        """Wait until no more than `left` requests are under way."""
+        """Wait until at most `left` requests are under way."""
         under_way = self._under_way
         while under_way and (len(under_way) > left or under_way[0].appending is None):
             mades, appending = under_way.popleft()
             self._advance(mades, None if appending is None else self._appended(appending))
 
     def _appended(self, appending: Appending) -> int:
-        """Where a batch went, as soon as that is known."""
+        """Wait for the answer to a request, and return the base offset of its batch."""
         produced: dict[tuple[str, int], Produced] = {}
         self._client.appends.finish_append(appending, produced)
         base_offset = produced[self._unit.to].base_offset
@@ -430,7 +430,7 @@ class Attempt:
         return base_offset
 
     def _advance(self, mades: list[Made], base_offset: int | None) -> None:
-        """All up to and including these batches of the source is at the target, from there on."""
+        """Move the position past acknowledged batches of the source."""
         moved, place = self._moved, self._moved.place
         records, last_ms = 0, place.last_ms
         for made in mades:

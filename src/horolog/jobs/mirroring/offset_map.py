@@ -1,4 +1,4 @@
-"""Which offset of the target a record of the source went to, for one partition.
+"""Map from offsets of the source to offsets of the target, for one partition.
 
     <topic>-<partition>.offsets: for each point i64 offset at the source, i64 offset at the target
 
@@ -22,7 +22,7 @@ _POINT: Final = Struct(">qq")
 
 
 class OffsetMap:
-    """The points of one partition, in a file."""
+    """Points of one partition's map, in a file."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -30,14 +30,14 @@ class OffsetMap:
         self._count = files.size(path) // _POINT.size
 
     def cut(self, offset: int) -> None:
-        """Forget the points from an offset of the source on."""
+        """Remove the points at or after an offset of the source."""
         count = self._first_from(offset)
         if self._files.exists(self._path):
             self._files.truncate(self._files.get(self._path), count * _POINT.size)
         self._count = count
 
     def add(self, points: Iterable[Point]) -> None:
-        """Append points; they are on disk when this returns.
+        """Append points to the file, and sync it.
 
         Raises:
             StorageFailed: they are not.
@@ -54,16 +54,16 @@ class OffsetMap:
         self._count += len(data) // _POINT.size
 
     def first(self) -> Point | None:
-        """The oldest point."""
+        """Return the oldest point; None if the map is empty."""
         return self._point(0) if self._count else None
 
     def between(self, start: int, end: int) -> tuple[Point, ...]:
-        """The points by which offsets of the source from `start` to before `end` are mapped."""
+        """Return the points that map the source's offsets in the range [start, end)."""
         first = max(0, self._first_from(start + 1) - 1)
         return tuple(self._point(index) for index in range(first, self._first_from(end)))
 
     def translate(self, offset: int, target_end: int) -> int | None:
-        """Where at the target the records at or after an offset of the source begin.
+        """Return the target offset of the first record at or after an offset of the source.
 
         `target_end` is the offset after the last mirrored record. None if nothing was mirrored.
         """
@@ -77,7 +77,7 @@ class OffsetMap:
         return min(target + offset - source, limit)
 
     def _first_from(self, offset: int) -> int:
-        """The number of the first point at or after an offset."""
+        """Return the index of the first point at or after an offset."""
         return bisect_left(range(self._count), offset, key=lambda index: self._point(index)[0])
 
     def _point(self, index: int) -> Point:

@@ -1,4 +1,4 @@
-"""Whole batches of one partition for a task: which stretches hold them, and what is in those."""
+"""Reading of whole batches of a partition: the stretches to read, and their batches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ def stretches_of(
     *,
     is_first: bool = False,
 ) -> tuple[Stretch, ...]:
-    """What has to be read of a partition for the records of the selected times.
+    """Return the stretches of a partition that contain all records of the selected times.
 
     Args:
         log: as the driver sees it.
@@ -49,7 +49,7 @@ def source_batches(
     *,
     with_append_times: bool = False,
 ) -> Iterator[Batches]:
-    """All batches in the stretches from an offset on, in order; they stay valid when it has ended.
+    """Yield the batches of stretches from an offset on, in order; they stay valid afterwards.
 
     Raises:
         DataLost: something of it is gone.
@@ -69,7 +69,7 @@ def source_batches(
 
 
 def _with_its_append_times(batches: Batches) -> Batches:
-    """The batches, whose append times have been read."""
+    """Return the batches with their append times already read."""
     if batches.append_times is None:
         return batches
     times = batches.append_times(batches.start, batches.end)

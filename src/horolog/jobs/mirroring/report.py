@@ -1,4 +1,4 @@
-"""What a mirror did, and how far it is behind."""
+"""Outcome of a mirror, with the lag of each partition."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -10,7 +10,7 @@ from horolog.results import Aside, Outcome, Shown, Table, size
 
 @dataclass(frozen=True, slots=True)
 class MirroredPartition:
-    """One partition of the source."""
+    """Progress and lag of one partition of the source."""
 
     topic: str
     partition: int
@@ -27,7 +27,7 @@ class MirroredPartition:
 
     @property
     def lag(self) -> int:
-        """How many offsets are to come."""
+        """Number of offsets that are not mirrored yet."""
         return max(0, self.end - self.offset)
 
 
@@ -53,17 +53,17 @@ class Mirrored(Outcome):
 
     @property
     def lag(self) -> int:
-        """How many offsets are to come."""
+        """Number of offsets that are not mirrored yet."""
         return sum(partition.lag for partition in self.partitions)
 
     @property
     def lag_ms(self) -> int | None:
-        """The longest lag of a partition."""
+        """Longest known lag of a partition in milliseconds; None if no lag is known."""
         known = [partition.lag_ms for partition in self.partitions if partition.lag_ms is not None]
         return max(known, default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the members, by their names on the command line."""
         return {
             "records": self.records,
             "bytes": self.bytes,
@@ -79,7 +79,7 @@ class Mirrored(Outcome):
         }
 
     def lines(self) -> Iterator[Shown]:
-        """The partitions with their lags, the groups, notes and errors, and a summary."""
+        """Yield the partitions with their lags, the groups, notes and errors, and a summary."""
         columns = ("behind", "lag"), ("lag", lambda partition: age_text(partition.lag_ms))
         yield Table(
             self.partitions, "topic", "partition", "target", "records", "offset", "end", *columns
@@ -109,7 +109,7 @@ def age_text(lag_ms: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """How the caller follows a mirror and ends it."""
+    """Callbacks with which a caller follows a mirror and ends it."""
 
     on_progress: Callable[[Mirrored], None] = field(default=lambda _: None)
     should_stop: Callable[[], bool] = field(default=lambda: False)

@@ -1,4 +1,4 @@
-"""The rounds of a mirror, on the driver: what is new at the source, and who moves it."""
+"""Rounds of a mirror on the driver: find new records, and let tasks move them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -231,7 +231,7 @@ class MirrorRun:
         time.sleep(_IDLE_MS / 1000)
 
     def _log(self) -> AbstractContextManager[BrokerLog | FileLog]:
-        """The source as it is now; the connections to a broker are kept."""
+        """Open the source; connections to a broker are reused."""
         if self._broker_log is not None:
             return nullcontext(self._broker_log)
         return FileLog(self._options, may_miss=bool(self._ends))
@@ -283,7 +283,7 @@ class MirrorRun:
         name: str,
         bounds: Mapping[TopicPartition, tuple[int, int]],
     ) -> None:
-        """Note how much of a topic is older than the target keeps, before it is mirrored."""
+        """Note the number of records that the target's retention would delete soon."""
         known = self._topics.get(name)
         if known is not None and known.receiving is not None:
             from_ms, now_ms = self._selection.from_ms, SystemClock().now_ms()

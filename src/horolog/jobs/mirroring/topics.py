@@ -1,4 +1,4 @@
-"""Topics of the source and what they become at a target cluster: names, partitions, settings."""
+"""Topics of the source, and the names, partitions and settings of their target topics."""
 
 import re
 import time
@@ -34,7 +34,7 @@ _REFERENCE = re.compile(r"\\(?:([1-9][0-9]?)|g<(\w+)>|(\\)|.?)", re.ASCII | re.D
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    r"""`PATTERN=REPL`: a pattern of the whole name, and what replaces it (`\1`, `\g<name>`)."""
+    r"""A rule `PATTERN=REPL` for topic names; the replacement may use groups (`\1`, `\g<name>`)."""
 
     pattern: str = ""
     replacement: str = ""
@@ -42,7 +42,7 @@ class Renaming:
 
     @classmethod
     def parse(cls, text: str | None) -> "Renaming":
-        """What `--rename` says.
+        """Parse the value of `--rename`.
 
         Raises:
             Misconfigured: it is no pattern, or nothing comes in its place.
@@ -60,13 +60,13 @@ class Renaming:
         return cls(pattern, replacement, compiled)
 
     def __call__(self, topic: str) -> str:
-        """The name at the target; topics that do not match keep theirs."""
+        """Return the topic's name at the target; a topic that does not match keeps its name."""
         groups = None if self._compiled is None else self._compiled.groups(topic)
         return topic if groups is None else _expand(self.replacement, groups)
 
 
 def _expand(replacement: str, groups: Mapping[str | int, str]) -> str:
-    """A replacement with what the groups have taken.
+    """Return the replacement with its references replaced by the matched groups.
 
     Raises:
         ValueError: it refers to a group that is not there, or escapes something else.
@@ -89,7 +89,7 @@ def _expand(replacement: str, groups: Mapping[str | int, str]) -> str:
 
 @dataclass(slots=True)
 class SourceTopic:
-    """A topic as the source has it."""
+    """A topic at the source, with its own settings."""
 
     name: str
     partitions: int
@@ -121,7 +121,7 @@ class TargetTopic:
 
 
 def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic]:
-    """What a cluster says of topics; those that are gone are left out."""
+    """Describe topics of a cluster; deleted topics are left out."""
     asked = sorted(names)
     found = {
         name: SourceTopic(name, len(each.partitions), known_id(each))
@@ -144,7 +144,7 @@ def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic
 
 
 class TargetTopics:
-    """Makes and checks the topics of a target cluster."""
+    """Creates and checks the topics of a target cluster."""
 
     def __init__(self, client: Client, job: Mirror) -> None:
         self._client = client
@@ -201,7 +201,7 @@ class TargetTopics:
         return found if found is not None and found.error == ErrorCode.none else None
 
     def _once_there(self, name: str, partitions: int) -> TopicMetadata:
-        """The topic, as soon as the brokers know it with all its partitions.
+        """Wait until the brokers know a topic with all its partitions.
 
         Raises:
             RequestRefused: they do not.
@@ -255,7 +255,7 @@ class TargetTopics:
 
 
 def _warnings(source: SourceTopic, name: str, values: Mapping[str, str]) -> Iterable[str]:
-    """What the target may refuse, or delete soon."""
+    """Warn of settings by which the target refuses batches or times that the source accepts."""
     largest = int(values.get(_TOPIC_MAX_BYTES) or 0)
     if source.max_bytes and largest and largest < source.max_bytes:
         yield (
@@ -282,6 +282,6 @@ def check_names(targets: Mapping[str, str]) -> None:
 
 
 def describe(error: HorologError, names: Sequence[str]) -> str:
-    """The sentence of an error, with the topic that it is about."""
+    """Return the sentence of an error; it begins with the topic unless it contains the name."""
     text = str(error)
     return text if any(name in text for name in names) else f"{names[0]}: {text}"
