@@ -1,4 +1,4 @@
-"""Commits a plan at the survivor."""
+"""Commits the offsets of a plan at the survivor."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Applied:
 
 
 def unproven(plan: FailoverPlan, groups: Collection[str]) -> list[Applied]:
-    """Those of the groups of which records could be missing, refused, and why."""
+    """Return a refusal for each group of which records could be missing."""
     notes: dict[str, str] = {}
     for start in plan.starts:
         if start.notes and start.group in groups:
@@ -39,7 +39,7 @@ def unproven(plan: FailoverPlan, groups: Collection[str]) -> list[Applied]:
 
 
 def check_survivor(client: Client, plan: FailoverPlan) -> None:
-    """Refuse to commit to another cluster, or other topics, than the plan is of.
+    """Refuse a cluster or a topic other than those that the plan was made for.
 
     Raises:
         Misconfigured: it is another, or a topic was created again.
@@ -60,7 +60,7 @@ def check_survivor(client: Client, plan: FailoverPlan) -> None:
 
 
 def committed_before(client: Client, offsets: Mapping[str, Offsets]) -> Iterator[Applied]:
-    """Groups that an earlier run has committed; an error for one whose commits are gone."""
+    """Yield the groups that an earlier run has committed; missing commits are errors."""
     for group, its in sorted(offsets.items()):
         there = client.offset_fetch(group, its)
         gone = [f"{topic}-{number}" for topic, number in its if there.get((topic, number)) is None]
@@ -76,7 +76,7 @@ def committed_before(client: Client, offsets: Mapping[str, Offsets]) -> Iterator
 
 
 def commit(client: Client, offsets: Mapping[str, Offsets], step: ApplyStep) -> Iterator[Applied]:
-    """Commit group by group; one that is refused leaves the others alone."""
+    """Commit the offsets of each group; a refused group leaves the others alone."""
     for group, its in sorted(offsets.items()):
         try:
             yield _commit(client, group, its, step)

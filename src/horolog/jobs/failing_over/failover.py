@@ -1,4 +1,4 @@
-"""`horolog.jobs.failover`: groups continue in another cluster without losing a record."""
+"""The job `failover`: consumer groups continue in another cluster without losing a record."""
 
 import os
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ _RECORDED, _PLAN = "recorded", "plan"
 
 
 def failover(spark: SparkSession, *, state: str | os.PathLike[str]) -> "Failover":
-    """The three steps of a failover, around one state directory.
+    """Return the three steps of a failover, which share a state directory.
 
         steps = jobs.failover(spark, state="failover")
         steps.record(source="east:9092", groups=["shop"])     # again and again
@@ -128,7 +128,9 @@ def apply(step: ApplyStep) -> list[Applied]:
 
 
 class Failover:
-    """A state directory, which one step at a time uses; copy it to where the survivor is.
+    """The three steps of a failover, bound to a state directory.
+
+    Copy it to the survivor's site.
 
     Attributes:
         record: `record` with this state; so are the others.
@@ -151,7 +153,7 @@ def _key(plan: FailoverPlan, group: str) -> str:
 
 
 def _chosen(known: Iterable[str], step: Step, not_: str) -> set[str]:
-    """Those of the groups that are chosen.
+    """Return the groups that the options choose among the known ones.
 
     Raises:
         Misconfigured: one that is named is not among them, or none matches the pattern.

@@ -1,4 +1,4 @@
-"""Ask a cluster, before its records are read, for its time, committed offsets and log ends."""
+"""Asks a cluster for its time, committed offsets and log ends, before records are read."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ Commits = Mapping[Key, CommittedOffset | None]
 
 
 class PartitionEnds(NamedTuple):
-    """One partition, as the cluster describes it."""
+    """Log bounds and leader epoch of a partition."""
 
     earliest: int
     end: int
@@ -38,7 +38,7 @@ class Looked(NamedTuple):
     partitions: dict[Key, PartitionEnds]
 
     def numbers(self, topic: str) -> list[int]:
-        """The partitions of a topic."""
+        """Return the partition numbers of a topic."""
         return [number for name, number in self.partitions if name == topic]
 
     def committed(self, group: str, partition: Key) -> int | None:
@@ -47,13 +47,13 @@ class Looked(NamedTuple):
         return None if found is None else found.offset
 
     def offset(self, group: str, partition: Key) -> int:
-        """The next one that a group reads."""
+        """Return the next offset that a group reads."""
         start = self.partitions[partition].earliest
         committed = self.committed(group, partition)
         return start if committed is None else max(start, committed)
 
     def reads(self, group: str, topic: str) -> bool:
-        """Whether a group has committed anything of a topic."""
+        """True if a group has committed an offset of a topic."""
         return any(
             name == topic and its is not None for (name, _), its in self.commits[group].items()
         )

@@ -1,4 +1,4 @@
-"""Sums over the records of a topic between marks, which are the offsets asked about."""
+"""Sums over the records of a partition between marks, which are given offsets."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ PARTS: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Records of a partition from one mark to before the next; times in milliseconds."""
+    """Sums over the records from one mark to before the next; times in milliseconds."""
 
     records: int = 0
     odd: int = 0
@@ -59,12 +59,12 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMarks:
-    """A partition, cut at its marks: what is before the first one comes first."""
+    """Sums of a partition between its marks; the first are those before the first mark."""
 
     between: tuple[Between, ...]
 
     def from_mark(self, place: int, until: int | None = None) -> Between:
-        """All from a mark on, or up to another, by their places among the marks of the partition.
+        """Return the sums from one mark to another, or to the end; marks are given by index.
 
         Of -1 it is from the start.
         """
@@ -72,7 +72,7 @@ class PartitionMarks:
 
 
 def known(values: Iterable[int | None]) -> Iterator[int]:
-    """Those that are not None."""
+    """Yield the values that are not None."""
     return (value for value in values if value is not None)
 
 
@@ -81,14 +81,14 @@ Marks = Mapping[tuple[str, int], Sequence[int]]
 
 
 class MarkSummary:
-    """Sums of what a task reads, by the last mark before each record; rows of `PARTS`."""
+    """Summary of a Spark task: sums of its records by the mark before each; rows of `PARTS`."""
 
     def __init__(self, marks: Marks, limits_ms: Mapping[str, int] | None = None) -> None:
         self.marks = {key: np.array(its, np.int64) for key, its in marks.items()}
         self.limits_ms = dict(limits_ms or {})
 
     def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, a run of each partition after the other."""
+        """Yield the rows of a task, for one run of a partition after the other."""
         pending, constants, order = Pending(), dict[str, object](), InOrder(0)
         for each, begins in runs(times):
             if begins:
@@ -139,20 +139,20 @@ def _rows(groups: GroupTable | None, constants: dict[str, object]) -> Iterator[p
 def marked(
     spark: SparkSession, scan: Scan, marks: Marks, limits_ms: Mapping[str, int] | None = None
 ) -> dict[tuple[str, int], PartitionMarks]:
-    """Read a selection once; a few numbers come back for each mark and each task."""
+    """Read a selection once, and return the sums between the marks of each partition."""
     summary: Summary = MarkSummary(marks, limits_ms)
     return between(rows_of(scan.frame(spark, summary, ddl_of(PARTS))), marks)
 
 
 def rows_of(parts: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a summary: a few for each task and mark."""
+    """Collect the rows of a summary: a few for each task and mark."""
     return [row.asDict() for row in parts.collect()]
 
 
 def between(
     rows: Iterable[Mapping[str, Any]], marks: Marks
 ) -> dict[tuple[str, int], PartitionMarks]:
-    """Put together what the tasks gave."""
+    """Combine the rows of all tasks into sums by partition."""
     by_partition: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         by_partition[row["topic"], row["partition"]].append(row)

@@ -1,4 +1,4 @@
-"""Decide what a recording reads: new records, and the place of each group among earlier ones.
+"""Decides which offsets a recording reads: new records, and some near each group's offset.
 
 What was read of a partition is kept as sums of stretches of it. So of a group that has moved only
 the rest of the stretch is read again that it is in, however much is behind it.
@@ -53,7 +53,7 @@ class Needed(NamedTuple):
 
 
 def needed(recorded: Recorded, looked: Looked) -> dict[Key, Needed]:
-    """Return what has to be read of each partition."""
+    """Return the offsets to read of each partition."""
     found = {}
     for key, ends in looked.partitions.items():
         topic = recorded.read.get(key[0])
@@ -87,7 +87,7 @@ def _lag_of(
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets in few ranges; more of them only where there are too many."""
+    """Join offset ranges that overlap, and the nearest ones if there are too many."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if start >= end:
@@ -104,7 +104,7 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, tuple[int, int]]]:
-    """The ranges so that each layer has at most one of a partition."""
+    """Distribute the ranges over layers with at most one range of each partition."""
     most = max((len(each.ranges) for each in needed.values()), default=0)
     return [
         {key: each.ranges[at] for key, each in needed.items() if at < len(each.ranges)}
@@ -113,7 +113,7 @@ def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, tuple[int, int]]]:
 
 
 def stretches_with(its: Needed, end: int, found: PartitionMarks) -> tuple[ReadSums, ...]:
-    """The stretches of a partition, and what is new in it, up to its end, as further ones."""
+    """Return the stretches of a partition with the new records as further stretches."""
     stretches = list(its.before.stretches)
     for start, until in pairwise(mark for mark in its.marks if its.before.end <= mark <= end):
         between = found.from_mark(its.place(start), its.place(until))

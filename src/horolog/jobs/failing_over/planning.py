@@ -1,4 +1,4 @@
-"""Plans where groups start on the survivor, from what was recorded and the survivor alone."""
+"""Plans where groups start on the survivor, from the recordings and the survivor alone."""
 
 import json
 import uuid
@@ -28,7 +28,7 @@ _TYPE = "message.timestamp.type"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a group starts in a topic of the survivor."""
+    """Start position of a group in a topic of the survivor."""
 
     group: str
     topic: str
@@ -51,7 +51,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class FailoverPlan:
-    """Where all groups start."""
+    """Start positions of all groups."""
 
     id: str
     cluster_id: str | None
@@ -62,11 +62,11 @@ class FailoverPlan:
 
     @property
     def is_proven(self) -> bool:
-        """Whether no record can be missing, if none takes longer than its bound."""
+        """True if no record can be missing, provided that none exceeds its bound."""
         return not any(start.notes for start in self.starts)
 
     def offsets(self) -> dict[str, dict[tuple[str, int], int]]:
-        """The offsets of each group, by topic and partition."""
+        """Return the offsets of each group, by topic and partition."""
         found: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         for start in self.starts:
             for number, offset in start.offsets.items():
@@ -183,7 +183,7 @@ def _survivor(
 def _check_partitions(
     recorded: Recorded, needed: Iterable[tuple[str, str]], present: Mapping[str, Sequence[int]]
 ) -> None:
-    """Refuse to go partition by partition where keys cannot go to the same ones.
+    """Refuse `same-partitions` where a topic has another number of partitions than at the source.
 
     Raises:
         Misconfigured: a topic has another number of partitions than it had at the source.
@@ -203,7 +203,7 @@ def _without_topic(recorded: Recorded, group: str, topic: str) -> Start:
 
 
 class _Survivor(NamedTuple):
-    """The target of a plan, and where the logs of its topics start and end."""
+    """Target of a plan, with the log bounds of its topics."""
 
     target: Location
     settings: Mapping[str, str]
@@ -211,7 +211,7 @@ class _Survivor(NamedTuple):
     ends: Mapping[tuple[str, int], int]
 
     def selection(self, topics: Collection[str], **more: str) -> Selection:
-        """To read them."""
+        """Return a selection of topics of the survivor."""
         settings = {**self.settings, **more}
         return Selection.of(self.target, topics=sorted(topics), settings=settings)
 
@@ -224,7 +224,7 @@ def _ends(
 
 
 def _stamped(client: Client, topics: Iterable[str]) -> set[str]:
-    """Topics whose timestamps are append times: their indexes do not know create times."""
+    """Return the LogAppendTime topics, whose time indexes have no create times."""
     resources = [(ResourceType.TOPIC, name) for name in topics]
     described = client.describe_configs(resources, names=[_TYPE]) if resources else {}
     return {
@@ -235,7 +235,7 @@ def _stamped(client: Client, topics: Iterable[str]) -> set[str]:
 
 
 def _looked_up(client: Client, start: Start, survivor: _Survivor) -> Start:
-    """With the offsets of the first records at or after its times, by the survivor's indexes."""
+    """Add the offsets that the survivor's time indexes give for a start's times."""
     by_time: dict[int, list[TopicPartition]] = defaultdict(list)
     offsets: dict[int, int] = {}
     for number, from_ms in start.from_ms.items():
@@ -265,7 +265,7 @@ def _looked_up(client: Client, start: Start, survivor: _Survivor) -> Start:
 def _scanned(
     spark: SparkSession, starts: Sequence[Start], topics: Collection[str], survivor: _Survivor
 ) -> list[Start]:
-    """The same of LogAppendTime topics: the create times in their bytes are read."""
+    """Add the offsets for the start times in LogAppendTime topics, by a scan of their records."""
     times = sorted(
         {
             from_ms
@@ -305,7 +305,7 @@ def _scanned(
 def _counted(
     spark: SparkSession, starts: Sequence[Start], recorded: Recorded, survivor: _Survivor
 ) -> list[Start]:
-    """With what each start has to read, and how much of it at most the group had read."""
+    """Add how many records each start reads, and how many of them at most for a second time."""
     marks: dict[tuple[str, int], list[int]] = defaultdict(list)
     for start in starts:
         for number, offset in start.offsets.items():

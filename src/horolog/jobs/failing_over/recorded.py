@@ -1,4 +1,4 @@
-"""Kept results of recordings of a cluster, and the time until which a group has read by them.
+"""Results of all recordings of a cluster, and the create time up to which a group has read.
 
 A recording reads what was appended since the one before it. So what the earlier ones have read is
 kept as sums: of each partition (`PartitionRead`), of stretches of it (`ReadSums`), and of what a
@@ -28,7 +28,7 @@ MOST_BOUNDS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How late records of a topic were, by one recording and those before it."""
+    """Largest latency and lateness of a topic's records, by one recording and those before it."""
 
     at_ms: int
     records: int
@@ -53,7 +53,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far a group was in a partition."""
+    """Position of a group in a partition, with sums of its unread records."""
 
     offset: int
     """The next one it reads: what it has committed, or where the log begins."""
@@ -70,7 +70,7 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True)
 class TopicProgress:
-    """How far a group was in a topic when it was last recorded."""
+    """Position of a group in a topic at its last recording."""
 
     at_ms: int
     """By the source's clock, before its offsets and the log ends were asked for."""
@@ -80,7 +80,7 @@ class TopicProgress:
 
     @property
     def unread(self) -> int:
-        """Records that it had not read."""
+        """Number of records that the group had not read."""
         return sum(partition.unread for partition in self.partitions.values())
 
     @property
@@ -89,7 +89,7 @@ class TopicProgress:
         return sum(partition.unread_odd for partition in self.partitions.values())
 
     def read_before_ms(self, bound_ms: int, only: int | None = None) -> int:
-        """The time before which the group has read all that was created (see the package).
+        """Return the create time before which the group has read every record (see the package).
 
         Args:
             bound_ms: what a record takes at most from its producer to the source's log.
@@ -104,7 +104,7 @@ class TopicProgress:
 
 
 class ReadSums(NamedTuple):
-    """Sums over some offsets of a partition, for groups that come to be within or before them."""
+    """Sums over a stretch of a partition, for groups that later are in or before it."""
 
     start: int
     end: int
@@ -154,7 +154,7 @@ class Recorded:
     """By topic."""
 
     def forget(self, topic: str, number: int | None = None) -> None:
-        """Let the next recording read a partition, or a whole topic, from its start again."""
+        """Discard the sums of a partition or topic, so that the next recording reads all of it."""
         if number is None:
             self.read.pop(topic, None)
         elif topic in self.read:
@@ -168,23 +168,23 @@ class Recorded:
                 its[topic] = replace(its[topic], partitions=partitions)
 
     def add_bound(self, topic: str, bound: Bound) -> None:
-        """Keep what a recording saw; of the oldest beyond `MOST_BOUNDS` the largest."""
+        """Keep the bound of a recording; of the oldest beyond `MOST_BOUNDS` keep the largest."""
         kept = self.bounds.setdefault(topic, [])
         kept.append(bound)
         while len(kept) > MOST_BOUNDS:
             kept[:2] = [max(kept[:2], key=lambda each: each.ms)]
 
     def bound(self, topic: str) -> Bound:
-        """The largest bound of a topic that was recorded."""
+        """Return the largest bound of a topic."""
         none = Bound(0, 0, 0, 0, None, None)
         return max(self.bounds.get(topic, ()), key=lambda each: each.ms, default=none)
 
     def has_latency(self, topic: str) -> bool:
-        """Whether any recording measured how long records take."""
+        """True if any recording has measured the latency of a topic's records."""
         return any(each.latency_ms is not None for each in self.bounds.get(topic, ()))
 
     def odd(self, topic: str) -> int:
-        """The most records without a usable time that a recording saw."""
+        """Return the largest number of records without a usable time in a recording of a topic."""
         return max((each.odd for each in self.bounds.get(topic, ())), default=0)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Records until when groups have read, and how late records are, while their cluster lives.
+"""Records the positions of groups and the latencies of records, while their cluster lives.
 
 Each recording reads what was appended since the one before it. Of a group that has committed
 another offset since, the records near that are read again (`needed`); all others that it has not
@@ -64,7 +64,7 @@ class Recording:
 
 
 def forget_changed(recorded: Recorded, looked: Looked) -> None:
-    """Forget what was read of logs that are others now.
+    """Discard the sums of logs that were truncated, and of topics that were created again.
 
     A topic that was created again has another id. A log that was truncated ends before the offset
     up to which it was read, or has another leader epoch.
@@ -114,7 +114,7 @@ def record_once(
 def _selections(
     source: Location, settings: Mapping[str, str], layers: Sequence[Mapping[Key, tuple[int, int]]]
 ) -> list[Selection]:
-    """The records of these offsets, one selection for each layer.
+    """Return a selection of the records of each layer, uncommitted ones included.
 
     Uncommitted ones, too, whatever the settings say: they may be committed later.
     """
@@ -132,7 +132,7 @@ def add(
     to_read: Mapping[Key, Needed],
     found: Mapping[Key, PartitionMarks],
 ) -> tuple[dict[str, Bound], dict[str, dict[str, TopicProgress]]]:
-    """Add to what is recorded what was found from the marks on; the bounds and the groups' places.
+    """Add the new sums to the recordings; return the bounds and the positions of groups.
 
     The bounds are not added: what is appended while a recording runs may count as well.
     """
@@ -157,7 +157,7 @@ def add(
 
 
 def _added(its: Needed, now: PartitionEnds, found: PartitionMarks) -> PartitionRead:
-    """A partition with the records from the end on up to which it had been read."""
+    """Return the sums of a partition with its new records added."""
     before, fresh = its.before, found.from_mark(its.place(its.before.end))
     late_ms = max(before.lateness_ms, fresh.late_max_ms)
     if before.largest_ms is not None and fresh.min_ms is not None:
@@ -189,7 +189,7 @@ def _bound(at_ms: int, partitions: Sequence[PartitionRead]) -> Bound:
 def _place(
     looked: Looked, group: str, key: Key, its: Needed, found: PartitionMarks
 ) -> GroupProgress:
-    """How far a group is in a partition."""
+    """Return the position of a group in a partition, with sums of its unread records."""
     since, until, then = its.lags[group]
     parts: list[Between | ReadSums] = [
         found.from_mark(its.place(since), its.place(until)),
@@ -210,7 +210,7 @@ def _place(
 def _counted_by_brokers(
     client: Client, recorded: Recorded, bounds: Mapping[str, Bound]
 ) -> tuple[dict[str, Bound], dict[str, bool]]:
-    """With what the source counted of partitions of which no record that was read has a latency.
+    """Complete bounds by the latencies that the source's brokers have counted.
 
     It counts what has been deleted since, too. Of latencies beyond its last class it knows no upper
     bound: these records are odd.
@@ -241,7 +241,7 @@ def _counted_by_brokers(
 
 
 def _measured_live(spark: SparkSession, selection: Selection, live_ms: int) -> dict[str, int]:
-    """Return the largest latency of the records appended meanwhile, by topic, in milliseconds."""
+    """Return the largest latency of newly appended records, by topic, in milliseconds."""
     summary: Summary = MarkSummary({})
     parts = LiveScan.plan(spark, selection, live_ms).frame(spark, summary, ddl_of(PARTS))
     found: dict[str, int] = {}

@@ -39,7 +39,7 @@ from horolog.storage.scan.findings import run_steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertReport(Outcome):
-    """The outcome, including that of earlier runs with this state."""
+    """Outcome of a conversion, including earlier runs with the same state."""
 
     format: str
     dry_run: bool
@@ -56,21 +56,21 @@ class ConvertReport(Outcome):
 
     @property
     def records(self) -> int:
-        """How many were written anew."""
+        """Number of rewritten records."""
         return sum(each.records for each in self.converted)
 
     @property
     def losses(self) -> Losses:
-        """Fields of records for which the format has no place."""
+        """Counts of record fields that the format cannot store."""
         return sum((each.losses for each in self.converted), start=Losses())
 
     @property
     def is_ok(self) -> bool:
-        """Whether all has the format now."""
+        """True if every segment has the format now."""
         return not (self.refused or self.failed)
 
     def to_json(self) -> dict[str, Any]:
-        """The members, by their names on the command line."""
+        """Return the members, by their names on the command line."""
         return {
             "ok": self.is_ok,
             "format": self.format,
@@ -85,7 +85,7 @@ class ConvertReport(Outcome):
         }
 
     def lines(self) -> Iterator[str]:
-        """What was converted, lost and refused, and a summary."""
+        """Yield the converted, refused and failed segments, the losses, and a summary."""
         segments = (*self.converted, *self.refused)
         yield from converted_lines(segments, self.format, dry_run=self.dry_run)
         yield from failed_lines(self.failed, 0)
@@ -147,7 +147,7 @@ def _report(worked: Worked["_ConvertedPart"], to: str, *, dry_run: bool) -> Conv
 
 @dataclass(slots=True)
 class _ConvertedPart:
-    """The outcome for one part."""
+    """Outcome of the conversion of one part."""
 
     looked_at: int = 0
     segments: list[ConvertedSegment] = field(default_factory=list)
@@ -156,7 +156,7 @@ class _ConvertedPart:
 
 
 def _convertible(found: FoundParts) -> FoundParts:
-    """Without what brokers keep for themselves, unless it was given by its name."""
+    """Leave out the internal topics of brokers, unless a path names them."""
     whole = {target.log_dir for target in found.log_dirs}
     parts = (
         part
@@ -168,7 +168,7 @@ def _convertible(found: FoundParts) -> FoundParts:
 
 @dataclass(frozen=True, slots=True)
 class _ConvertPart:
-    """The work of a task on a part."""
+    """Converts one part in a task."""
 
     job: Convert
     now_ms: int

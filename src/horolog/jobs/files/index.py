@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexReport(Outcome):
-    """The outcome, including that of earlier runs with this state."""
+    """Outcome of a verification or rebuild, including earlier runs with the same state."""
 
     rebuilt: bool
     """Whether indexes were to be rebuilt; otherwise all was verified, and nothing changed."""
@@ -63,21 +63,21 @@ class IndexReport(Outcome):
 
     @property
     def wrong(self) -> int:
-        """How many findings are no mere notes."""
+        """Number of findings that are more than notes."""
         return sum(1 for finding in self.findings if finding.severity is not Severity.NOTE)
 
     @property
     def refused(self) -> tuple[Reindexed, ...]:
-        """The segments whose indexes could not be rebuilt."""
+        """Segments whose indexes could not be rebuilt."""
         return tuple(each for each in self.reindexed if each.refused)
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing is wrong, or was left wrong."""
+        """True if nothing is wrong, or everything wrong was rebuilt."""
         return not (self.wrong or self.refused or self.failed)
 
     def to_json(self) -> dict[str, Any]:
-        """The members, by their names on the command line."""
+        """Return the members, by their names on the command line."""
         return {
             "ok": self.is_ok,
             "rebuild": self.rebuilt,
@@ -90,7 +90,7 @@ class IndexReport(Outcome):
         }
 
     def lines(self) -> Iterator[str]:
-        """What is wrong, or was, and a summary."""
+        """Yield the findings, the rebuilt and failed segments, and a summary."""
         yield from finding_lines(self.findings)
         yield from reindexed_lines(self.reindexed, dry_run=self.dry_run)
         yield from failed_lines(self.failed, self.resumed)
@@ -175,7 +175,7 @@ def _around_split_partitions(
     store: StoreOptions,
     live: Collection[Path],
 ) -> tuple[list["_IndexedPart"], dict[str, str]]:
-    """Check what is about the partitions whose segments were checked each by itself."""
+    """Check partitions as a whole whose segments were checked in separate tasks."""
     by_directory: dict[Path, list[LogPart]] = defaultdict(list)
     for part in found.parts:
         if part.target.segment is not None:
@@ -199,7 +199,7 @@ def _around_split_partitions(
 
 
 def _log_dir(target: VerifyTarget) -> "_IndexedPart":
-    """Check the files of a log directory itself."""
+    """Check the files of a log directory that belong to no partition."""
     verification = Verification(target)
     around, done = verification.around, _IndexedPart()
     done.run(verification.log_dir())
@@ -209,7 +209,7 @@ def _log_dir(target: VerifyTarget) -> "_IndexedPart":
 
 @dataclass(slots=True)
 class _IndexedPart:
-    """The outcome for one part."""
+    """Outcome of the verification or rebuild of one part."""
 
     checked: Checked = field(default_factory=Checked)
     findings: list[Finding] = field(default_factory=list)
@@ -218,7 +218,7 @@ class _IndexedPart:
     fingerprint: str = ""
 
     def run(self, steps: Steps[_T] | Findings) -> _T:
-        """Run all steps; their findings and counts are added."""
+        """Run all steps, and add their findings and counts."""
         return run_steps(steps, self.findings.append, self._read)
 
     def _read(self, more: Checked) -> None:
@@ -230,7 +230,7 @@ class _IndexedPart:
 
 @dataclass(frozen=True, slots=True)
 class _IndexPart:
-    """The work of a task on a part."""
+    """Verifies or rebuilds one part in a task."""
 
     job: Index
     store: StoreOptions
@@ -263,7 +263,7 @@ class _IndexPart:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The work of a task on a partition whose segments are known."""
+    """Checks a partition as a whole in a task, from the facts of its segments."""
 
     store: StoreOptions
 

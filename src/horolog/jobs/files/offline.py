@@ -1,4 +1,4 @@
-"""Keeping brokers away from log directories while tasks of a job change files in them."""
+"""Locks that keep brokers out of log directories while tasks of a job change files."""
 
 import time
 from collections.abc import Iterable, Iterator

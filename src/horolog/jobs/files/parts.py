@@ -1,4 +1,4 @@
-"""Segment files as units of work: small partitions together, segments of large ones alone.
+"""Segment files as units of work: small partitions together, large segments alone.
 
 A part is what one task does as a whole: a partition, or one segment of a partition that is larger
 than a unit, so that one huge partition is spread like any other. A unit is one large part or
@@ -34,7 +34,7 @@ _MAX_PARTS = 500
 
 
 class File(NamedTuple):
-    """A file of a partition: its name, its size in bytes, when it was changed (ns since 1970)."""
+    """A file of a partition: name, size in bytes, modification time in ns since 1970."""
 
     name: str
     size: int
@@ -43,7 +43,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """A partition, or a segment of one, as it was listed."""
+    """A partition, or one of its segments, as listed."""
 
     path: LogPath
     """That was given, which opens its file system."""
@@ -55,24 +55,24 @@ class LogPart:
 
     @property
     def directory(self) -> Path:
-        """The directory of its partition."""
+        """Directory of the partition."""
         return self.target.partitions[0]
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a disk, and not in an object store."""
+        """True on a disk, False in an object store."""
         return self.path.local is not None
 
     @property
     def key(self) -> str:
-        """Its name in a state directory: no two parts have the same."""
+        """Unique name of the part in a state directory."""
         path = str(self.target.segment or self.directory)
         return path if self.is_local else f"{self.path.scheme}:{path}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundParts:
-    """The parts below the paths."""
+    """The parts below the given paths."""
 
     parts: tuple[LogPart, ...]
     log_dirs: tuple[VerifyTarget, ...] = ()
@@ -80,13 +80,13 @@ class FoundParts:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """Size of all segments in bytes."""
         return sum(part.size for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """The paths and topics that a job on files is asked for."""
+    """Paths and topics that a job on files works on."""
 
     paths: tuple[LogPath, ...]
     store: StoreOptions
@@ -100,7 +100,7 @@ class FileRequest:
         topics_pattern: str | None,
         settings: Mapping[str, str] | None,
     ) -> "FileRequest":
-        """The request of a job's arguments.
+        """Make the request of a job's arguments.
 
         Raises:
             Misconfigured: an argument that cannot be, or a combination.
@@ -124,12 +124,12 @@ class FileRequest:
 
     @property
     def shown(self) -> list[str]:
-        """The paths without credentials, for messages and state."""
+        """Paths without credentials, for messages and state."""
         return [path.name for path in self.paths]
 
 
 def find_parts(request: FileRequest) -> FoundParts:
-    """The parts at log directories, partition directories or segments, on disks or in stores.
+    """List the parts of log directories, partition directories or segments, on disks or in stores.
 
     In an object store partitions are found at any depth.
 
@@ -168,7 +168,7 @@ def refuse_remote(found: FoundParts, why: str) -> None:
 
 
 def units_of(parts: Iterable[LogPart], cores: int) -> list[tuple[LogPart, ...]]:
-    """The parts as units for a number of cores, the largest first, so that a wave ends together."""
+    """Group the parts into units for a number of cores, the largest first."""
     ordered = sorted(parts, key=lambda part: (-part.size, part.key))
     share = sum(part.size for part in ordered) // (cores * UNITS_PER_CORE)
     limit = min(UNIT_BYTES, max(LEAST_UNIT_BYTES, share))
@@ -176,7 +176,7 @@ def units_of(parts: Iterable[LogPart], cores: int) -> list[tuple[LogPart, ...]]:
 
 
 def fingerprint_now(part: LogPart) -> str:
-    """The fingerprint of a local part as its files are now.
+    """Return the present fingerprint of a local part.
 
     Raises:
         StorageFailed: its directory cannot be listed.

@@ -1,4 +1,4 @@
-"""Runs the work of a job on parts of logs: resumes, spreads, writes down what is done."""
+"""Runs the work of a job on parts of logs: skips finished parts, spreads, records results."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -21,7 +21,7 @@ _WORTH_KERNELS_BYTES: Final = 4 << 20
 
 
 class PartDone(Protocol):
-    """The outcome for one part: a dataclass, which the state directory keeps."""
+    """Outcome of one part: a dataclass that the state directory keeps."""
 
     fingerprint: str
     """Of the part when the work on it ended; with another one it is worked on again."""
@@ -32,7 +32,7 @@ Done = TypeVar("Done", bound=PartDone)
 
 @dataclass(frozen=True, slots=True)
 class Worked(Generic[Done]):
-    """The outcome for all parts, by their keys."""
+    """Outcomes of all parts, by their keys."""
 
     done: Mapping[str, Done]
     failed: Mapping[str, str]
@@ -43,7 +43,7 @@ class Worked(Generic[Done]):
 
 @dataclass(frozen=True, slots=True)
 class _PartsTask(Generic[Done]):
-    """The work of a task on the parts of a unit: one that fails leaves the others alone."""
+    """Works on the parts of a unit in a task; a failed part leaves the others alone."""
 
     work: Callable[[LogPart], Done]
 
@@ -70,7 +70,7 @@ def work_on(
     *,
     locked_for: str | None = None,
 ) -> tuple[FoundParts, Worked[Done]]:
-    """Work on each part that is not done yet; what is done is on disk before the next wave.
+    """Work on each unfinished part; a wave's outcomes are on disk before the next wave.
 
     Args:
         name: of the job, for its state.

@@ -1,4 +1,4 @@
-"""What each job is asked for, as one value: every option is declared once, in a dataclass.
+"""Options of each job, declared once as the fields of a dataclass.
 
     option     what is said of a field, and the state's fingerprint of a job
     function   the function of `horolog.jobs` that is made of a job

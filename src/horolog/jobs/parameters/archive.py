@@ -20,7 +20,7 @@ GRACE_MS: Final = 24 * 3_600_000
 
 
 def require_target_bytes(target_bytes: int) -> None:
-    """Refuse a size that no file should have.
+    """Refuse a target size of files below a megabyte.
 
     Raises:
         Misconfigured: it is below a megabyte.

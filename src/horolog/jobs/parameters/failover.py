@@ -23,7 +23,7 @@ LIVE_MS: Final = 30_000
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step around a state directory."""
+    """Options of every step of a failover."""
 
     state: Annotated[
         PathLike,

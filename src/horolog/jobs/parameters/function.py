@@ -1,4 +1,4 @@
-"""The function of `horolog.jobs` that is made of a job: its options as keyword arguments."""
+"""Makes the functions of `horolog.jobs`, which take a job's options as keyword arguments."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ _FLAG = re.compile(r"--[a-z][a-z-]*")
 
 
 class SparkFunction(Protocol[Options, Job_contra, Result_co]):
-    """A job on Spark as a function of its options."""
+    """Function of a job on Spark that takes its options as arguments."""
 
     def __call__(
         self, spark: "SparkSession", /, *args: Options.args, **options: Options.kwargs
@@ -28,26 +28,26 @@ class SparkFunction(Protocol[Options, Job_contra, Result_co]):
         ...
 
     def run(self, spark: "SparkSession", job: Job_contra, /) -> Result_co:
-        """Run the job that a value is."""
+        """Run the job with the options of a dataclass."""
         ...
 
 
 class JobFunction(Protocol[Options, Job_contra, Result_co]):
-    """A job without Spark as a function of its options."""
+    """Function of a job without Spark that takes its options as arguments."""
 
     def __call__(self, *args: Options.args, **options: Options.kwargs) -> Result_co:
         """Run the job with these options."""
         ...
 
     def run(self, job: Job_contra, /) -> Result_co:
-        """Run the job that a value is."""
+        """Run the job with the options of a dataclass."""
         ...
 
 
 def on_spark(
     job: Callable[Options, _Job],
 ) -> Callable[[Callable[["SparkSession", _Job], _Result]], SparkFunction[Options, _Job, _Result]]:
-    """Make a function of the options of a job from one of a session and a job."""
+    """Make a function with a job's options as arguments from one of a session and a job."""
 
     def made(run: Callable[["SparkSession", _Job], _Result]) -> Any:
         def function(
@@ -64,7 +64,7 @@ def on_spark(
 def without_spark(
     job: Callable[Options, _Job],
 ) -> Callable[[Callable[[_Job], _Result]], JobFunction[Options, _Job, _Result]]:
-    """The same for a job that needs no session."""
+    """Make a function with a job's options as arguments from one of a job."""
 
     def made(run: Callable[[_Job], _Result]) -> Any:
         def function(*args: Options.args, **options: Options.kwargs) -> _Result:
@@ -90,7 +90,7 @@ def _described(function: Any, run: Any, job: type, before: list[inspect.Paramete
 
 
 def _documentation(run: Any, *sections: str) -> tuple[str, str, str]:
-    """The documentation of a function before the first of these sections, and from there on."""
+    """Split a function's documentation at the first of these sections."""
     text = inspect.getdoc(run) or ""
     for section in sections:
         head, found, tail = text.partition(f"\n\n{section}")

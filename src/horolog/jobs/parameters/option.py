@@ -18,7 +18,7 @@ Pin = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a job."""
+    """Declaration of one option of a job."""
 
     help: str
     """In the words of the command line; times and sizes with their units."""
@@ -45,14 +45,14 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A field that functions alone have: no command line can give it."""
+    """Declaration of an argument that only Python functions have."""
 
     help: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOption:
-    """A field with what is said of it."""
+    """A field of a job's dataclass with its declaration."""
 
     field: "Field[Any]"
     option: Option
@@ -71,7 +71,7 @@ class DeclaredOption:
 
     @property
     def is_required(self) -> bool:
-        """Whether there is no default."""
+        """True if the field has no default."""
         return self.field.default is MISSING
 
     @property
@@ -86,17 +86,17 @@ class DeclaredOption:
 
     @property
     def takes_pairs(self) -> bool:
-        """Whether it is NAME=VALUE, several times."""
+        """True for a repeatable option NAME=VALUE."""
         return self.takes(Mapping)
 
     def takes(self, kind: type) -> bool:
-        """Whether the field may be of a type."""
+        """True if the field's type is or includes a type."""
         declared = get_args(self.field.type)[0]
         return any((get_origin(each) or each) is kind for each in get_args(declared) or [declared])
 
 
 def declared(job: "type[DataclassInstance] | DataclassInstance") -> list[DeclaredOption]:
-    """The options of a job in the order in which they are listed."""
+    """Return the options of a job, in the order of the help."""
     found = [
         DeclaredOption(each, option) for each, option in _said(job) if isinstance(option, Option)
     ]
@@ -106,7 +106,7 @@ def declared(job: "type[DataclassInstance] | DataclassInstance") -> list[Declare
 
 
 def hooks(job: "type[DataclassInstance]") -> dict[str, str]:
-    """The fields that functions alone have, and what they are."""
+    """Return the help of the arguments that only Python functions have, by name."""
     return {each.name: said.help for each, said in _said(job) if isinstance(said, Hook)}
 
 
@@ -119,7 +119,7 @@ def _said(
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job that has a command."""
+    """A job with a command, and the module of its function."""
 
     job: type
     module: str
@@ -149,7 +149,7 @@ def command(
 
 
 def pinned(job: "DataclassInstance") -> dict[str, Any]:
-    """Return as JSON what must be the same in each run with a state. It contains no secrets."""
+    """Return the arguments that every run with a state must share, as JSON without secrets."""
     return {
         option.name.strip("_"): option.option.pin(getattr(job, option.name))
         for option in declared(job)
@@ -158,12 +158,12 @@ def pinned(job: "DataclassInstance") -> dict[str, Any]:
 
 
 def as_given(given: Any) -> Any:
-    """Numbers, flags and names."""
+    """Return the argument unchanged."""
     return given
 
 
 def moment(given: Any) -> Any:
-    """A time in UTC, however it is written; a relative one as it was given, so that it stays."""
+    """Format a time in UTC; a relative time stays as given."""
     if given is None:
         return None
     try:
@@ -176,30 +176,30 @@ def moment(given: Any) -> Any:
 
 
 def window(given: str | None) -> str | None:
-    """`FROM..TO`, each as a `moment`."""
+    """Format both times of `FROM..TO` as `moment` does."""
     if given is None or not given.strip():
         return None
     return "..".join(moment(each.strip()) if each.strip() else "" for each in given.split("..", 1))
 
 
 def unordered(given: str | Iterable[str] | None) -> list[str]:
-    """Names whose order does not matter."""
+    """Return names in sorted order, since their order does not matter."""
     return sorted(names(given))
 
 
 def codec(given: str) -> str:
-    """The name of a codec."""
+    """Return the name of a codec in lower case."""
     return given.lower()
 
 
 def names(given: str | Iterable[str] | None) -> list[str]:
-    """Names with commas or as a list, each once."""
+    """Split names at commas, and drop repeated ones."""
     found = given.split(",") if isinstance(given, str) else given or ()
     return list(dict.fromkeys(name.strip() for name in found if name.strip()))
 
 
 def location(given: str | os.PathLike[str]) -> str:
-    """A broker, a path or a URI, in whatever way it is written."""
+    """Return one spelling for all spellings of a broker, path or URI."""
     from horolog.sources.location import Location  # noqa: PLC0415 - 0.1 s for --help
 
     found = Location.parse(given)
@@ -209,7 +209,7 @@ def location(given: str | os.PathLike[str]) -> str:
 
 
 def place(given: object) -> str:
-    """A path or a URI, in whatever way it is written; what has none is named by its type."""
+    """Return one spelling for all spellings of a path or URI, or the type of another object."""
     from horolog.sources.uris import LogPath  # noqa: PLC0415 - as well
 
     return (
@@ -218,6 +218,6 @@ def place(given: object) -> str:
 
 
 def places(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Several of them, whose order does not matter."""
+    """Return one spelling for several paths or URIs, in sorted order."""
     several = [given] if isinstance(given, str | os.PathLike) else given
     return sorted({place(each) for each in several})

@@ -1,4 +1,4 @@
-"""The options that many jobs have, under the same names and with the same help."""
+"""Options that many jobs share, with their help."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -102,7 +102,7 @@ Progress = Annotated[OnProgress, Hook("Is called with how much is done, and of h
 
 
 def codec_of(compression: str) -> Codec:
-    """The codec that a user named.
+    """Return the codec of a name.
 
     Raises:
         Misconfigured: there is none of that name.
@@ -119,7 +119,7 @@ def no_progress(done: int, total: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Chooses:
-    """A job about topics, or a range of time of them."""
+    """Options that choose topics and a range of time."""
 
     topics: Topics = None
     topics_pattern: TopicsPattern = None
@@ -130,25 +130,25 @@ class Chooses:
 
 @dataclass(frozen=True, kw_only=True)
 class Reads(Chooses):
-    """A job that reads a log."""
+    """Options of a job that reads a log."""
 
     source: Source
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keeps:
-    """A job that keeps what it has done, so that a killed run is run again."""
+    """Options of a job that keeps its progress in a state directory."""
 
     state: State = None
     dry_run: DryRun = False
 
     @property
     def resumable(self) -> PathLike | None:
-        """The state with which the same command continues; None where it keeps none."""
+        """State directory with which the same command continues; None where none is kept."""
         return None if self.dry_run else self.state
 
     def require_state(self) -> Path:
-        """The state directory of a run that writes.
+        """Return the state directory of a run that writes.
 
         Raises:
             Misconfigured: none is given.

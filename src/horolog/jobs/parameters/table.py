@@ -1,4 +1,4 @@
-"""All jobs that have commands, by these; each is a dataclass under `@option.command(...)`."""
+"""All jobs with commands, by the command's name."""
 
 from typing import Final
 

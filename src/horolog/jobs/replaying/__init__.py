@@ -50,7 +50,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What was sent by all runs with a state, or would be."""
+    """Outcome of all runs of a replay with one state, or of a dry run."""
 
     spans: Mapping[TopicPartition, tuple[int, int]]
     """The first offset of each partition, and that after the last."""
@@ -139,7 +139,7 @@ def replay(job: Replay) -> Replayed:
 
 
 def _settings_of(job: Replay) -> dict[str, str]:
-    """The settings of the source: all are Kafka's where it is a broker."""
+    """Return the settings of the source, with the prefix `kafka.` where it is a broker."""
     is_broker = Location.parse(job.source).is_broker
     return _prefixed(job.settings) if is_broker else dict(job.settings or {})
 
@@ -150,7 +150,7 @@ def _prefixed(settings: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _source(selection: Selection, times: TimeRange) -> ReplaySource:
-    """Committed records alone; what is gone meanwhile is warned of."""
+    """Open the committed records of the source; deleted records are only warned of."""
     whole = replace(selection, from_ms=None, to_ms=None)
     options = whole.read_options(
         **{"kafka.isolation.level": "read_committed", "failOnDataLoss": "false"}
@@ -190,7 +190,7 @@ def _warn_of_retention(
 
 
 def _same_range(kept: DocumentsOnly, times: TimeRange) -> TimeRange:
-    """The range of the first run: relative times count from then."""
+    """Return the time range of the first run, since relative times count from then."""
     known = kept.read(_RANGE)
     if known is None:
         known = {"from": times.from_ms, "to": times.to_ms}
@@ -200,14 +200,14 @@ def _same_range(kept: DocumentsOnly, times: TimeRange) -> TimeRange:
 
 @dataclass(frozen=True, slots=True)
 class _TopicIds:
-    """The ids of the topics that a state is of; a topic without one is left out."""
+    """Topic ids of a replay's source and target, by name; topics without an id are left out."""
 
     source: Mapping[str, str]
     target: Mapping[str, str]
 
 
 def _check_topics(kept: DocumentsOnly, source: ReplaySource, target: ReplayTarget) -> None:
-    """Refuse topics that were created again since the first run, and write down new ones.
+    """Refuse topics that were created again since the first run, and record new ones.
 
     Raises:
         Misconfigured: one was.
@@ -236,7 +236,7 @@ def _check_topics(kept: DocumentsOnly, source: ReplaySource, target: ReplayTarge
 
 
 def _check_bounds(source: ReplaySource, progress: ReplayProgress) -> None:
-    """Refuse a log that was cut behind what was sent of it; warn of what is deleted since.
+    """Refuse a log that ends before its sent records; warn of unsent records that were deleted.
 
     Raises:
         Misconfigured: it was.

@@ -1,4 +1,4 @@
-"""Records of several partitions in the order of their times."""
+"""Merge of several partitions by the times of their records."""
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ Stream = Iterator[list[ReadRecord]]
 
 
 class Due(NamedTuple):
-    """A record and the time it is ordered by, milliseconds."""
+    """A record with the time that orders it, in milliseconds."""
 
     ms: int
     partition: TopicPartition
@@ -30,7 +30,7 @@ def merged(
     time_of: Callable[[ReadRecord], int | None],
     reached: Mapping[TopicPartition, int],
 ) -> Iterator[Due]:
-    """The records of all partitions by time.
+    """Yield the records of all partitions by time.
 
     The order within a partition stays: a record that is older than one before it, or has no time,
     follows that one at once. One batch of each partition is in memory.
@@ -65,7 +65,7 @@ def _in_order(
 
 
 class ReplaySource(RecordLog):
-    """The records that are replayed, of a range of time, merged."""
+    """Source of a replay: the records of a range of time, merged by time."""
 
     def __init__(self, options: ReadOptions, times: TimeRange) -> None:
         super().__init__(options, times, runs_ahead=False)
@@ -74,11 +74,11 @@ class ReplaySource(RecordLog):
 
     @property
     def log(self) -> BrokerLog | FileLog:
-        """As a planner sees it."""
+        """Log of the source, for lookups."""
         return self._log
 
     def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The first offset of each partition, and that after the last."""
+        """Return the first and the end offset of each partition."""
         found: dict[TopicPartition, tuple[int, int]] = {}
         for stretch in self._plan.stretches:
             start, _ = found.get(stretch.partition, (stretch.start, 0))
@@ -88,7 +88,7 @@ class ReplaySource(RecordLog):
     def rest(
         self, offsets: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
     ) -> Iterator[Due]:
-        """The records from these offsets on, merged."""
+        """Yield the records from these offsets on, merged by time."""
         streams = {
             partition: self.read_between(
                 self._plan, partition, max(start, offsets.get(partition, start)), end
@@ -99,11 +99,11 @@ class ReplaySource(RecordLog):
 
 
 def create_time(read: ReadRecord) -> int | None:
-    """The record's timestamp; None if it has none."""
+    """Return the record's timestamp; None if it has none."""
     timestamp = read.record.timestamp
     return None if timestamp == NO_TIMESTAMP else timestamp
 
 
 def append_time(read: ReadRecord) -> int | None:
-    """When it was appended; None if that is not known."""
+    """Return the record's append time; None if it is unknown."""
     return read.appended_ms

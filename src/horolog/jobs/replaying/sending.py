@@ -1,4 +1,4 @@
-"""Sends what is due in batches, and keeps how far it is.
+"""Sends records in batches when they are due, and commits the progress with them.
 
 With a state directory records are sent in transactions (KIP-98), each with the number of its commit
 as a committed offset. Before a commit the progress that it reaches is written to the state. After a
@@ -38,10 +38,10 @@ _BY_PARTITION: Final = ("offsets", "reached")
 
 
 class Pace:
-    """When records are due: their first one now, the others after their recorded intervals."""
+    """Schedule of records: the first is due at once, the others after recorded intervals."""
 
     def __init__(self, clock: Clock, speed: float | None, max_gap_ms: int | None = None) -> None:
-        """At a speed.
+        """Start the schedule now.
 
         Args:
             speed: intervals are divided by it; None for no waiting.
@@ -56,13 +56,13 @@ class Pace:
         self._started_at_ms = clock.now_ms()
 
     def wait_ms(self, ms: int) -> int:
-        """How long until a record of this time is due; 0 or less if it is."""
+        """Return the milliseconds until a record of this time is due; at most 0 if it is."""
         if self._speed is None or ms == BEFORE_ALL:
             return 0
         return self._after_ms(ms) - (self._clock.monotonic_ms() - self._started_ms)
 
     def now_for(self, ms: int) -> int:
-        """The wall clock's time at which it is due, or now if nothing is waited for."""
+        """Return the wall clock's time at which a record is due; now without waiting."""
         if self._speed is None or ms == BEFORE_ALL:
             return self._clock.now_ms()
         return self._started_at_ms + self._after_ms(ms)
@@ -80,7 +80,7 @@ class Pace:
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """How far a replay is."""
+    """Progress of a replay: the next offset of each partition, and counts."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     """The next offset of each partition: all before it was sent."""
@@ -94,24 +94,24 @@ class ReplayProgress:
     """How many transactions were committed."""
 
     def to_json(self) -> dict[str, Any]:
-        """The form in the state; later changes do not change it."""
+        """Convert the progress to JSON; later changes do not alter it."""
         named = {name: _by_name(getattr(self, name)) for name in _BY_PARTITION}
         return asdict(self) | named
 
     @classmethod
     def of_json(cls, kept: Mapping[str, Any]) -> "ReplayProgress":
-        """The progress that the state contains."""
+        """Read progress from its JSON."""
         return cls(**{**kept, **{name: _by_partition(kept[name]) for name in _BY_PARTITION}})
 
 
 def progress_of(state: DocumentsOnly | None) -> ReplayProgress:
-    """The progress of the runs with a state up to their last commit."""
+    """Return the progress of a state up to its last commit; empty without a state."""
     kept = None if state is None else state.read(_PROGRESS)
     return ReplayProgress() if kept is None else ReplayProgress.of_json(kept["committed"])
 
 
 class ReplayTarget(NamedTuple):
-    """Where records go."""
+    """Target of a replay: its client, topics and partitions."""
 
     client: Client
     counts: Mapping[str, int]
@@ -122,7 +122,7 @@ class ReplayTarget(NamedTuple):
     codec: Codec = Codec.NONE
 
     def partition_of(self, due: Due) -> TopicPartition:
-        """The partition that a record goes to: its own, or that of its key."""
+        """Return the partition that a record goes to, by its own number or by its key."""
         topic, number = self.topics[due.partition.topic], due.partition.partition
         if not self.by_key:
             return TopicPartition(topic, number)
@@ -145,7 +145,7 @@ class Sending:
         state: DocumentsOnly | None = None,
         on_sent: Callable[[ReplayProgress], None] = lambda progress: None,
     ) -> None:
-        """A replay, or the rest of one.
+        """Begin a replay, or continue one from its state.
 
         Args:
             sleep: waits for a number of seconds.
@@ -230,7 +230,7 @@ class Sending:
         self._prepared = None
 
     def run(self, dues: Iterator[Due]) -> None:
-        """Send all, each when it is due.
+        """Send each record when it is due.
 
         Raises:
             RequestRefused: the target refuses a batch.
@@ -308,7 +308,7 @@ class Sending:
             self._sequences[partition] = next_sequence(before, len(records))
 
     def commit(self) -> None:
-        """Commit what was sent since the last commit, and the progress with it.
+        """Commit the records sent since the last commit, with the progress that they reach.
 
         Raises:
             RequestRefused: the transaction has ended: another run has the state, or it took too
@@ -330,7 +330,7 @@ class Sending:
         self._is_sound = True
 
     def finish(self) -> None:
-        """Commit what counts; after an error the transaction is aborted, and nothing of it counts.
+        """Commit complete progress; after an error abort the transaction.
 
         Raises:
             RequestRefused, NoAnswer: as `commit`.
@@ -345,7 +345,7 @@ class Sending:
             self._on_sent(self.progress)
 
     def _save(self, prepared: Mapping[str, Any] | None) -> None:
-        """Write the progress of the last commit, and of one that is being made."""
+        """Write the committed progress, and the progress of a commit under way."""
         if self._state is not None:
             kept = {"group": self._group, "topic": self._place[0], "committed": self._committed}
             self._state.write(_PROGRESS, {**kept, "prepared": prepared})
