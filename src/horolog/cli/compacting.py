@@ -21,7 +21,7 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """How logs are compacted."""
+    """Options of a compaction."""
 
     delete_retention_ms: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""Clients of commands that connect to a broker, with the properties that Kafka's own tools take.
+"""Client connections of commands, with the properties that Kafka's own tools take.
 
 `--command-config FILE` and `--command-property NAME=VALUE` have the names that KIP-1147 gives them
 in all of Kafka's tools, and one file does for both.
@@ -34,7 +34,7 @@ _HOROLOG: Final = "The broker to connect to: horolog. Apache Kafka's do not answ
 
 @dataclass(frozen=True, slots=True)
 class KafkaBrokers:
-    """Options of a connection: the brokers of a command."""
+    """Options of a connection to a broker, horolog or Apache Kafka."""
 
     bootstrap: Annotated[str, _bootstrap(_ANY)] = "127.0.0.1:9092"
     client_config: Annotated[
@@ -59,7 +59,7 @@ class KafkaBrokers:
     ] = None
 
     def connect(self) -> Client:
-        """A client, which connects when it is first asked.
+        """Create a client, which connects at its first request.
 
         Properties of the file that only other tools use are named on standard error.
 
@@ -89,6 +89,6 @@ class KafkaBrokers:
 
 @dataclass(frozen=True, slots=True)
 class HorologBrokers(KafkaBrokers):
-    """The same of a command that asks what Apache Kafka's brokers do not answer."""
+    """Options of a connection to a horolog broker, which answers more than Apache Kafka."""
 
     bootstrap: Annotated[str, _bootstrap(_HOROLOG)] = "127.0.0.1:9092"

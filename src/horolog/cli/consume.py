@@ -154,7 +154,7 @@ def consume(
 
 
 class _Output:
-    """Lines on standard output, up to a number of them."""
+    """Prints records as lines on standard output, up to a limit."""
 
     def __init__(
         self, shape: Format, zone: tzinfo, clock: RecordClock, max_messages: int | None
@@ -169,11 +169,11 @@ class _Output:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more lines are printed."""
+        """True if the limit of lines is reached."""
         return self.count == self._max
 
     def write(self, topic: str, read: ReadRecord) -> bool:
-        """Print a record; whether more lines are printed."""
+        """Print a record; True if more records may follow."""
         make = self._makers.get(topic)
         if make is None:
             make = line_maker(self._shape, topic, self._zone, shows_append=self._shows_append)
@@ -187,7 +187,7 @@ class _Output:
 
 
 def _print(log: RecordLog, stretches: Sequence[Stretch], what: str, output: _Output) -> bool:
-    """Print what stretches hold; whether a partition is damaged, which hides no other."""
+    """Print the records of stretches; True if a partition is damaged."""
     total = sum(stretch.end - stretch.start for stretch in stretches)
     done, damaged = 0, set[TopicPartition]()
     with progress(f"reading {what}", total, "offsets") as advance:

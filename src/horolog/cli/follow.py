@@ -1,4 +1,4 @@
-"""`horolog follow`: how far a broker follows another cluster, and how it begins to."""
+"""`horolog follow`: have a broker follow another cluster, and show how far it is."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -105,5 +105,5 @@ _COLUMNS: Final[Sequence[Column]] = (
 
 
 def _plain(following: Following) -> dict[str, object]:
-    """The answer without what leads from page to page."""
+    """Return the answer for JSON, without the member that leads to the next page."""
     return {name: value for name, value in following._asdict().items() if name != "next"}

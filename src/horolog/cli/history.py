@@ -1,4 +1,4 @@
-"""`horolog topics history` and `horolog groups history`: both as they were."""
+"""`horolog topics history` and `horolog groups history`: earlier settings and commits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -199,14 +199,14 @@ def _group_table(events: Sequence[GroupEvent], zone: tzinfo) -> Table:
 
 
 def _log_column(entries: Sequence[TopicChange | GroupEvent]) -> tuple[Column, ...]:
-    """The log of each entry, where they come from several."""
+    """Return a column for the log of each entry, if the entries come from several logs."""
     return ("log",) if len({entry.log for entry in entries}) > 1 else ()
 
 
 def _answer(
     result: object, lines: Sequence[Shown], logs: Sequence[KeptLog], *, is_known: bool
 ) -> Answer:
-    """Answer with a line for each damage of a log; wrong with damage, or if nothing is known."""
+    """Make the answer, with a line for each damage of a log."""
     damage = [Aside(f"{log.name}: {what}") for log in logs for what in log.damage]
     return Answer(result, [*lines, *damage], is_known and not damage)
 

@@ -119,7 +119,7 @@ def lag(
 
 
 def missing_groups(client: Client, names: Sequence[str]) -> list[str]:
-    """Those of the groups that do not exist."""
+    """Return the groups that do not exist."""
     described = client.groups.describe(names) if names else {}
     dead = [name for name in names if name not in described or described[name].state == _DEAD]
     # A broker describes groups of another type (KIP-848) as dead, too.
@@ -133,7 +133,7 @@ def lag_lines(
     without: Sequence[str],
     zone: tzinfo,
 ) -> Iterator[Shown]:
-    """A row for each partition, the groups without any, and what will be deleted unread."""
+    """Yield a row for each partition, the groups without commits, and records about to be lost."""
     rows = sorted([*found, *map(unknown_lag, offline)], key=lambda lag: lag[:3])
     if rows:
         yield Table(rows, *_COLUMNS)
@@ -154,7 +154,7 @@ def lag_lines(
 
 
 def unknown_lag(position: OfflinePosition) -> GroupPartitionLag:
-    """A lag of which only the position is known."""
+    """Make a lag from a committed position alone."""
     members: dict[str, Any] = dict.fromkeys(GroupPartitionLag._fields)
     return GroupPartitionLag(**members | position._asdict())
 
@@ -162,7 +162,7 @@ def unknown_lag(position: OfflinePosition) -> GroupPartitionLag:
 def _held_up(
     found: Sequence[GroupPartitionLag], zone: tzinfo, *, read_committed: bool
 ) -> Iterator[str]:
-    """The first open transaction of each partition; without `read_committed` those that hang."""
+    """Describe the first open transaction of each partition, or only hanging ones."""
     shown = set()
     for each in found:
         name, held_up = f"{each.topic}-{each.partition}", each.held_up

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Lazy(NamedTuple):
-    """A command's module and summary; `app` of the module is the command, or makes it of a name."""
+    """Row of a command: its module, whose `app` makes it, and its summary."""
 
     module: str
     summary: str
@@ -54,7 +54,7 @@ _COMPLETION = ("install_completion", "show_completion")
 
 
 class LazyGroup(TyperGroup):
-    """A command with commands; imports one when it runs."""
+    """Group of commands that imports a command when it runs."""
 
     table: ClassVar[Mapping[str, Lazy]] = COMMANDS
 
@@ -65,11 +65,11 @@ class LazyGroup(TyperGroup):
             self.commands[name] = TyperCommand(name=name, help=entry.summary)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The command names, in the order of the table."""
+        """Return the command names, in the order of the table."""
         return list(self.table)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command; an unknown name is refused with a suggestion."""
+        """Return the command; an unknown name is refused with a suggestion."""
         name, stand_in, rest = super().resolve_command(ctx, args)
         if stand_in is None:
             return name, stand_in, rest
@@ -78,7 +78,7 @@ class LazyGroup(TyperGroup):
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; errors become messages and exit codes."""
+        """Run a command; turn errors into messages and exit codes."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # the reader closed the pipe, as in `horolog consume | head`
@@ -103,7 +103,7 @@ class LazyGroup(TyperGroup):
 
 
 def _without_extra(error: Exception, command: str) -> Exception:
-    """The error, or what to install where a package of an extra is not there."""
+    """Return the error, or the sentence that names the extra to install."""
     if not isinstance(error, ImportError):
         return error
     from horolog.extras import missing_extra  # noqa: PLC0415 - not for --help
@@ -115,7 +115,7 @@ def _without_extra(error: Exception, command: str) -> Exception:
 
 
 def load_command(name: str, table: Mapping[str, Lazy] = COMMANDS) -> Any:
-    """The command as typer runs it."""
+    """Import a command, and return it in the form that typer runs."""
     app = import_module(table[name].module).app
     command = typer.main.get_command(app if isinstance(app, typer.Typer) else app(name))
     command.name = name
@@ -135,7 +135,7 @@ def _join_lines(command: Any) -> None:
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code of an error; `None` for a bug, which keeps its traceback."""
+    """Return the exit code of an error; None for a bug, which keeps its traceback."""
     from horolog.errors import HorologError, Misconfigured  # noqa: PLC0415 - not for --help
 
     if isinstance(error, Misconfigured):

@@ -26,7 +26,7 @@ class BadLineError(HorologError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFormat:
-    """How lines are read.
+    """Format of input lines.
 
     Attributes:
         shape: Text, or JSON records.

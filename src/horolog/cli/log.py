@@ -106,7 +106,7 @@ def inspect(
 
 
 def _bytes_of(path: Path) -> int:
-    """The size of a file of any kind; 0 if it is gone."""
+    """Return the size of a file of any kind; 0 if it was removed."""
     try:
         return path.lstat().st_size
     except OSError:

@@ -1,4 +1,4 @@
-"""The format of the broker's log output: one line per message, whatever clients send."""
+"""Format of the broker's log output: one line per message, whatever clients send."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ class LogLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Each message as one JSON object: `time` (UTC), `level`, `logger`, `message`, `exception`."""
+    """Formats a message as JSON: `time` (UTC), `level`, `logger`, `message`, `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a message as one line, in ASCII."""

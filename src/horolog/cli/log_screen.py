@@ -1,4 +1,4 @@
-"""The output of `horolog log inspect`: tables, lines and JSON."""
+"""Output of `horolog log inspect`: tables, lines and JSON."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
@@ -13,7 +13,7 @@ from horolog.times import format_time
 
 
 def inspect_lines(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> Iterator[Shown]:
-    """The segments of a partition, or a log directory with a line for each partition."""
+    """Yield the segments of one partition, or a row for each partition of a directory."""
     if len(looks) == 1:
         yield from _segment_lines(looks[0], zone)
     else:
@@ -62,7 +62,7 @@ def _segment_lines(look: InspectedLog, zone: tzinfo) -> Iterator[Shown]:
 
 
 def remarks(looks: Sequence[InspectedLog]) -> Iterator[str]:
-    """Damage, and missing or unreadable files."""
+    """Yield sentences about damage, and missing or unreadable files."""
     for look in looks:
         yield from (f"{look.name}: {note}" for note in look.notes)
         for segment in look.segments:
@@ -101,7 +101,7 @@ def batch_line(batch: PlacedBatch, zone: tzinfo) -> str:
 
 
 def batch_json(batch: PlacedBatch) -> dict[str, Any]:
-    """A batch as JSON."""
+    """Convert a batch for JSON."""
     header = batch.header
     return {
         "position": batch.position,
@@ -126,7 +126,7 @@ def batch_json(batch: PlacedBatch) -> dict[str, Any]:
 
 
 def look_json(look: InspectedLog) -> dict[str, Any]:
-    """A partition with its segments as JSON; times in milliseconds, `null` if absent."""
+    """Convert a partition and its segments for JSON; times in milliseconds."""
     return {
         "path": look.path,
         "partition": look.name,

@@ -1,4 +1,4 @@
-"""`horolog log inspect --times`: what block maps say of the times of all records."""
+"""`horolog log inspect --times`: the times of all records, from block maps alone."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
@@ -26,7 +26,7 @@ class _Row(NamedTuple):
 
 
 def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
-    """Print a line for each segment at a path; reads maps and no records.
+    """Print a row for each segment at a path, from its block map.
 
     Raises:
         Misconfigured: it is no log directory, partition or segment.

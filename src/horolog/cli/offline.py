@@ -1,4 +1,4 @@
-"""Partitions without a leader: named on standard error, beside what is known of the others."""
+"""Messages about partitions without a leader, beside the output about the others."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -12,7 +12,7 @@ from horolog.results import Answer, Aside, Shown
 
 
 def say_offline(served: ServedPartitions) -> None:
-    """Name partitions that nothing is known of, after the output about the others.
+    """Print a message for each offline partition of a topic.
 
     Raises:
         Exit: with code 1 if there are no others.
@@ -23,20 +23,20 @@ def say_offline(served: ServedPartitions) -> None:
 
 
 def say_all(offline: Mapping[int, str]) -> None:
-    """Print the sentence about each partition."""
+    """Print the message of each partition."""
     for sentence in offline.values():
         say(sentence)
 
 
 def offline_asides(client: Client, partitions: Iterable[tuple[str, int]]) -> list[Aside]:
-    """Name partitions without a leader, and why they have none."""
+    """Return a message for each partition without a leader, with the reason."""
     offline = sorted({*partitions})
     reasons = why_offline(client) if offline else {}
     return [Aside(offline_text(topic, number, reasons)) for topic, number in offline]
 
 
 def with_asides(served: ServedPartitions, result: object, lines: Iterable[Shown]) -> Answer:
-    """Answer about partitions, with a line for each one that is offline; wrong if all are."""
+    """Make an answer with a message for each offline partition; it fails if all are offline."""
     asides = map(Aside, served.offline.values())
     is_served = bool(served.leaders) or not served.offline
     return Answer(result, chain(lines, asides), is_served)

@@ -105,7 +105,7 @@ def offsets(
 def _find(
     client: Client, topic: str, numbers: Iterable[int], target: int, clock: RecordClock | None
 ) -> dict[int, FoundRecord | None]:
-    """Looked up as any broker can, unless that cannot be asked in Kafka's protocol."""
+    """Look the time up by ListOffsets, or by horolog's protocol where Kafka's cannot ask for it."""
     targets = {(topic, number): target for number in numbers}
     if clock is RecordClock.APPEND or target < 0:
         by_clock = client.find_records(targets, clock or RecordClock.CREATE)

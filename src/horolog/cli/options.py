@@ -58,7 +58,7 @@ ByClock = Annotated[
 
 
 def path_of(context: typer.Context, text: str) -> Path | None:
-    """The path that an argument PATH|TOPIC is; None if it is a topic.
+    """Return the path that an argument PATH|TOPIC names; None for a topic.
 
     It is a path if it contains a separator, which no topic has, or if it exists and no broker is
     named on the command line.

@@ -30,7 +30,7 @@ def produce_tables(
     acks: int,
     zone: tzinfo | None = None,
 ) -> None:
-    """Send files one after another, and say what was sent; what fails says in which file.
+    """Send the rows of files one after another, and print what was sent.
 
     Times without a zone are of `zone`.
 
@@ -78,13 +78,13 @@ def _send(
 
 
 class _Oldest:
-    """The smallest timestamp of tables; `ms` is None without one."""
+    """Smallest timestamp of the rows that pass through; `ms` is None without one."""
 
     def __init__(self) -> None:
         self.ms: int | None = None
 
     def of(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The same rows, looked at."""
+        """Return a reader of the same rows that notes their smallest timestamp."""
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in reader:
@@ -108,7 +108,7 @@ class _Oldest:
 
 
 def _in_zone(reader: pa.RecordBatchReader, zone: tzinfo) -> pa.RecordBatchReader:
-    """The same rows; times without a zone are of this one."""
+    """Return a reader of the same rows, where times without a zone get this one."""
     schema, at = reader.schema, reader.schema.get_field_index("timestamp")
     kind = schema.field(at).type if at >= 0 else None
     if kind is None or not pa.types.is_timestamp(kind) or kind.tz is not None:
@@ -126,7 +126,7 @@ def _in_zone(reader: pa.RecordBatchReader, zone: tzinfo) -> pa.RecordBatchReader
 def _counted(
     reader: pa.RecordBatchReader, partition: int | None, advance: Advance
 ) -> pa.RecordBatchReader:
-    """The same rows, in one partition if that is given."""
+    """Return a reader of the same rows that reports progress, and may set the partition."""
     schema = reader.schema
     if partition is not None:
         if "partition" in schema.names:

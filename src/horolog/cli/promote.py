@@ -1,4 +1,4 @@
-"""`horolog promote`: a broker leads what it has followed."""
+"""`horolog promote`: have a broker lead the topics that it follows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -55,7 +55,7 @@ def promote(
 
 
 def _promote(client: Client, names: Sequence[str], *, of_all: bool) -> None:
-    """Promote, for as long as topics come to be led: of thousands that takes minutes."""
+    """Promote topics, and ask again until all are led, which may take minutes."""
     with working("promote", "topics") as work:
         total = left = len(names)
         while True:
@@ -73,7 +73,7 @@ def _promote(client: Client, names: Sequence[str], *, of_all: bool) -> None:
 
 
 def _show(entries: Sequence[PromotedEntry] | None, *, as_json: bool) -> None:
-    """Show the outcome, also of a part."""
+    """Show the outcome, also of an incomplete promotion."""
     entries = entries or []
     show(entries, _lines(entries), as_json=as_json)
 

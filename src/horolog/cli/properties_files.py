@@ -1,4 +1,4 @@
-"""Files of properties that commands are given."""
+"""Property files that are options of commands."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from horolog.errors import Misconfigured
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The properties of a file in Java's format.
+    """Read a file of properties in Java's format.
 
     Raises:
         Misconfigured: it is not UTF-8, or Java would refuse a line.

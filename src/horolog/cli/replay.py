@@ -21,7 +21,7 @@ app = typer.Typer()
 
 @job_command(app, Replay, on_spark=False)
 def replay(job: Replay, call: Call) -> None:
-    """Run it to its end, or until it is stopped, and show what was sent."""
+    """Replay the records until the end or an interruption, and show how many were sent."""
     reached = ReplayProgress()
     resumable = None if job.state is None or job.dry_run else f"--state {job.state}"
     started_s = time.monotonic()

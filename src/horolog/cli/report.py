@@ -67,7 +67,7 @@ def report(
 
 
 def _check_output(output: Path) -> None:
-    """Refuse before anything is read.
+    """Refuse an output file that cannot be written, before anything is read.
 
     Raises:
         Misconfigured: the file cannot be there.
@@ -89,7 +89,7 @@ def _all_topics(client: Client) -> list[str]:
 
 
 def _run(steps: PartSteps, what: str) -> list[TopicPart]:
-    """Read topics, and show how far that is."""
+    """Run the steps of a report with a progress bar, and return the parts."""
     with working(f"report {what}", "offsets") as work:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""`horolog retention moving-out`: what an Apache Kafka would delete that is kept here."""
+"""`horolog retention moving-out`: records that Apache Kafka would delete and horolog keeps."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated

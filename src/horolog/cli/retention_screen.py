@@ -1,4 +1,4 @@
-"""The output of `horolog retention explain`: tables, sentences and JSON."""
+"""Output of `horolog retention explain`: tables, sentences and JSON."""
 
 from collections.abc import Iterator
 from datetime import tzinfo
@@ -22,7 +22,7 @@ CLOCKS = {
 
 
 def plain_retention(explained: Explained) -> dict[str, Any]:
-    """A partition as JSON; times in milliseconds, `null` if absent."""
+    """Convert the explanation of a partition for JSON; times in milliseconds."""
     return {
         "partition": explained.name,
         "now": explained.now_ms,
@@ -42,7 +42,7 @@ def plain_retention(explained: Explained) -> dict[str, Any]:
 
 
 def retention_lines(explained: Explained, zone: tzinfo) -> Iterator[Shown]:
-    """A partition: its settings, a line for each segment, and what is to be known."""
+    """Yield the settings of a partition, a row for each segment, and explanations."""
     settings = explained.settings
     yield explained.name
     if settings:

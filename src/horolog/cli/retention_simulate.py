@@ -1,4 +1,4 @@
-"""`horolog retention simulate`: what other settings would have deleted, and when."""
+"""`horolog retention simulate`: the deletions that other settings would have caused."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -151,7 +151,7 @@ _OF_PARTITION: Final = (
 
 
 def _plain(outcomes: Mapping[TopicPartition, SimulationOutcome]) -> dict[str, Any]:
-    """The sums of all partitions, and each of them; `deletions` in the order of time."""
+    """Return the sums of all partitions, those of each one, and the deletions by time."""
     deletions = [
         {"partition": str(partition), **deletion._asdict()}
         for partition, outcome in outcomes.items()

@@ -68,7 +68,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 def _widths(
     columns: Sequence[str], cells: Sequence[Sequence[str]], is_number: Sequence[bool], width: int
 ) -> list[int] | None:
-    """The width of each column, so that numbers and words of headings stay whole; None if none."""
+    """Return column widths that keep numbers and words of headings whole; None if impossible."""
     widest = [max(map(cell_len, each), default=0) for each in zip(*cells, strict=True)]
     widest = widest or [0] * len(columns)
     words = [max(map(cell_len, column.split()), default=0) for column in columns]
@@ -134,7 +134,7 @@ class _Said(logging.Handler):
 
 @contextmanager
 def saying_warnings() -> Iterator[None]:
-    """Print what is warned of meanwhile to standard error, without the names of modules."""
+    """Print logged warnings to standard error, without the names of modules."""
     logger, handler = logging.getLogger("horolog"), _Said(logging.WARNING)
     logger.addHandler(handler)
     try:
@@ -145,7 +145,7 @@ def saying_warnings() -> Iterator[None]:
 
 @contextmanager
 def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
-    """A progress bar on standard error if that is a terminal.
+    """Show a progress bar on standard error, if that is a terminal.
 
     Do not use it while results are printed to the same terminal.
     """
@@ -164,7 +164,7 @@ def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
 
 
 def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> str:
-    """Sentence about the records that were sent, with their offsets."""
+    """Return the sentence that counts the sent records, with their offsets."""
     places = ", ".join(
         f"partition {number} offsets {first} to {last}"
         for number, (first, last) in sorted(offsets.items())

@@ -32,7 +32,7 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """How a broker is run."""
+    """Options of a broker."""
 
     host: Annotated[
         str | None,
@@ -205,7 +205,7 @@ def serve(
 
 
 def _leave() -> None:
-    """End the process after a clean stop, wherever its daemon threads are.
+    """End the process at once after a clean stop, without waiting for daemon threads.
 
     The interpreter would stop them as it ends, which crashes where one is in native code (LLVM,
     RE2), or wait for the kernels that are being compiled.
@@ -227,7 +227,7 @@ def write_log_to_stderr(*, verbose: bool, as_json: bool = False) -> None:
 
 
 def manual_clock(text: str) -> ManualClock | None:
-    """The clock for the option `--clock`; None is the system's clock.
+    """Return the clock of the option `--clock`; None for the system's clock.
 
     Raises:
         Misconfigured: the clock is unknown, or START is not a time.
@@ -243,7 +243,7 @@ def manual_clock(text: str) -> ManualClock | None:
 
 
 def ready_line(bound: Sequence[Endpoint], advertised: Sequence[Endpoint], log_dir: str) -> str:
-    """The line that announces the broker's addresses once it accepts connections."""
+    """Return the line that announces the broker's addresses."""
     ports = {endpoint.name: endpoint.port for endpoint in bound}
     addresses = [
         host_port(endpoint.host, endpoint.port or ports[endpoint.name]) for endpoint in advertised
@@ -254,7 +254,7 @@ def ready_line(bound: Sequence[Endpoint], advertised: Sequence[Endpoint], log_di
 def follow_settings(
     follow: str | None, topics_pattern: str | None, command_config: Path | None
 ) -> dict[str, str]:
-    """Settings of the options about a cluster that is followed.
+    """Return the broker settings of the options about a followed cluster.
 
     Raises:
         Misconfigured: some are given without `--follow`.
@@ -279,7 +279,7 @@ def listener_settings(
     advertise: Sequence[str],
     given: dict[str, str],
 ) -> dict[str, str]:
-    """Kafka's settings of the options about addresses.
+    """Return Kafka's listener settings of the options about addresses.
 
     Raises:
         Misconfigured: they contradict each other, or are no addresses.

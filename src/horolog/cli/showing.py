@@ -21,7 +21,7 @@ _JOINERS: Final = "\u200c\u200d"
 def line_maker(
     shape: Format, topic: str, zone: tzinfo, *, shows_append: bool = False
 ) -> Callable[[ReadRecord], bytes]:
-    """A function that formats a record as a line, including its end."""
+    """Return a function that formats a record as a line, including its end."""
     match shape:
         case "text":
             return lambda read: _text_line(read, zone, shows_append)
@@ -52,7 +52,7 @@ def _shown(data: bytes | None) -> str:
 
 
 def _is_text(character: str) -> bool:
-    """Whether a character is no danger for a terminal, though Python finds it not printable.
+    """True if a character is safe for a terminal, although Python calls it not printable.
 
     Spaces of other scripts, joiners of letters and of emoji, and what this Python does not know.
     """

@@ -16,7 +16,7 @@ JOBS["script"] = Lazy("horolog.cli.jobs.script", "Print the path of the script f
 
 
 class JobGroup(LazyGroup):
-    """The jobs; each is imported when it runs."""
+    """Group of the jobs' commands."""
 
     table = JOBS
 

@@ -1,4 +1,4 @@
-"""Files of tables as Arrow record batches: Parquet, Arrow (IPC file, stream, Feather) and CSV.
+"""Table files as Arrow record batches: Parquet, Arrow (IPC file, stream, Feather) and CSV.
 
 Imports pyarrow; only `horolog produce --from` does.
 """
@@ -22,7 +22,7 @@ _ARROW_MAGIC = b"ARROW1"
 
 @contextmanager
 def opened(path: Path, names: Mapping[str, str]) -> Iterator[tuple[pa.RecordBatchReader, int]]:
-    """A file as a stream of record batches, and how many rows it has (0: not known).
+    """Open a file as a stream of record batches, with its number of rows (0 if unknown).
 
     `names` says which column is which part of a record: the others are left out. Without it,
     columns are taken as they are called.

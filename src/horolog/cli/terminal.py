@@ -1,4 +1,4 @@
-"""The one place that prints text: no other module may (the linter's `banned-api`).
+"""Output of text: no other module prints (the linter's `banned-api`).
 
 Names of groups, transactions and clients, metadata and messages of peers come from others. What
 could move the cursor, forge a line or change the terminal is shown as an escape here, whoever
@@ -14,7 +14,7 @@ from horolog.errors import escaped, without_credentials
 
 
 def echo(*lines: str, err: bool = False) -> None:
-    """Print lines on standard output, or on standard error; an empty one without any.
+    """Print lines on standard output or standard error; without any, an empty line.
 
     A line end within a line is escaped; a tab, which separates fields, is not.
     """
@@ -23,7 +23,7 @@ def echo(*lines: str, err: bool = False) -> None:
 
 
 def json_line(value: Any) -> str:
-    """The value as JSON on one line: what is not printable is escaped, as JSON allows."""
+    """Format a value as JSON on one line, with escapes for what is not printable."""
     text = json.dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text
@@ -31,5 +31,5 @@ def json_line(value: Any) -> str:
 
 
 def echo_json(value: Any) -> None:
-    """Print a value as JSON on one line; its texts are those that were given."""
+    """Print a value as JSON on one line."""
     typer.echo(json_line(value))  # noqa: TID251

@@ -1,4 +1,4 @@
-"""A hint about records that are older than their topic keeps them."""
+"""Hint about sent records that are older than their topic keeps."""
 
 from horolog.cli.screen import say
 from horolog.client import Client, NoAnswer
@@ -9,7 +9,7 @@ from horolog.times import duration_text, format_time
 
 
 class TooOldHint:
-    """Says once, on standard error, that retention deletes what is sent at its next check."""
+    """Warns once, on standard error, that retention will delete sent records at its next check."""
 
     def __init__(self, client: Client, topic: str, clock: Clock | None = None) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""How far a compacted topic is compacted, for `horolog topics describe`."""
+"""Progress of compaction, for `horolog topics describe`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
@@ -13,7 +13,7 @@ from horolog.wire.questions import CLEANING, AskPartition
 def cleaning_of(
     client: Client, topic: str, partitions: Sequence[int]
 ) -> dict[int, PartitionCleaning]:
-    """Progress of compaction by partition; nothing from Apache Kafka."""
+    """Ask for the progress of compaction by partition; Apache Kafka gives none."""
     asks = {(topic, number): AskPartition(number) for number in partitions}
     found = client.ask.many(CLEANING, asks)
     return {
@@ -24,7 +24,7 @@ def cleaning_of(
 
 
 def cleaning_lines(found: Mapping[int, PartitionCleaning], zone: tzinfo) -> Iterator[Shown]:
-    """A table of compacted partitions, and why some are left out."""
+    """Yield a table of compacted partitions, and why some are not cleaned."""
     if not found:
         return
     yield ""

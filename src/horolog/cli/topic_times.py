@@ -1,4 +1,4 @@
-"""`horolog topics describe --times`: what a broker knows of the times of a topic's records."""
+"""`horolog topics describe --times`: a broker's statistics of the times of records."""
 
 from collections.abc import Iterator, Mapping
 from datetime import tzinfo
@@ -17,7 +17,7 @@ QUANTILES: Final = (50, 90, 99)
 
 
 def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, PartitionTimes]:
-    """The times of each partition; no record is read.
+    """Ask for the statistics of each partition; the broker reads no record for them.
 
     Raises:
         Misconfigured: a leader is no horolog broker.
@@ -37,7 +37,7 @@ def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, 
 
 
 def plain_times(number: int, times: PartitionTimes) -> dict[str, Any]:
-    """What JSON has of a partition; of a latency only the class is known that it lies in."""
+    """Convert the statistics of a partition for JSON, with quantiles of latency as classes."""
     members = times._asdict()
     latencies = members.pop("latencies")
     quantiles = {f"p{each}": _quantile(times, each) for each in QUANTILES}
@@ -45,7 +45,7 @@ def plain_times(number: int, times: PartitionTimes) -> dict[str, Any]:
 
 
 def times_lines(found: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[Shown]:
-    """The span of both clocks for each partition, and what is odd about its records."""
+    """Yield the time spans of both clocks for each partition, and counts of odd records."""
     spans, facts = [], []
     for number, times in found.items():
         for clock, first, last in (
@@ -92,7 +92,7 @@ def _quantile(times: PartitionTimes, per_cent: int) -> LatencyClass | None:
 
 
 def latency_text(found: LatencyClass) -> str:
-    """A class of latency in words: "1s to 10s"."""
+    """Format a class of latency: "1s to 10s"."""
     if found.from_ms is None:
         return "ahead of the clock"
     if found.below_ms is None:

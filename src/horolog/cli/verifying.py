@@ -52,7 +52,7 @@ LogPath = Annotated[
 
 
 class Tally:
-    """The findings, and how much has been checked."""
+    """Findings of a check, and counts of checked data."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -71,7 +71,7 @@ class Tally:
             return run_steps(steps, self.findings.append, read)
 
     def count(self, severity: Severity) -> int:
-        """The number of findings of this severity."""
+        """Return the number of findings of this severity."""
         return sum(1 for finding in self.findings if finding.severity is severity)
 
 
@@ -155,7 +155,7 @@ def reindex(
 
 
 def bytes_of(target: VerifyTarget) -> int:
-    """The size of the segments that are there; what cannot be looked at is reported later."""
+    """Return the size of the existing segments in bytes, without those that cannot be read."""
     total, files = 0, Files(read_only=True)
     with suppress(StorageFailed):
         for segment in target.segments(files):

@@ -1,4 +1,4 @@
-"""How far long work is, on standard error, and where it stopped.
+"""Progress of long work on standard error, and the point where it stopped.
 
 A terminal has a bar; a log gets a line each half minute, whether the work gets on or not.
 """
@@ -34,13 +34,13 @@ CountTasks = Callable[[], tuple[int, int]]
 
 
 class Work:
-    """What is done of some work, and how fast. Called by the work; read by a thread that shows it.
+    """Progress and rate of some work; the work updates it, a thread shows it.
 
     Its text: `mirror: 1,200 of 4,800 records (25 %), 300/s, 3,600 left, 12 s to go`.
     """
 
     def __init__(self, what: str, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Of nothing done yet; `unit` is the name of what is counted, as records or bytes."""
+        """Begin with nothing done; `unit` names the counted things, as records or bytes."""
         self.done = self.total = 0
         self.remark = ""
         self._what, self._unit = what, unit
@@ -51,19 +51,19 @@ class Work:
         self._lock = threading.Lock()
 
     def __call__(self, done: int, total: int, remark: str = "") -> None:
-        """Set how much is done, and of how much; 0 if that is not known."""
+        """Set how much is done, and the total; 0 if the total is unknown."""
         if self._before is None:
             self._before = done
         self.total, self.remark = total, remark
         self._step(done)
 
     def count(self, done: int) -> None:
-        """Set how much the tasks have done, those under way included, as far as they have said."""
+        """Set how much the tasks have reported, including those under way."""
         done += self._before or 0
         self._step(min(done, self.total) if self.total else done)
 
     def tasks(self, done: int, total: int) -> None:
-        """Set how many tasks are done of those that run or wait."""
+        """Set how many tasks are done, and how many exist."""
         self._tasks = (done, total)
 
     def _step(self, done: int) -> None:
@@ -76,7 +76,7 @@ class Work:
                 self._steps.popleft()
 
     def _rate(self) -> float:
-        """Amount of a second; 0 if there is none yet."""
+        """Return the amount per second; 0 before the first step."""
         with self._lock:
             if len(self._steps) < 2:
                 return 0.0
@@ -120,7 +120,7 @@ def working(
     count_tasks: CountTasks | None = None,
     stop: threading.Event | None = None,
 ) -> Iterator[Work]:
-    """Show how far work is until it ends, and say where, if Ctrl-C or SIGTERM ends it.
+    """Show the progress of work until it ends, and where it stopped if a signal ends it.
 
     Args:
         what: the name of the work.
@@ -162,7 +162,7 @@ def working(
 
 @contextmanager
 def _terminable(note: Callable[[int], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM interrupt, unless they have handlers of their own."""
+    """Let Ctrl-C and SIGTERM interrupt, unless they have other handlers."""
     is_main = threading.current_thread() is threading.main_thread()
     before = {
         number: handler
@@ -220,7 +220,7 @@ def _bar(work: Work) -> Iterator[Callable[[], None]]:
 
 
 def _span(seconds: float) -> str:
-    """A span of time in two units at most."""
+    """Format seconds in at most two units."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""The command lines of the jobs: options, progress, summaries; what they do is in `horolog.jobs`.
+"""Command lines of the jobs: options, progress and summaries.
 
 command    the command of a job: its options, those of all jobs, the session, the config file
 stopping   what ends a job that runs on

@@ -1,4 +1,4 @@
-"""`horolog spark audit`: which times of a log are wrong."""
+"""`horolog spark audit`: find wrong times in a log."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -95,7 +95,7 @@ def _audit(job: AuditCommand, call: Call) -> int:
 
 
 def _wrong(rows: "DataFrame") -> "DataFrame":
-    """Those with times that are not as they should be, most first."""
+    """Select the rows with wrong times, and add a column with their number."""
     from pyspark.sql import functions as F
 
     names = (*WRONG, "untimed", "before_1970", "out_of_order")

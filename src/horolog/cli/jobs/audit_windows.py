@@ -1,4 +1,4 @@
-"""The windows of `horolog spark audit --follow`, as they come."""
+"""Windows of `horolog spark audit --follow`, printed as they end."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -25,12 +25,12 @@ _SAID: Final = {
 
 
 def wrong_in(rows: Iterable[Mapping[str, Any]]) -> int:
-    """How many times of these rows are in the future, in the past, or in another unit."""
+    """Return how many times in these rows are future, past, or in another unit."""
     return sum(int(row[name]) for row in rows for name in WRONG)
 
 
 def show_windows(windows: "Iterable[AuditWindow]", *, as_json: bool) -> int:
-    """Print windows until there are no more, and the sums of all; how many times are wrong."""
+    """Print each window, then the sums of all; return how many times are wrong."""
     from horolog.jobs.questions.audit import totals
 
     sums: dict[tuple[str, str], dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""The command of a job: the options of its dataclass on the command line, and in a TOML file."""
+"""Command of a job: its options on the command line and in a TOML file."""
 
 import inspect
 import signal
@@ -39,7 +39,7 @@ _MOST_CONFIG_BYTES: Final = 64 << 10  # of a file with a line for each option
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a job is run and shown, whichever it is."""
+    """Options of a job's command that every job has, and its session."""
 
     name: str
     as_json: bool = False
@@ -48,7 +48,7 @@ class Call:
 
     @contextmanager
     def session(self) -> Iterator["SparkSession"]:
-        """The session that a job runs in, started when it is first used, and stopped afterwards.
+        """Yield the Spark session of a job; it starts at its first use, and stops afterwards.
 
         Raises:
             HorologError: a task of Spark ended with an error of ours; its sentence. Or Spark's JVM
@@ -93,7 +93,7 @@ class Call:
         state: object = None,
         stop: threading.Event | None = None,
     ) -> Iterator[tuple["SparkSession", Work]]:
-        """A session, and how far the job is: shown until it ends, and how many tasks are done.
+        """Yield a session and the progress of the job, which is shown until the context ends.
 
         Raises:
             typer.Exit: a signal has ended it.
@@ -123,14 +123,14 @@ class Call:
 
 
 def _status_of_jvm(session: Any) -> int | None:
-    """The exit status of the JVM that pyspark has started; None while it runs, or if unknown."""
+    """Return the exit status of the JVM that pyspark has started; None while it runs."""
     with suppress(Exception):  # of Connect there is none; one of spark-submit is not ours
         return int(session.sparkContext._gateway.proc.wait(_ENDS_WITHIN_S))
     return None
 
 
 def running_tasks(spark: "SparkSession") -> tuple[int, int]:
-    """How many tasks of the running stages are done, and how many there are.
+    """Return how many tasks of the running stages are done, and how many exist.
 
     Nothing is known over Spark Connect, nor before Spark has started.
     """
@@ -146,7 +146,7 @@ def running_tasks(spark: "SparkSession") -> tuple[int, int]:
 def job_command(
     app: typer.Typer, job: type[Job], *, on_spark: bool = True
 ) -> Callable[[Callable[[Job, Call], None]], Callable[[Job, Call], None]]:
-    """Make a command of a job; the function, which names it, runs it and shows what it did.
+    """Make a command from a job's dataclass; the decorated function runs the job.
 
     Args:
         job: a dataclass whose fields are its options.
@@ -185,7 +185,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _parameter(each: DeclaredOption) -> inspect.Parameter:
-    """A field as typer takes a parameter."""
+    """Convert a field of a job into a parameter for typer."""
     option = each.option
     default: Any = each.shown_default
     said: dict[str, Any] = {
@@ -210,7 +210,7 @@ def _parameter(each: DeclaredOption) -> inspect.Parameter:
 
 
 def _values(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a job from those of its command.
+    """Convert the arguments of a command into those of its job.
 
     Raises:
         Misconfigured: a duration that is none.
@@ -267,7 +267,7 @@ _Conf = Annotated[
 
 
 def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
-    """The file's values by parameter, as if they had been given as options.
+    """Read a config file, and return its values by parameter.
 
     Raises:
         Misconfigured: the file cannot be read, is no TOML, or names an option there is not.
@@ -315,7 +315,7 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
 
 
 def _text(path: Path, name: str, value: object) -> str:
-    """A value of TOML as it is written on the command line.
+    """Format a TOML value as text of the command line.
 
     Raises:
         Misconfigured: it is no single value.
@@ -329,7 +329,7 @@ def _text(path: Path, name: str, value: object) -> str:
 
 
 class LazySession:
-    """Stands for a session: what a job refuses beforehand takes no time to start one.
+    """Proxy of a Spark session that starts it at the first use: a refused job needs none.
 
     Attributes:
         started: The session, once something was asked of it.

@@ -125,7 +125,7 @@ def apply(step: ApplyStep, call: Call) -> None:
 
 
 def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:
-    """Answer of a broker, asked because the records did not say all."""
+    """Explain what the broker has answered about the latencies of a topic."""
     said = "the broker counts no latencies, as Apache Kafka's do not"
     if counts:
         said = "not every partition has a latency: the broker was asked for those that it counted"

@@ -1,4 +1,4 @@
-"""`horolog spark latency`: how long records take to the log."""
+"""`horolog spark latency`: measure how long records take to the log."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Ends of a job that runs on: signals, or a time."""
+"""Ends of a continuous job: signals, or a time."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ from horolog.cli.screen import say
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets; the second one interrupts."""
+    """Yield an event that Ctrl-C or SIGTERM sets; a second signal interrupts."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -32,7 +32,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def stopped_after(stop: threading.Event, after_ms: int | None) -> Iterator[None]:
-    """Set the event after a time; never without one."""
+    """Set the event after a time in milliseconds; never for None."""
     if after_ms is None:
         yield
         return

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def plain(rows: Sequence["Row"]) -> list[dict[str, Any]]:
-    """Rows as JSON has them; times as ISO 8601 in UTC."""
+    """Convert rows for JSON; times become ISO 8601 in UTC."""
     return [{name: _plain(value) for name, value in row.asDict().items()} for row in rows]
 
 
 def most(rows: "DataFrame", limit: int, *keys: str) -> dict[str, Any]:
-    """The rows with most of what is wrong, as JSON, and how many there are."""
+    """Return the rows with the most wrong times, for JSON, and the number of all rows."""
     ordered = rows.orderBy("wrong", *keys, ascending=[False, *(True for _ in keys)])
     found = plain(ordered.limit(limit).collect())
     return {"count": len(found) if len(found) < limit else rows.count(), "rows": found}
@@ -25,7 +25,7 @@ def most(rows: "DataFrame", limit: int, *keys: str) -> dict[str, Any]:
 def row_table(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], headings: Mapping[str, str]
 ) -> Table:
-    """These columns of rows."""
+    """Return a table with these columns of rows."""
     return Table(rows, *((headings.get(name, name.replace("_", " ")), name) for name in names))
 
 
