@@ -75,7 +75,7 @@ def compact(
     )
     with work.locked():
         done = Tally().of(work.steps(), f"compacting {path}", 2 * bytes_of(target))
-    refused = [each for each in done if each.refused]
+    refused = [partition for partition in done if partition.refused]
     result = {
         "path": path.absolute(),
         "ok": not refused,
@@ -93,17 +93,17 @@ def _lines(
     remove_keyless: bool,
 ) -> Iterator[str]:
     would, when = ("would be ", "then") if dry_run else ("", "now")
-    for each in done:
-        name = os.path.basename(each.path)
-        if each.records_before:
+    for partition in done:
+        name = os.path.basename(partition.path)
+        if partition.records_before:
             yield (
-                f"{name}: {each.records_after} of {each.records_before} records {would}left "
-                f"before offset {each.end_offset}, {size(each.bytes_before)} before and "
-                f"{size(each.bytes_after)} {when}"
+                f"{name}: {partition.records_after} of {partition.records_before} records "
+                f"{would}left before offset {partition.end_offset}, "
+                f"{size(partition.bytes_before)} before and {size(partition.bytes_after)} {when}"
             )
-        if each.keyless:
+        if partition.keyless:
             what = f"{would}removed" if remove_keyless else "kept (--remove-keyless)"
-            yield f"{name}: {each.keyless} records without a key {what}"
-        if each.refused:
-            yield f"{name}: {each.refused}"
+            yield f"{name}: {partition.keyless} records without a key {what}"
+        if partition.refused:
+            yield f"{name}: {partition.refused}"
     yield f"{len(done)} partitions, {len(refused)} not compacted to their end"

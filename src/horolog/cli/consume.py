@@ -136,7 +136,7 @@ def consume(
             )
         with RecordLog(reading, times) as log:
             chosen = log.partitions if numbers is None else numbered(log.partitions, numbers, what)
-            output.names_topic = len({each.topic for each in chosen}) > 1
+            output.names_topic = len({partition.topic for partition in chosen}) > 1
             plan = log.plan(chosen, options.offset)
             try:
                 is_damaged |= not options.from_end and _print(log, plan.stretches, what, output)

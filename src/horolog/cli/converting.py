@@ -58,9 +58,9 @@ def convert(
     )
     with work.locked():
         done = Tally().of(work.steps(), f"converting {path} to {to}", bytes_of(target))
-    refused = [each for each in done if each.refused]
-    changed = [each for each in done if each.is_changed]
-    losses = sum((each.losses for each in changed), start=Losses())
+    refused = [segment for segment in done if segment.refused]
+    changed = [segment for segment in done if segment.is_changed]
+    losses = sum((segment.losses for segment in changed), start=Losses())
     result = {
         "path": path.absolute(),
         "ok": not refused,
@@ -68,7 +68,7 @@ def convert(
         "dry_run": dry_run,
         "segments": len(done),
         "converted": [*map(converted_json, changed)],
-        "refused": {each.path: each.refused for each in refused},
+        "refused": {segment.path: segment.refused for segment in refused},
         "lost": losses,
     }
     summary = (

@@ -56,7 +56,7 @@ def describe(
         state, members = described.state, list(described.members)
         listing = None
         if state == _DEAD:  # or of another type
-            listing = next((each for each in client.groups.list() if each.group == group), None)
+            listing = next((entry for entry in client.groups.list() if entry.group == group), None)
             if listing is None:
                 raise RequestRefused(
                     ErrorCode.group_id_not_found,
@@ -78,7 +78,7 @@ def describe(
         }
 
         def lines() -> Iterator[Shown]:
-            protocol = [each for each in (described.protocol_type, described.assignor) if each]
+            protocol = [text for text in (described.protocol_type, described.assignor) if text]
             where = f"coordinator {coordinator.node_id} at {coordinator.address}"
             yield f"{group}: {', '.join((state, *protocol, where))}"
             yield ""
@@ -90,7 +90,9 @@ def describe(
                 yield ""
             yield from lag_lines(lags, offline, [] if lags or offline else [group], zone or UTC)
 
-        asides = offline_asides(client, ((each.topic, each.partition) for each in offline))
+        asides = offline_asides(
+            client, ((position.topic, position.partition) for position in offline)
+        )
         return Answer(result, [*lines(), *asides])
 
 

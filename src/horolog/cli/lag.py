@@ -87,11 +87,11 @@ def lag(
                 client, names, now_ms, clock=options.clock, read_committed=options.read_committed
             )
             offline = offline_positions(client, names)
-            known = {each.group for each in found} | {each.group for each in offline}
+            known = {lag.group for lag in found} | {position.group for position in offline}
             missing = (
                 []
                 if options.of_all
-                else missing_groups(client, [each for each in names if each not in known])
+                else missing_groups(client, [name for name in names if name not in known])
             )
             without = sorted({*names} - {*known, *missing})
             lines = chain(
@@ -99,7 +99,9 @@ def lag(
                 () if names else ["no offsets are committed by any group"],
                 _held_up(found, shown_zone, read_committed=options.read_committed),
             )
-            asides = offline_asides(client, ((each.topic, each.partition) for each in offline))
+            asides = offline_asides(
+                client, ((position.topic, position.partition) for position in offline)
+            )
             asides += [
                 Aside(f"there is no group {name}: horolog groups list shows the existing ones")
                 for name in missing
@@ -139,17 +141,17 @@ def lag_lines(
         yield Table(rows, *_COLUMNS)
     if without:
         yield f"no offsets are committed by {', '.join(without)}"
-    if any(each.unread_deleted is None for each in found):
+    if any(lag.unread_deleted is None for lag in found):
         yield (
             "-: not known. Apache Kafka's brokers keep offsets, and append times of LogAppendTime "
             "topics; of a log that cannot be read only offsets are known"
         )
-    for each in found:
-        if each.unread_deleted and each.first_deleted_ms is not None:
+    for lag in found:
+        if lag.unread_deleted and lag.first_deleted_ms is not None:
             yield (
-                f"retention deletes {each.unread_deleted:,} records of "
-                f"{each.topic}-{each.partition} that {each.group} has not read, first at "
-                f"{format_time(each.first_deleted_ms, zone)}"
+                f"retention deletes {lag.unread_deleted:,} records of "
+                f"{lag.topic}-{lag.partition} that {lag.group} has not read, first at "
+                f"{format_time(lag.first_deleted_ms, zone)}"
             )
 
 
@@ -164,18 +166,18 @@ def _held_up(
 ) -> Iterator[str]:
     """Describe the first open transaction of each partition, or only hanging ones."""
     shown = set()
-    for each in found:
-        name, held_up = f"{each.topic}-{each.partition}", each.held_up
+    for lag in found:
+        name, held_up = f"{lag.topic}-{lag.partition}", lag.held_up
         if held_up is None or name in shown or not (read_committed or held_up.is_hanging):
             continue
         shown.add(name)
         yield held_up_text(name, held_up, zone)
 
 
-def _catch_up(each: GroupPartitionLag) -> str | None:
-    if each.catch_up_ms is not None:
-        return _span(each.catch_up_ms)
-    return "never" if each.is_pace_known else None
+def _catch_up(lag: GroupPartitionLag) -> str | None:
+    if lag.catch_up_ms is not None:
+        return _span(lag.catch_up_ms)
+    return "never" if lag.is_pace_known else None
 
 
 def _span(ms: int) -> str:
@@ -186,7 +188,10 @@ _COLUMNS: Final[Sequence[Column]] = (
     *("group", "topic", "partition", "committed", "end"),
     ("behind", "offsets_behind"),
     ("records", "records_behind"),
-    ("lag", lambda each: None if each.lag_ms is None else _span(each.lag_ms)),
+    (
+        "lag",
+        lambda lag: None if lag.lag_ms is None else _span(lag.lag_ms),
+    ),
     ("catches up in", _catch_up),
     ("lost", "lost_records"),
 )

@@ -130,8 +130,8 @@ def _join_lines(command: Any) -> None:
     if command.help:
         paragraphs = inspect.cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
-    for each in getattr(command, "commands", {}).values():
-        _join_lines(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        _join_lines(subcommand)
 
 
 def exit_code(error: Exception) -> int | None:

@@ -93,8 +93,8 @@ def inspect(
             if records:
                 _show_records(look, log, batch, shown_zone, as_json)
             elif batches:
-                lines = (f"{look.name}\t{batch_line(each, shown_zone)}" for each in [batch])
-                show({"partition": look.name, **batch_json(batch)}, lines, as_json=as_json)
+                line = f"{look.name}\t{batch_line(batch, shown_zone)}"
+                show({"partition": look.name, **batch_json(batch)}, [line], as_json=as_json)
     if not (as_json and (batches or records)):
         summary = remarks(looks) if records else inspect_lines(path, looks, shown_zone)
         show([*map(look_json, looks)], summary, as_json=as_json)

@@ -27,7 +27,7 @@ def inspect_lines(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> It
                 "first offset",
                 ("end offset", "next_offset"),
                 ("records", lambda look: sum(segment.records for segment in look.segments)),
-                ("size", lambda look: size(sum(each.file_bytes for each in look.segments))),
+                ("size", lambda look: size(sum(segment.file_bytes for segment in look.segments))),
                 ("from", lambda look: _span(look.segments, zone)[0]),
                 ("to", lambda look: _span(look.segments, zone)[1]),
                 ("batches", lambda look: _codecs(look.segments)),

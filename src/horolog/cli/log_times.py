@@ -58,8 +58,11 @@ def _lines(rows: Sequence[_Row], zone: tzinfo) -> Iterator[Shown]:
     if any(row.seen for row in rows):
         columns += "seen by a follower from", "seen to"
         cells = [
-            (*each, *([format_time(ms, zone) for ms in row.seen] if row.seen else (None, None)))
-            for each, row in zip(cells, rows, strict=True)
+            (
+                *row_cells,
+                *([format_time(ms, zone) for ms in row.seen] if row.seen else (None, None)),
+            )
+            for row_cells, row in zip(cells, rows, strict=True)
         ]
     yield Table.of(columns, cells)
     if any(row.facts is None for row in rows):

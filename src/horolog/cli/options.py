@@ -101,8 +101,8 @@ def with_options(command: Callable[..., Outcome | None]) -> Callable[..., None]:
         kind: Any = parameter.annotation
         if hasattr(kind, "__dataclass_fields__"):
             its = [*inspect.signature(kind).parameters.values()]
-            grouped[parameter.name] = [each.name for each in its]
-        parameters += (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in its)
+            grouped[parameter.name] = [member.name for member in its]
+        parameters += (member.replace(kind=inspect.Parameter.KEYWORD_ONLY) for member in its)
     shows = signature.return_annotation is not None
     if shows:
         parameters.append(

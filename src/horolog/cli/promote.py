@@ -45,7 +45,7 @@ def promote(
             its = (
                 entry for entry in following.entries if entry.state is not FollowedState.PROMOTED
             )
-            names = list(dict.fromkeys(each.topic for each in its))
+            names = list(dict.fromkeys(entry.topic for entry in its))
             followed = {entry.topic for entry in following.entries if entry.partition is not None}
             names = [name for name in names if name in followed]
         try:

@@ -48,7 +48,7 @@ def _moment(progress: ReplayProgress) -> str:
 
 def _stopped_at(progress: ReplayProgress) -> str:
     where = ", ".join(
-        f"{each} at offset {offset}" for each, offset in sorted(progress.offsets.items())
+        f"{partition} at offset {offset}" for partition, offset in sorted(progress.offsets.items())
     )
     said = f"{_moment(progress) or 'the beginning'} after {progress.records} records"
     return f"{said}: {where}" if where else said
@@ -59,15 +59,15 @@ def _plain(done: Replayed, seconds: float) -> dict[str, Any]:
         return {
             "dry_run": True,
             "partitions": {
-                str(each): {"start": start, "end": end, "to": done.topics[each.topic]}
-                for each, (start, end) in sorted(done.spans.items())
+                str(partition): {"start": start, "end": end, "to": done.topics[partition.topic]}
+                for partition, (start, end) in sorted(done.spans.items())
             },
         }
     progress = done.progress
     return {
         "records": progress.records,
         "last_ms": progress.last_ms,
-        "offsets": {str(each): offset for each, offset in progress.offsets.items()},
+        "offsets": {str(partition): offset for partition, offset in progress.offsets.items()},
         "latest_ms": done.latest_ms,
         "seconds": seconds,
     }

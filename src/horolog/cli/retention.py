@@ -85,11 +85,11 @@ def explain(
         )
     lines = (
         line
-        for number, each in enumerate(found)
-        for line in chain([""] if number else [], retention_lines(each, shown_zone))
+        for number, explained in enumerate(found)
+        for line in chain([""] if number else [], retention_lines(explained, shown_zone))
     )
     is_odd = any(
-        each.damage or any(segment.is_odd(each.now_ms) for segment in each.segments)
-        for each in found
+        explained.damage or any(segment.is_odd(explained.now_ms) for segment in explained.segments)
+        for explained in found
     )
     return Answer([*map(plain_retention, found)], lines, not is_odd)

@@ -52,10 +52,10 @@ def moving_out(
         with brokers.connect() as client:
             topics = [what] if what is not None else sorted(client.metadata().topics)
             both = [
-                each
+                pair
                 for topic in topics
                 if topic not in INTERNAL_TOPICS
-                for each in moved_by_broker(client, topic, settings)
+                for pair in moved_by_broker(client, topic, settings)
             ]
     damaged = [f"{here.name}: {here.damage}" for here, _ in both if here.damage]
     found = [risk for here, there in both for risk in at_risk(here, there)]

@@ -122,7 +122,7 @@ def _next(explained: Explained, zone: tzinfo) -> str:
     segments = explained.segments
     going = [segment for segment in segments if segment.goes_now]
     if going:
-        total = size(sum(each.size for each in going))
+        total = size(sum(segment.size for segment in going))
         what = f"{len(going)} segment{'' if len(going) == 1 else 's'}"
         return f"the next check deletes {what}, {total}, the offsets before {going[-1].end_offset}"
     first = segments[0]
@@ -150,9 +150,9 @@ def _kept_by_marker(base_offset: int, marker: KeepingMarker, zone: tzinfo) -> st
 def _held(explained: Explained, zone: tzinfo) -> list[str]:
     """Explain segments that outlive the settings."""
     lines = []
-    for number, each in enumerate(explained.segments):
+    for number, segment in enumerate(explained.segments):
         behind = [
-            one for one in explained.segments[number + 1 :] if one.kept_by == each.base_offset
+            one for one in explained.segments[number + 1 :] if one.kept_by == segment.base_offset
         ]
         waiting = (
             f"; {len(behind)} segment{'' if len(behind) == 1 else 's'} behind it "
@@ -160,8 +160,8 @@ def _held(explained: Explained, zone: tzinfo) -> list[str]:
             if behind
             else ""
         )
-        if each.holder is not None and each.is_odd(explained.now_ms):
-            holder = each.holder
+        if segment.holder is not None and segment.is_odd(explained.now_ms):
+            holder = segment.holder
             appended = (
                 "at an unknown time"
                 if holder.appended_ms is None
@@ -173,23 +173,23 @@ def _held(explained: Explained, zone: tzinfo) -> list[str]:
                 else ""
             )
             lines.append(
-                f"segment {each.base_offset} is kept by the record at offset {holder.offset}, "
+                f"segment {segment.base_offset} is kept by the record at offset {holder.offset}, "
                 f"stamped {moment_text(holder.timestamp, zone)} and appended {appended}{producer}"
                 f"{waiting}. Compare --set horolog.retention.by=append-time"
             )
-        elif each.marker is not None:
-            lines.append(f"{_kept_by_marker(each.base_offset, each.marker, zone)}{waiting}")
-        elif each.because is Because.AHEAD and each.is_odd(explained.now_ms):
+        elif segment.marker is not None:
+            lines.append(f"{_kept_by_marker(segment.base_offset, segment.marker, zone)}{waiting}")
+        elif segment.because is Because.AHEAD and segment.is_odd(explained.now_ms):
             lines.append(
-                f"segment {each.base_offset} is kept by append times ahead of the clock{waiting}. "
-                "horolog topics reset-append-time lowers them (docs/append-times.md)"
+                f"segment {segment.base_offset} is kept by append times ahead of the clock{waiting}"
+                ". horolog topics reset-append-time lowers them (docs/append-times.md)"
             )
-        elif each.because is Because.UNKNOWN_TIME:
+        elif segment.because is Because.UNKNOWN_TIME:
             tried = "horolog.retention.by=create-time"
-            if each.seen_ms is not None:
+            if segment.seen_ms is not None:
                 tried = "horolog.seen.as.append.time=true"
             lines.append(
-                f"segment {each.base_offset} is kept as {each.reason}{waiting}. "
+                f"segment {segment.base_offset} is kept as {segment.reason}{waiting}. "
                 f"Compare --set {tried}"
             )
     return lines

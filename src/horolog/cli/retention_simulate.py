@@ -158,8 +158,8 @@ def _plain(outcomes: Mapping[TopicPartition, SimulationOutcome]) -> dict[str, An
         for deletion in outcome.deletions
     ]
     return {
-        **{name: sum(getattr(each, name) for each in outcomes.values()) for name in _SUMS},
-        "deletions": sorted(deletions, key=lambda each: each["at_ms"]),
+        **{name: sum(getattr(outcome, name) for outcome in outcomes.values()) for name in _SUMS},
+        "deletions": sorted(deletions, key=lambda deletion: deletion["at_ms"]),
         "partitions": [
             {
                 "partition": str(partition),
@@ -200,12 +200,18 @@ def _deletions(partition: str, deletions: Sequence[Deletion], zone: tzinfo) -> I
     yield partition
     yield Table(
         deletions[:_SHOWN],
-        ("deleted at", lambda each: format_time(each.at_ms, zone)),
-        ("offsets", lambda each: f"{each.base_offset}-{each.end_offset - 1}"),
+        ("deleted at", lambda deletion: format_time(deletion.at_ms, zone)),
+        ("offsets", lambda deletion: f"{deletion.base_offset}-{deletion.end_offset - 1}"),
         "records",
-        ("appended before", lambda each: _ages(each.append_age_min_ms, each.append_age_max_ms)),
-        ("created before", lambda each: _ages(each.create_age_min_ms, each.create_age_max_ms)),
-        ("why", lambda each: _why(each, zone)),
+        (
+            "appended before",
+            lambda deletion: _ages(deletion.append_age_min_ms, deletion.append_age_max_ms),
+        ),
+        (
+            "created before",
+            lambda deletion: _ages(deletion.create_age_min_ms, deletion.create_age_max_ms),
+        ),
+        ("why", lambda deletion: _why(deletion, zone)),
     )
     if len(deletions) > _SHOWN:
         yield f"... and {len(deletions) - _SHOWN} more; --json has all"

@@ -69,7 +69,7 @@ def _widths(
     columns: Sequence[str], cells: Sequence[Sequence[str]], is_number: Sequence[bool], width: int
 ) -> list[int] | None:
     """Return column widths that keep numbers and words of headings whole; None if impossible."""
-    widest = [max(map(cell_len, each), default=0) for each in zip(*cells, strict=True)]
+    widest = [max(map(cell_len, column), default=0) for column in zip(*cells, strict=True)]
     widest = widest or [0] * len(columns)
     words = [max(map(cell_len, column.split()), default=0) for column in columns]
     found = [max(cell_len(column), its) for column, its in zip(columns, widest, strict=True)]
@@ -79,7 +79,7 @@ def _widths(
     ]
     excess = sum(found) + _BETWEEN * (len(columns) - 1) - width
     while excess > 0:
-        at = max(range(len(columns)), key=lambda each: found[each] - least[each])
+        at = max(range(len(columns)), key=lambda at: found[at] - least[at])
         if found[at] == least[at]:
             return None
         found[at] -= 1

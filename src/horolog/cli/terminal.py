@@ -27,7 +27,9 @@ def json_line(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    return "".join(
+        character if character.isprintable() else json.dumps(character)[1:-1] for character in text
+    )
 
 
 def echo_json(value: Any) -> None:

@@ -17,9 +17,9 @@ def cleaning_of(
     asks = {(topic, number): AskPartition(number) for number in partitions}
     found = client.ask.many(CLEANING, asks)
     return {
-        number: each
-        for (_, number), each in found.items()
-        if each is not None and each.is_compacted
+        number: cleaning
+        for (_, number), cleaning in found.items()
+        if cleaning is not None and cleaning.is_compacted
     }
 
 
@@ -31,11 +31,11 @@ def cleaning_lines(found: Mapping[int, PartitionCleaning], zone: tzinfo) -> Iter
     yield "compaction:"
     yield Table.of(
         ("partition", "clean to", "dirty", "last run", "took", "records", "bytes"),
-        [_row(number, each, zone) for number, each in found.items()],
+        [_row(number, cleaning, zone) for number, cleaning in found.items()],
     )
-    for number, each in found.items():
-        if each.uncleanable is not None:
-            yield f"partition {number} is left out: {each.uncleanable}"
+    for number, cleaning in found.items():
+        if cleaning.uncleanable is not None:
+            yield f"partition {number} is left out: {cleaning.uncleanable}"
 
 
 def _row(number: int, state: PartitionCleaning, zone: tzinfo) -> tuple[object, ...]:

@@ -40,7 +40,7 @@ def plain_times(number: int, times: PartitionTimes) -> dict[str, Any]:
     """Convert the statistics of a partition for JSON, with quantiles of latency as classes."""
     members = times._asdict()
     latencies = members.pop("latencies")
-    quantiles = {f"p{each}": _quantile(times, each) for each in QUANTILES}
+    quantiles = {f"p{per_cent}": _quantile(times, per_cent) for per_cent in QUANTILES}
     return {"partition": number, **members, "latency_ms": quantiles, "latencies": latencies}
 
 
@@ -52,14 +52,16 @@ def times_lines(found: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[S
             ("create", times.create_min_ms, times.create_max_ms),
             ("append", times.append_first_ms, times.append_last_ms),
         ):
-            shown = (None if each is None else format_time(each, zone) for each in (first, last))
+            shown = (
+                None if moment is None else format_time(moment, zone) for moment in (first, last)
+            )
             spans.append((number, clock, *shown))
         seen = times.seen_first_ms, times.seen_last_ms
         if seen != (None, None):
-            shown = (None if each is None else format_time(each, zone) for each in seen)
+            shown = (None if moment is None else format_time(moment, zone) for moment in seen)
             spans.append((number, "seen by a follower", *shown))
         counts = times.out_of_order, times.future, times.missing
-        latencies = (_quantile(times, each) for each in QUANTILES)
+        latencies = (_quantile(times, per_cent) for per_cent in QUANTILES)
         facts.append(
             (
                 number,
@@ -70,12 +72,12 @@ def times_lines(found: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[S
         )
     yield Table.of(("partition", "clock", "first", "last"), spans)
     yield ""
-    quantiles = (f"latency {each} %" for each in QUANTILES)
+    quantiles = (f"latency {per_cent} %" for per_cent in QUANTILES)
     yield Table.of(
         ("partition", "records", "out of order", "of the future", "without time", *quantiles),
         facts,
     )
-    unknown = sum(each.unknown_offsets for each in found.values())
+    unknown = sum(partition_times.unknown_offsets for partition_times in found.values())
     if unknown:
         yield ""
         yield (

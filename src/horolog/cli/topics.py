@@ -123,7 +123,9 @@ def describe(
         served = served_partitions(client, topic)
         if times:
             found = topic_times(client, topic, list(served.leaders))
-            partitions = [plain_times(number, each) for number, each in found.items()]
+            partitions = [
+                plain_times(number, partition_times) for number, partition_times in found.items()
+            ]
             of_times = {"topic": topic, "partitions": partitions}
             return with_asides(served, of_times, times_lines(found, shown_zone))
         facts = {

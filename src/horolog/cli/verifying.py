@@ -136,8 +136,8 @@ def reindex(
     with work.locked():
         tally = Tally()
         done = tally.of(work.steps(), f"reindexing {path}", bytes_of(target))
-    refused = [each for each in done if each.refused]
-    changed = sum(1 for each in done if each.written)
+    refused = [segment for segment in done if segment.refused]
+    changed = sum(1 for segment in done if segment.written)
     summary = (
         f"{len(done)} segments checked, the indexes of {changed} "
         f"{'would be ' if dry_run else ''}rebuilt, {len(refused)} left unchanged"
@@ -147,7 +147,7 @@ def reindex(
         "ok": not refused,
         "dry_run": dry_run,
         "segments": len(done),
-        "reindexed": [each for each in done if each.wrong or each.written],
+        "reindexed": [segment for segment in done if segment.wrong or segment.written],
     }
     lines = [*reindexed_lines(done, dry_run=dry_run), summary]
     wrong = (Aside(f"{segment.path}: {segment.refused}") for segment in refused)

@@ -86,8 +86,8 @@ def refuse_records(client: Client, name: str, partitions: Iterable[int]) -> None
     starts = client.list_offsets(dict.fromkeys(known, EARLIEST))
     ends = client.list_offsets(dict.fromkeys(known, LATEST))
     held = 0
-    for each in known:
-        start, end = starts[each], ends[each]
+    for partition in known:
+        start, end = starts[partition], ends[partition]
         if start is not None and end is not None:
             held += max(0, end.offset - start.offset)
     if held:
@@ -134,7 +134,7 @@ class ReceivingTopic:
         for node in sorted(metadata.brokers)[:1]:
             resource = (ResourceType.BROKER, str(node))
             entries_of = client.describe_configs([resource])[resource]
-            of_broker = {name: each.value for name, each in entries_of.items() if each.value}
+            of_broker = {name: entry.value for name, entry in entries_of.items() if entry.value}
         return cls(
             name=name,
             partitions=partitions,

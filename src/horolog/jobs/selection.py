@@ -150,7 +150,7 @@ class Selection:
     def read_options(self, **more: str) -> ReadOptions:
         """Return the selection as options of the reading side; `more` override its settings."""
         moments = (
-            None if each is None else GivenMoment(each) for each in (self.from_ms, self.to_ms)
+            None if moment is None else GivenMoment(moment) for moment in (self.from_ms, self.to_ms)
         )
         return ReadOptions.parse(
             self._chosen() | more, location=self.source, times=RowTimes(*moments)

@@ -232,7 +232,7 @@ def _lock(directory: Path) -> DirectoryLock:
 
 def _require_writable(directory: Path) -> None:
     """Refuse a directory that this user cannot write, or create where it is missing."""
-    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not there.is_dir():
         raise Misconfigured(f"{there} is no directory")
     if not os.access(there, os.W_OK | os.X_OK):
@@ -298,7 +298,9 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _first_change(before: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, Any, Any]:
     """Return the name and both values of the first argument that differs, also within groups."""
     name = min(
-        each for each in before.keys() | arguments.keys() if before.get(each) != arguments.get(each)
+        argument
+        for argument in before.keys() | arguments.keys()
+        if before.get(argument) != arguments.get(argument)
     )
     then, now = before.get(name), arguments.get(name)
     if isinstance(then, dict) and isinstance(now, dict):
@@ -338,7 +340,7 @@ def value_of(kind: type[T], document: Any, name: str, versions: Sequence[int] | 
         version = document.get("version")
         if version not in versions:
             raise CorruptFile(f"{name} is of version {version!r:.60}, not {versions[0]}")
-        document = {each: value for each, value in document.items() if each != "version"}
+        document = {member: value for member, value in document.items() if member != "version"}
     try:
         return read_as(kind, document)
     except ValueError as error:

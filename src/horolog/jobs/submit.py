@@ -3,7 +3,7 @@
 import sys
 
 # Spark puts the script's directory first; its modules would hide others of the same names.
-sys.path[:] = [each for each in sys.path if not each.rstrip("/").endswith("horolog/jobs")]
+sys.path[:] = [path for path in sys.path if not path.rstrip("/").endswith("horolog/jobs")]
 
 if __name__ == "__main__":
     # The layer above: this file is a program, not a module that others import.

@@ -123,7 +123,7 @@ def _lines(found: dict[str, Any], suggestions: list[str]) -> Iterator[Shown]:
             yield ""
             yield f"By {keys[1]}{left_out}"
             shown = [
-                each for each in ("client_id", *columns) if any(row.get(each) for row in listed)
+                name for name in ("client_id", *columns) if any(row.get(name) for row in listed)
             ]
             yield row_table(listed, [*keys, *shown], _HEADINGS)
     yield ""

@@ -138,9 +138,11 @@ def running_tasks(spark: "SparkSession") -> tuple[int, int]:
     if session is None or type(session).__module__.startswith("pyspark.sql.connect."):
         return 0, 0
     tracker = session.sparkContext.statusTracker()
-    stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+    stages = [tracker.getStageInfo(stage_id) for stage_id in tracker.getActiveStageIds()]
     running = [stage for stage in stages if stage is not None]
-    return sum(each.numCompletedTasks for each in running), sum(each.numTasks for each in running)
+    return sum(stage.numCompletedTasks for stage in running), sum(
+        stage.numTasks for stage in running
+    )
 
 
 def job_command(
@@ -168,9 +170,9 @@ def job_command(
 
         shared = {"master": _Master, "conf": _Conf} if on_spark else {}
         parameters = [*map(_parameter, declared(job))]
-        for each, annotation in {**shared, "config": _Config, "json": Json}.items():
-            default = False if each == "json" else None
-            parameters.append(_keyword(each, annotation, default))
+        for shared_name, annotation in {**shared, "config": _Config, "json": Json}.items():
+            default = False if shared_name == "json" else None
+            parameters.append(_keyword(shared_name, annotation, default))
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__doc__ = job.__doc__
         app.command(title, no_args_is_help=True)(command)
@@ -184,10 +186,10 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
-def _parameter(each: DeclaredOption) -> inspect.Parameter:
+def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
     """Convert a field of a job into a parameter for typer."""
-    option = each.option
-    default: Any = each.shown_default
+    option = declaration.option
+    default: Any = declaration.shown_default
     said: dict[str, Any] = {
         "help": option.help,
         "metavar": option.metavar or ("DURATION" if option.is_duration else None),
@@ -195,17 +197,19 @@ def _parameter(each: DeclaredOption) -> inspect.Parameter:
         "min": option.minimum,
     }
     kind: Any = Literal[option.choices] if option.choices else str
-    if each.takes(bool):
+    if declaration.takes(bool):
         kind, default = bool, False
-    elif option.is_argument or each.takes_pairs:
+    elif option.is_argument or declaration.takes_pairs:
         kind = list[str]
-    elif each.takes(int) and not (each.takes(str) or option.is_duration):
+    elif declaration.takes(int) and not (declaration.takes(str) or option.is_duration):
         kind, default = int, None if default is None else int(default)
-    info: Any = typer.Argument(**said) if option.is_argument else typer.Option(each.flag, **said)
-    if each.is_required:
-        return _keyword(each.name, Annotated[kind, info], inspect.Parameter.empty)
+    info: Any = (
+        typer.Argument(**said) if option.is_argument else typer.Option(declaration.flag, **said)
+    )
+    if declaration.is_required:
+        return _keyword(declaration.name, Annotated[kind, info], inspect.Parameter.empty)
     return _keyword(
-        each.name, Annotated[kind if default is not None else kind | None, info], default
+        declaration.name, Annotated[kind if default is not None else kind | None, info], default
     )
 
 
@@ -217,18 +221,18 @@ def _values(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         BadParameter: a pair that is none.
     """
     values = dict(given)
-    for each in declared(job):
-        value, option = given[each.name], each.option
+    for declaration in declared(job):
+        value, option = given[declaration.name], declaration.option
         if value is None:
             continue
-        if each.takes_pairs:
-            values[each.name] = pairs(value, each.flag)
+        if declaration.takes_pairs:
+            values[declaration.name] = pairs(value, declaration.flag)
         elif option.is_duration:
-            values[each.name] = parse_duration(value)
+            values[declaration.name] = parse_duration(value)
         elif option.scale != 1:
-            values[each.name] = value * option.scale
+            values[declaration.name] = value * option.scale
         elif option.parse is not None:
-            values[each.name] = option.parse(value)
+            values[declaration.name] = option.parse(value)
     return values
 
 
@@ -303,9 +307,9 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
         if isinstance(value, dict):
             if not parameter.multiple:
                 raise Misconfigured(f"--config {path}: {name} is no table")
-            value = [f"{key}={_text(path, name, each)}" for key, each in value.items()]
+            value = [f"{key}={_text(path, name, item)}" for key, item in value.items()]
         elif isinstance(value, list):
-            value = [_text(path, name, each) for each in value]
+            value = [_text(path, name, item) for item in value]
             if not parameter.multiple and parameter.nargs == 1:
                 value = ",".join(value)
         elif not isinstance(value, bool):

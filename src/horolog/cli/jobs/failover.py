@@ -112,15 +112,15 @@ def apply(step: ApplyStep, call: Call) -> None:
     committed = "would commit" if step.dry_run else "committed"
     rows = [
         {
-            "group": each.group,
-            "offsets": each.offsets,
-            "overwritten": each.before,
-            "result": each.error or (committed if each.offsets else "applied before"),
+            "group": applied.group,
+            "offsets": applied.offsets,
+            "overwritten": applied.before,
+            "result": applied.error or (committed if applied.offsets else "applied before"),
         }
-        for each in found
+        for applied in found
     ]
     table = Table(rows, "group", "offsets", "overwritten", "result")
-    is_ok = not any(each.error for each in found)
+    is_ok = not any(applied.error for applied in found)
     call.show({"groups": rows, "dry_run": step.dry_run}, [table], is_ok=is_ok)
 
 

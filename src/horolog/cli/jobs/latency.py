@@ -48,7 +48,7 @@ def latency(job: LatencyCommand, call: Call) -> None:
             found.unpersist()
     drawn = [] if job.pictures is None else draw(hours[:limit], Path(job.pictures))
     blind = [row for row in totals if row["records"] and not row["measured"]]
-    named = [str(each) for each in drawn]
+    named = [str(path) for path in drawn]
     lines = chain(_lines(totals, hours, limit, named), map(_why, blind))
     result = {"topics": totals, "hours": hours[:limit], "pictures": named}
     call.show(result, lines, is_ok=not blind)
@@ -78,7 +78,7 @@ def _lines(
             yield ""
             yield f"By hour{more}"
             yield row_table(by_hour, ["hour", "topic", *_COLUMNS], _HEADINGS)
-    yield from (f"drawn: {each}" for each in drawn)
+    yield from (f"drawn: {path}" for path in drawn)
 
 
 def _why(row: dict[str, Any]) -> Aside:

@@ -22,7 +22,9 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         stop.set()
         say("Ending after what is under way; once more to interrupt it.")
 
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:

@@ -111,20 +111,22 @@ def apply(step: ApplyStep) -> list[Applied]:
         found = FailoverPlan.from_json(document)
         offsets = found.offsets()
         chosen = _chosen({start.group for start in found.starts}, step, "is not in the plan")
-        done = {each for each in chosen if not step.overwrite and _key(found, each) in state.done}
+        done = {
+            group for group in chosen if not step.overwrite and _key(found, group) in state.done
+        }
         refused = [] if step.accept_unproven else unproven(found, chosen - done)
-        left = chosen - done - {each.group for each in refused}
+        left = chosen - done - {refusal.group for refusal in refused}
         applied = [*refused]
         target = Location.parse(step.target, "target")
         with client_of(target, step.settings or {}) as client:
             check_survivor(client, found)
-            applied += committed_before(client, {each: offsets.get(each, {}) for each in done})
+            applied += committed_before(client, {group: offsets.get(group, {}) for group in done})
             to_commit = {group: offsets[group] for group in left if group in offsets}
-            for each in commit(client, to_commit, step):
-                if each.error is None and not step.dry_run:
-                    state.record([(_key(found, each.group), {"offsets": each.offsets})])
-                applied.append(each)
-    return sorted(applied, key=lambda each: each.group)
+            for outcome in commit(client, to_commit, step):
+                if outcome.error is None and not step.dry_run:
+                    state.record([(_key(found, outcome.group), {"offsets": outcome.offsets})])
+                applied.append(outcome)
+    return sorted(applied, key=lambda outcome: outcome.group)
 
 
 class Failover:
@@ -162,7 +164,7 @@ def _chosen(known: Iterable[str], step: Step, not_: str) -> set[str]:
     known = set(known)
     if pattern is not None:
         matches = given_pattern(pattern, "groups-pattern").matches
-        found = {each for each in known if matches(each)}
+        found = {group for group in known if matches(group)}
         if not found:
             raise Misconfigured(f"no group that matches {pattern} {not_}")
         return found

@@ -90,16 +90,16 @@ class MarkSummary:
     def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, for one run of a partition after the other."""
         pending, constants, order = Pending(), dict[str, object](), InOrder(0)
-        for each, begins in runs(times):
+        for rows, begins in runs(times):
             if begins:
                 yield from _rows(pending.take(), constants)
                 order = InOrder(0)
                 constants = {
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "run": int(each.offsets[0]),
+                    "topic": rows.topic,
+                    "partition": rows.partition,
+                    "run": int(rows.offsets[0]),
                 }
-            yield from _rows(pending.add(self._groups(each, order)), constants)
+            yield from _rows(pending.add(self._groups(rows, order)), constants)
         yield from _rows(pending.take(), constants)
 
     def _groups(self, times: Times, order: InOrder) -> GroupTable:

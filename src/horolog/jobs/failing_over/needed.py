@@ -105,9 +105,13 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, tuple[int, int]]]:
     """Distribute the ranges over layers with at most one range of each partition."""
-    most = max((len(each.ranges) for each in needed.values()), default=0)
+    most = max((len(partition.ranges) for partition in needed.values()), default=0)
     return [
-        {key: each.ranges[at] for key, each in needed.items() if at < len(each.ranges)}
+        {
+            key: partition.ranges[at]
+            for key, partition in needed.items()
+            if at < len(partition.ranges)
+        }
         for at in range(most)
     ]
 

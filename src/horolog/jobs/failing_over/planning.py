@@ -250,13 +250,15 @@ def _looked_up(client: Client, start: Start, survivor: _Survivor) -> Start:
                     {(partition.topic, partition.partition): from_ms for partition in partitions},
                     RecordClock.CREATE,
                 )
-                found = {TopicPartition(*key): each.offset for key, each in records.items() if each}
+                found = {
+                    TopicPartition(*key): record.offset for key, record in records.items() if record
+                }
             else:
                 found = log.none_before(from_ms, partitions)
-            for each in partitions:
-                key = (each.topic, each.partition)
-                offset = found.get(each, survivor.ends[key])
-                offsets[each.partition] = min(
+            for partition in partitions:
+                key = (partition.topic, partition.partition)
+                offset = found.get(partition, survivor.ends[key])
+                offsets[partition.partition] = min(
                     max(offset, survivor.earliest[key]), survivor.ends[key]
                 )
     return replace(start, offsets=dict(sorted(offsets.items())))
@@ -287,18 +289,18 @@ def _scanned(
         for place, from_ms in enumerate(times)
     }
     scanned = []
-    for each in starts:
-        if each.topic in topics:
+    for start in starts:
+        if start.topic in topics:
             offsets = {}
-            for number, from_ms in each.from_ms.items():
-                key = (each.topic, number)
+            for number, from_ms in start.from_ms.items():
+                key = (start.topic, number)
                 if from_ms is None:
                     offsets[number] = survivor.earliest[key]
                 else:
                     first, end = found.get((*key, from_ms)), survivor.ends[key]
                     offsets[number] = end if first is None else min(first, end)
-            each = replace(each, offsets=offsets)
-        scanned.append(each)
+            start = replace(start, offsets=offsets)
+        scanned.append(start)
     return scanned
 
 

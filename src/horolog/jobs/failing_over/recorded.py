@@ -96,9 +96,9 @@ class TopicProgress:
             only: of this partition, where both clusters put a record into the same one.
         """
         known = [
-            each.unread_min_ms
-            for number, each in self.partitions.items()
-            if each.unread_min_ms is not None and only in (None, number)
+            progress.unread_min_ms
+            for number, progress in self.partitions.items()
+            if progress.unread_min_ms is not None and only in (None, number)
         ]
         return min([self.at_ms - bound_ms, *known])
 
@@ -162,8 +162,10 @@ class Recorded:
         for its in self.groups.values():
             if topic in its:
                 partitions = {
-                    each: replace(progress, end=None) if number in (None, each) else progress
-                    for each, progress in its[topic].partitions.items()
+                    partition: replace(progress, end=None)
+                    if number in (None, partition)
+                    else progress
+                    for partition, progress in its[topic].partitions.items()
                 }
                 its[topic] = replace(its[topic], partitions=partitions)
 
@@ -172,20 +174,20 @@ class Recorded:
         kept = self.bounds.setdefault(topic, [])
         kept.append(bound)
         while len(kept) > MOST_BOUNDS:
-            kept[:2] = [max(kept[:2], key=lambda each: each.ms)]
+            kept[:2] = [max(kept[:2], key=lambda bound: bound.ms)]
 
     def bound(self, topic: str) -> Bound:
         """Return the largest bound of a topic."""
         none = Bound(0, 0, 0, 0, None, None)
-        return max(self.bounds.get(topic, ()), key=lambda each: each.ms, default=none)
+        return max(self.bounds.get(topic, ()), key=lambda bound: bound.ms, default=none)
 
     def has_latency(self, topic: str) -> bool:
         """True if any recording has measured the latency of a topic's records."""
-        return any(each.latency_ms is not None for each in self.bounds.get(topic, ()))
+        return any(bound.latency_ms is not None for bound in self.bounds.get(topic, ()))
 
     def odd(self, topic: str) -> int:
         """Return the largest number of records without a usable time in a recording of a topic."""
-        return max((each.odd for each in self.bounds.get(topic, ())), default=0)
+        return max((bound.odd for bound in self.bounds.get(topic, ())), default=0)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a document for `from_json`."""

@@ -86,7 +86,7 @@ def record_once(
     """Read the records that no earlier recording has read, and add their sums to `recorded`."""
     forget_changed(recorded, looked)
     to_read = needed(recorded, looked)
-    marks = {key: each.marks for key, each in to_read.items()}
+    marks = {key: partition.marks for key, partition in to_read.items()}
     scans = [
         Scan.plan(spark, selection, with_producers=False)
         for selection in _selections(source, step.settings or {}, layers(to_read))
@@ -97,7 +97,7 @@ def record_once(
     with client_of(source, step.settings or {}) as client:
         counted, broker_counts = _counted_by_brokers(client, recorded, bounds)
     bounds |= counted
-    blind = [name for name, each in bounds.items() if each.latency_ms is None]
+    blind = [name for name, bound in bounds.items() if bound.latency_ms is None]
     if blind and step.live_ms:
         selection = Selection.of(source, topics=blind, settings=step.settings)
         for name, latency_ms in _measured_live(spark, selection, step.live_ms).items():
@@ -141,7 +141,7 @@ def add(
     for topic, topic_id in looked.topic_ids.items():
         keys = [(topic, number) for number in looked.numbers(topic)]
         read = {key[1]: _added(to_read[key], looked.partitions[key], found[key]) for key in keys}
-        largest = max(known(each.largest_ms for each in read.values()), default=None)
+        largest = max(known(partition.largest_ms for partition in read.values()), default=None)
         for group in looked.commits:
             if looked.reads(group, topic):
                 places = {
@@ -224,7 +224,9 @@ def _counted_by_brokers(
         for number, its in recorded.read[topic].partitions.items()
         if its.latency_ms is None
     ]
-    answers = client.ask.many(TIMES, {each: AskPartition(each[1]) for each in lacking})
+    answers = client.ask.many(
+        TIMES, {partition: AskPartition(partition[1]) for partition in lacking}
+    )
     found, broker_counts = dict[str, Bound](), dict[str, bool]()
     for (topic, _), times in answers.items():
         broker_counts[topic] = broker_counts.get(topic, True) and times is not None
@@ -245,8 +247,8 @@ def _measured_live(spark: SparkSession, selection: Selection, live_ms: int) -> d
     summary: Summary = MarkSummary({})
     parts = LiveScan.plan(spark, selection, live_ms).frame(spark, summary, ddl_of(PARTS))
     found: dict[str, int] = {}
-    for (topic, _), each in between(rows_of(parts), {}).items():
-        latency_ms = each.from_mark(-1).latency_max_ms
+    for (topic, _), sums in between(rows_of(parts), {}).items():
+        latency_ms = sums.from_mark(-1).latency_max_ms
         if latency_ms is not None:
             found[topic] = max(found.get(topic, 0), latency_ms)
     return found

@@ -57,12 +57,12 @@ class ConvertReport(Outcome):
     @property
     def records(self) -> int:
         """Number of rewritten records."""
-        return sum(each.records for each in self.converted)
+        return sum(segment.records for segment in self.converted)
 
     @property
     def losses(self) -> Losses:
         """Counts of record fields that the format cannot store."""
-        return sum((each.losses for each in self.converted), start=Losses())
+        return sum((segment.losses for segment in self.converted), start=Losses())
 
     @property
     def is_ok(self) -> bool:
@@ -132,7 +132,7 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
 def _report(worked: Worked["_ConvertedPart"], to: str, *, dry_run: bool) -> ConvertReport:
     segments = sorted(
         (segment for done in worked.done.values() for segment in done.segments),
-        key=lambda each: each.path,
+        key=lambda segment: segment.path,
     )
     return ConvertReport(
         format=to,
@@ -187,6 +187,6 @@ class _ConvertPart:
             found = run_steps(work.steps(), lambda _: None, lambda _: None)
         return _ConvertedPart(
             len(found),
-            [each for each in found if each.is_changed or each.refused],
+            [segment for segment in found if segment.is_changed or segment.refused],
             part.fingerprint if job.dry_run else fingerprint_now(part),
         )

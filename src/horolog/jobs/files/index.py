@@ -69,7 +69,7 @@ class IndexReport(Outcome):
     @property
     def refused(self) -> tuple[Reindexed, ...]:
         """Segments whose indexes could not be rebuilt."""
-        return tuple(each for each in self.reindexed if each.refused)
+        return tuple(segment for segment in self.reindexed if segment.refused)
 
     @property
     def is_ok(self) -> bool:
@@ -154,13 +154,13 @@ def _report(
         findings=tuple(
             sorted(
                 (finding for done in results for finding in done.findings),
-                key=lambda each: each.path,
+                key=lambda finding: finding.path,
             )
         ),
         reindexed=tuple(
             sorted(
                 (segment for done in results for segment in done.segments),
-                key=lambda each: each.path,
+                key=lambda segment: segment.path,
             )
         ),
         failed=failed,
@@ -186,7 +186,7 @@ def _around_split_partitions(
         if whole and all(part.key in worked.done for part in parts):
             facts = [facts for part in parts for facts in worked.done[part.key].facts]
             target = VerifyTarget(directory.parent, (directory,))
-            facts.sort(key=lambda each: each.base_offset)
+            facts.sort(key=lambda segment: segment.base_offset)
             units.append((whole[0], target, facts, directory.parent in live))
     results, failed = [], {}
     for wave in spread(spark, units, _Around(store)):
@@ -256,7 +256,9 @@ class _IndexPart:
         done = _IndexedPart()
         with work.shared(), closing(work.files):
             found = done.run(work.steps())
-        done.segments = [each for each in found if each.wrong or each.written or each.refused]
+        done.segments = [
+            segment for segment in found if segment.wrong or segment.written or segment.refused
+        ]
         done.fingerprint = part.fingerprint if job.dry_run else fingerprint_now(part)
         return done
 

@@ -25,7 +25,7 @@ def locked_offline(log_dirs: Iterable[Path], why: str) -> Iterator[None]:
     """
     until = time.monotonic() + _ORPHANS_S
     with ExitStack() as held:
-        for log_dir in sorted({each.resolve() for each in log_dirs}):
+        for log_dir in sorted({path.resolve() for path in log_dirs}):
             while True:
                 try:
                     held.enter_context(lock_offline(log_dir, why, is_shared=True))

@@ -119,7 +119,7 @@ def _worked(
             else:
                 news[part.key] = result
         if kept is not None:
-            kept.record((key, asdict(cast(Any, each))) for key, each in news.items())
+            kept.record((key, asdict(cast(Any, part_done))) for key, part_done in news.items())
         done |= news
     return Worked(done, dict(sorted(failed.items())), resumed)
 

@@ -228,8 +228,8 @@ def _are_one(source: ClusterMetadata, target: ClusterMetadata) -> bool:
     if source.cluster_id is None or source.cluster_id != target.cluster_id:
         return False
     ids = [
-        {topic.topic_id for topic in each.topics.values() if topic.topic_id is not None}
-        for each in (source, target)
+        {topic.topic_id for topic in cluster.topics.values() if topic.topic_id is not None}
+        for cluster in (source, target)
     ]
     return not (ids[0] or ids[1]) or bool(ids[0] & ids[1])
 

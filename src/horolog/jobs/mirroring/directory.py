@@ -135,9 +135,11 @@ class LogDirectory:
         ]
         work = partial(finish, self._copy())
         done = [moved for wave in in_tasks(spark, bundled(spark, units), work) for moved in wave]
-        failures = [f"{each.partition}: {each.error}" for each in done if each.error is not None]
+        failures = [
+            f"{moved.partition}: {moved.error}" for moved in done if moved.error is not None
+        ]
         try:
-            self._write_checkpoints({each.partition for each in done if each.error is None})
+            self._write_checkpoints({moved.partition for moved in done if moved.error is None})
         except HorologError as error:
             failures.append(str(error))
         return failures
@@ -173,7 +175,7 @@ class LogDirectory:
 def _has_segments(directory: Path) -> bool:
     """True if a directory contains segments, or segments that a compaction has not renamed yet."""
     return any(
-        each.name.endswith((names.LOG, names.LOG + names.SWAP)) for each in directory.iterdir()
+        entry.name.endswith((names.LOG, names.LOG + names.SWAP)) for entry in directory.iterdir()
     )
 
 

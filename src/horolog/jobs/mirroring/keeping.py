@@ -133,7 +133,9 @@ def _append_piece(
         if headers:
             log.append(view[begin:end], appended)
     except CorruptBatch as error:
-        offset = next(each.base_offset for each in headers if each.next_offset > log.next_offset)
+        offset = next(
+            header.base_offset for header in headers if header.next_offset > log.next_offset
+        )
         raise CorruptBatch(
             f"the batch at offset {offset} of the source is damaged: {error.reason}"
         ) from error

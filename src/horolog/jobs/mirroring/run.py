@@ -160,7 +160,7 @@ class MirrorRun:
             self._records,
             self._bytes,
             tuple(partitions),
-            tuple(each for _, each in sorted(self._carried.items())),
+            tuple(carried for _, carried in sorted(self._carried.items())),
             (*self._topics.notes, self._to.note),
             tuple(dict.fromkeys(errors)),
             self._job.dry_run,
@@ -173,9 +173,9 @@ class MirrorRun:
             with self._log() as log:
                 found = self._partitions(log, may_miss=not is_first)
                 if is_once and self._limits is not None:
-                    found = [each for each in found if each in self._limits]
+                    found = [partition for partition in found if partition in self._limits]
                 self._topics.learn(found, log.topic_ids)
-                partitions = [each for each in found if self._is_open(each)]
+                partitions = [partition for partition in found if self._is_open(partition)]
                 self._look_at_ends(log, partitions)
                 if is_once and self._limits is None:
                     self._limits = dict(self._ends)
@@ -194,7 +194,8 @@ class MirrorRun:
         for wave in self._to.move(self._spark, units):
             self._take(wave)
             has_moved |= any(
-                each.error is None and each.place.offset > before[each.partition] for each in wave
+                moved.error is None and moved.place.offset > before[moved.partition]
+                for moved in wave
             )
             self._control.on_progress(self.report())
             if self._control.should_stop():
@@ -202,16 +203,16 @@ class MirrorRun:
         return has_moved
 
     def _take(self, wave: Sequence[Moved]) -> None:
-        for each in wave:
-            self._records += each.records
-            self._bytes += each.bytes
-            self._passing.pop(each.partition, None)
-            if each.error is not None:
-                found = self._passing if each.may_pass else self._stopped
-                found[each.partition] = each.error
+        for moved in wave:
+            self._records += moved.records
+            self._bytes += moved.bytes
+            self._passing.pop(moved.partition, None)
+            if moved.error is not None:
+                found = self._passing if moved.may_pass else self._stopped
+                found[moved.partition] = moved.error
         self._ledger.end(
-            {each.partition: each.place for each in wave},
-            failed=[each.partition for each in wave if each.error is not None],
+            {moved.partition: moved.place for moved in wave},
+            failed=[moved.partition for moved in wave if moved.error is not None],
         )
 
     def _wait(self) -> None:
@@ -247,7 +248,7 @@ class MirrorRun:
         return self._topics.is_open(partition.topic) and partition not in self._stopped
 
     def _look_at_ends(self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]) -> None:
-        partitions = [each for each in partitions if self._is_open(each)]
+        partitions = [partition for partition in partitions if self._is_open(partition)]
         bounds, unserved = served_bounds(log, partitions)
         self._passing |= unserved
         new = []
@@ -274,8 +275,10 @@ class MirrorRun:
 
         if new:
             self._ledger.save()  # an empty topic is known, too
-            for name, its in groupby(new, lambda each: each.topic):
-                self._warn_of_retention(log, name, {each: bounds[each] for each in its})
+            for name, its in groupby(new, lambda partition: partition.topic):
+                self._warn_of_retention(
+                    log, name, {partition: bounds[partition] for partition in its}
+                )
 
     def _warn_of_retention(
         self,

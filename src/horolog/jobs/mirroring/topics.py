@@ -124,9 +124,9 @@ def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic
     """Describe topics of a cluster; deleted topics are left out."""
     asked = sorted(names)
     found = {
-        name: SourceTopic(name, len(each.partitions), known_id(each))
-        for name, each in client.metadata(asked).topics.items()
-        if each.error == ErrorCode.none
+        name: SourceTopic(name, len(topic.partitions), known_id(topic))
+        for name, topic in client.metadata(asked).topics.items()
+        if topic.error == ErrorCode.none
     }
     described = client.describe_configs([(ResourceType.TOPIC, name) for name in found])
     for (_, name), entries in described.items():

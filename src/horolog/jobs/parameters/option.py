@@ -92,22 +92,31 @@ class DeclaredOption:
     def takes(self, kind: type) -> bool:
         """True if the field's type is or includes a type."""
         declared = get_args(self.field.type)[0]
-        return any((get_origin(each) or each) is kind for each in get_args(declared) or [declared])
+        return any(
+            (get_origin(member) or member) is kind for member in get_args(declared) or [declared]
+        )
 
 
 def declared(job: "type[DataclassInstance] | DataclassInstance") -> list[DeclaredOption]:
     """Return the options of a job, in the order of the help."""
     found = [
-        DeclaredOption(each, option) for each, option in _said(job) if isinstance(option, Option)
+        DeclaredOption(member, option)
+        for member, option in _said(job)
+        if isinstance(option, Option)
     ]
     return sorted(
-        found, key=lambda each: (not each.is_required, each.option.is_last, each.name != "source")
+        found,
+        key=lambda declaration: (
+            not declaration.is_required,
+            declaration.option.is_last,
+            declaration.name != "source",
+        ),
     )
 
 
 def hooks(job: "type[DataclassInstance]") -> dict[str, str]:
     """Return the help of the arguments that only Python functions have, by name."""
-    return {each.name: said.help for each, said in _said(job) if isinstance(said, Hook)}
+    return {member.name: said.help for member, said in _said(job) if isinstance(said, Hook)}
 
 
 def _said(
@@ -179,7 +188,7 @@ def window(given: str | None) -> str | None:
     """Format both times of `FROM..TO` as `moment` does."""
     if given is None or not given.strip():
         return None
-    return "..".join(moment(each.strip()) if each.strip() else "" for each in given.split("..", 1))
+    return "..".join(moment(text.strip()) if text.strip() else "" for text in given.split("..", 1))
 
 
 def unordered(given: str | Iterable[str] | None) -> list[str]:
@@ -220,4 +229,4 @@ def place(given: object) -> str:
 def places(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
     """Return one spelling for several paths or URIs, in sorted order."""
     several = [given] if isinstance(given, str | os.PathLike) else given
-    return sorted({place(each) for each in several})
+    return sorted({place(path) for path in several})

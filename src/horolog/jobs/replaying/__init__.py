@@ -110,9 +110,9 @@ def replay(job: Replay) -> Replayed:
         # A state that was begun may have a commit to look up, even where nothing is left to send.
         if job.dry_run or not (spans or progress.counts):
             left = {
-                each: (start, end)
-                for each, (first, end) in spans.items()
-                if (start := max(first, progress.offsets.get(each, first))) < end
+                partition: (start, end)
+                for partition, (first, end) in spans.items()
+                if (start := max(first, progress.offsets.get(partition, first))) < end
             }
             return Replayed(
                 spans=left, topics=to_send.topics, progress=progress, is_dry_run=job.dry_run
@@ -183,7 +183,9 @@ def _warn_of_retention(
             receiving = ReceivingTopic.described(target.client, sent_to, target.counts[sent_to])
         except RequestRefused:  # a client that may write need not be one that may ask
             continue
-        bounds = {each: its for each, its in source.spans().items() if each.topic == name}
+        bounds = {
+            partition: its for partition, its in source.spans().items() if partition.topic == name
+        }
         note = retention_note(receiving, source.log, name, bounds, from_ms, now_ms)
         if note is not None:
             _logger.warning("%s", note)
