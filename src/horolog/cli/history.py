@@ -9,9 +9,8 @@ from typing import Annotated, TypeVar
 import typer
 
 from horolog.cli.connecting import HorologBrokers
-from horolog.cli.options import Topic, Zone, with_options
+from horolog.cli.options import Topic, Zone, moment_of, with_options
 from horolog.client import Client
-from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.history import (
     MOST_ENTRIES,
@@ -27,7 +26,7 @@ from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
 from horolog.results import Answer, Aside, Column, Shown, Table
 from horolog.storage.verify import find_target
-from horolog.times import format_moment, format_time, parse_time
+from horolog.times import format_moment, format_time
 from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 
 LogDirectory = Annotated[
@@ -66,11 +65,6 @@ class HistoryOptions:
         """Zone of the output."""
         return self.zone or UTC
 
-    def at_ms(self) -> int | None:
-        """Return the time of `--at` in milliseconds; None without one."""
-        now_ms = SystemClock().now_ms()
-        return None if self.at is None else parse_time(self.at, now_ms=now_ms, zone=self.zone)
-
 
 @with_options
 def topic_history(topic: Topic, brokers: HorologBrokers, options: HistoryOptions) -> Answer:
@@ -81,7 +75,7 @@ def topic_history(topic: Topic, brokers: HorologBrokers, options: HistoryOptions
     entries, "by" the time of a snapshot. The exit code is 1 if a log is damaged, or nothing is
     known of the topic.
     """
-    at_ms, shown_zone = options.at_ms(), options.shown_zone
+    at_ms, shown_zone = moment_of(options.at, options.zone), options.shown_zone
     ask = AskTopicHistory(topic, at_ms, options.last)
     if options.log_dir is None:
         with brokers.connect() as client:
@@ -120,7 +114,7 @@ def group_history(
     from its end, as far back as the last entries need. The exit code is 1 if a log is damaged, or
     nothing is known of the group.
     """
-    at_ms, shown_zone = options.at_ms(), options.shown_zone
+    at_ms, shown_zone = moment_of(options.at, options.zone), options.shown_zone
     ask = AskGroupHistory(at_ms, topic, options.last)
     if options.log_dir is None:
         with brokers.connect() as client:

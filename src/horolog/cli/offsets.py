@@ -9,7 +9,7 @@ import typer
 
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import with_asides
-from horolog.cli.options import ByClock, Partitions, Topic, Zone, with_options
+from horolog.cli.options import ByClock, Partitions, Topic, Zone, moment_of, with_options
 from horolog.client import Client, FoundRecord, RecordClock
 from horolog.client.topic_facts import (
     PartitionFacts,
@@ -17,11 +17,10 @@ from horolog.client.topic_facts import (
     partition_facts,
     served_partitions,
 )
-from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.report.lookup import Lookup, explain
 from horolog.results import Answer, Shown, Table
-from horolog.times import format_moment, format_time, parse_duration, parse_time
+from horolog.times import format_moment, format_time, parse_duration
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -63,13 +62,7 @@ def offsets(
     With --at: the earliest offset whose record's timestamp is at or after TIME; "none" if there is
     no such record. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative (-15m).
     """
-    target = (
-        None
-        if options.at is None
-        else parse_time(
-            options.at, now_ms=SystemClock().now_ms(), zone=options.zone, rounds_up=True
-        )
-    )
+    target = moment_of(options.at, options.zone, rounds_up=True)
     if target is None and (
         options.explained or options.clock is not None or options.skew is not None
     ):

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import RecordClock
 from horolog.results import Outcome
-from horolog.times import parse_zone
+from horolog.times import parse_time, parse_zone
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Zone = Annotated[
@@ -74,6 +75,12 @@ def path_of(context: typer.Context, text: str) -> Path | None:
     source = context.get_parameter_source("bootstrap")
     is_named = source is not None and source.name == "COMMANDLINE"
     return path if path.exists() and not is_named else None
+
+
+def moment_of(text: str | None, zone: tzinfo | None, *, rounds_up: bool = False) -> int | None:
+    """Return the milliseconds of an option with a time; None without one."""
+    now_ms = SystemClock().now_ms()
+    return None if text is None else parse_time(text, now_ms=now_ms, zone=zone, rounds_up=rounds_up)
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:

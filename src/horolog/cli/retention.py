@@ -13,6 +13,7 @@ from horolog.cli.options import (
     PathOrTopic,
     Tried,
     Zone,
+    moment_of,
     pairs,
     path_of,
     with_options,
@@ -24,7 +25,6 @@ from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
 from horolog.report.retention import explained_by_broker, explained_by_files
 from horolog.results import Answer
-from horolog.times import parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -71,7 +71,7 @@ def explain(
     shown_zone = options.zone or UTC
     settings = pairs(options.tried, "--set")
     now_ms = SystemClock().now_ms()
-    at_ms = None if options.at is None else parse_time(options.at, now_ms=now_ms, zone=options.zone)
+    at_ms = moment_of(options.at, options.zone)
     path = path_of(context, what)
     if path is None:
         with brokers.connect() as client:

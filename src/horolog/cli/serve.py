@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -28,6 +28,15 @@ app = typer.Typer()
 
 _LOG = logging.getLogger(__name__)
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+_SETTINGS: Final = {
+    "log_dir": "log.dirs",
+    "adopt_defaults": "horolog.adopt.defaults",
+    "take_over": "horolog.take.over",
+    "cluster_id": "horolog.cluster.id",
+    "metrics_port": "horolog.metrics.port",
+}
+"""Broker settings of options that are one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +176,13 @@ def serve(
     given |= listener_settings(
         options.host, options.port, options.listen or (), options.advertise or (), given
     )
-    if options.log_dir is not None:
-        given["log.dirs"] = str(options.log_dir)
-    if options.adopt_defaults:
-        given["horolog.adopt.defaults"] = "true"
-    if options.take_over:
-        given["horolog.take.over"] = "true"
     if options.is_open:
         given["horolog.open.listeners"] = "*"
-    if options.cluster_id is not None:
-        given["horolog.cluster.id"] = options.cluster_id
+    for option, setting in _SETTINGS.items():
+        value = getattr(options, option)
+        if value is not None and value is not False:
+            given[setting] = "true" if value is True else str(value)
     given |= follow_settings(options.follow, options.topics_pattern, options.command_config)
-    if options.metrics_port is not None:
-        given["horolog.metrics.port"] = str(options.metrics_port)
     write_log_to_stderr(verbose=options.verbose, as_json=options.json_log)
     turnable = manual_clock(options.clock)
     if turnable is not None:

@@ -135,12 +135,17 @@ def working(
     work = Work(what, unit)
     numbers: list[int] = []
 
+    def interrupt(number: int, _: object) -> None:
+        numbers.append(number)
+        logging.disable()  # py4j logs what interrupts its calls, with a traceback
+        raise KeyboardInterrupt
+
     def look() -> None:
         if count_tasks is not None:
             work.tasks(*count_tasks())
 
     with ExitStack() as stack:
-        stack.enter_context(_terminable(numbers.append))
+        stack.enter_context(handling_signals(interrupt))
         stack.enter_context(_shown(work, look))
         try:
             yield work
@@ -161,23 +166,19 @@ def working(
 
 
 @contextmanager
-def _terminable(note: Callable[[int], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM interrupt, unless they have other handlers."""
+def handling_signals(
+    handle: Callable[[int, object], None], *, replaces: bool = False
+) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM call a handler, unless they have others that it must not replace."""
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
     is_main = threading.current_thread() is threading.main_thread()
     before = {
         number: handler
         for number in (signal.SIGINT, signal.SIGTERM)
-        if is_main
-        and (handler := signal.getsignal(number)) in (signal.SIG_DFL, signal.default_int_handler)
+        if is_main and ((handler := signal.getsignal(number)) in defaults or replaces)
     }
-
-    def interrupt(number: int, _: object) -> None:
-        note(number)
-        logging.disable()  # py4j logs what interrupts its calls, with a traceback
-        raise KeyboardInterrupt
-
     for number in before:
-        signal.signal(number, interrupt)
+        signal.signal(number, handle)
     try:
         yield
     finally:

@@ -1,20 +1,17 @@
 """Ends of a continuous job: signals, or a time."""
 
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from horolog.cli.screen import say
+from horolog.cli.working import handling_signals
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C or SIGTERM sets; a second signal interrupts."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
 
     def on_signal(number: int, _: object) -> None:
         if stop.is_set():
@@ -22,14 +19,8 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         stop.set()
         say("Ending after what is under way; once more to interrupt it.")
 
-    before = {
-        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
+    with handling_signals(on_signal, replaces=True):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -49,14 +49,12 @@ def carry_over(
             left_out.append(partition)
             continue
         committed[targets[topic], number] = CommittedOffset(offset, found.metadata)
-    note = None
+    note = None if committed else "it has committed nothing of these topics"
     if left_out:
         note = (
             "offsets that it has committed are left out, as no record of the partition was "
             f"mirrored: {', '.join(map(str, sorted(left_out)))}"
         )
-    if not committed and note is None:
-        return CarriedGroup(group, 0, "it has committed nothing of these topics")
     if not committed:
         return CarriedGroup(group, 0, note)
     try:
