@@ -70,7 +70,8 @@ def require_transactions(client: Client) -> None:
         link.version(ApiKey.OFFSET_FETCH, lowest=FIRST_WITH_STABLE)
     except RequestRefused as error:
         raise Misconfigured(
-            "the target has no transactions that a job can continue: it is an Apache Kafka before "
+            "a job keeps its position in transactions of the target, which has none, or does not "
+            "say whether the offsets of an ended one are there yet: it is an Apache Kafka before "
             f"2.5 (KIP-98, KIP-447). Nothing was sent ({error})"
         ) from None
 
