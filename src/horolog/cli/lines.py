@@ -17,7 +17,7 @@ _READ_BYTES = 1 << 20
 
 
 Input: TypeAlias = Literal["text", "json"]
-"""The format of input lines."""
+"""Format of input lines."""
 
 
 class BadLineError(HorologError):

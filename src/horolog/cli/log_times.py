@@ -22,7 +22,7 @@ class _Row(NamedTuple):
     base_offset: int
     facts: TimeStats | None
     seen: tuple[int, int] | None
-    """When a follower saw the first and the last record whose append times it does not know."""
+    """First and last time when a follower saw records whose append times are unknown."""
 
 
 def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:

@@ -36,7 +36,7 @@ _SETTINGS: Final = {
     "cluster_id": "horolog.cluster.id",
     "metrics_port": "horolog.metrics.port",
 }
-"""Broker settings of options that are one."""
+"""Broker settings by the options that set them."""
 
 
 @dataclass(frozen=True, slots=True)

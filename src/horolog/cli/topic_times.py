@@ -13,7 +13,7 @@ from horolog.times import duration_text, format_time
 from horolog.wire.questions import TIMES, AskPartition
 
 QUANTILES: Final = (50, 90, 99)
-"""Per cent."""
+"""Quantiles in per cent."""
 
 
 def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, PartitionTimes]:

@@ -27,10 +27,10 @@ from horolog.times import format_time
 LOG_EVERY_S: Final = 30.0
 _BAR_EVERY_S: Final = 0.5
 _WINDOW_S: Final = 60.0
-"""What the rate is taken of: the last minute, or longer where there was one step in it."""
+"""Window of the rate: the last minute, or longer if it has only one step."""
 
 CountTasks = Callable[[], tuple[int, int]]
-"""How many tasks of what runs now are done, and how many there are."""
+"""Returns how many of the running tasks are done, and how many exist."""
 
 
 class Work:

@@ -22,7 +22,7 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 UNITS_PER_CORE: Final = 4
-"""Of a wave: enough that a long unit leaves few cores idle at its end."""
+"""Units of a wave for each core: a long unit leaves few cores idle at its end."""
 _FALLBACK_CORES = 8
 
 

@@ -54,7 +54,7 @@ class DocumentsOnly:
             raise Misconfigured(f"{self.path} is no state directory: it has no {_JOB}")
         self._files = Files(read_only=True)
         self.done, _, _ = _done(self._files, self.path)
-        """The finished units by their keys, in the order in which they were finished."""
+        """Finished units by their keys, in the order in which they were finished."""
 
     def read(self, name: str) -> Any:
         """Return a document of the job; None if it was never written.

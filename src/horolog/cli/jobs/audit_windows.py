@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from horolog.jobs.questions.following import AuditWindow
 
 WRONG: Final = ("future", "past", "in_seconds", "in_microseconds", "in_nanoseconds")
-"""Counts of an audit that its exit code is about."""
+"""Counts of an audit that decide its exit code."""
 _SAID: Final = {
     "future": "in the future",
     "past": "in the past",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Job = TypeVar("Job", bound="DataclassInstance")
 
 _ENDS_WITHIN_S: Final = 1.0
-"""A JVM whose connections have ended takes a moment to be gone."""
+"""Time that a JVM takes to end after its connections have ended."""
 _MOST_CONFIG_BYTES: Final = 64 << 10  # of a file with a line for each option
 
 

@@ -21,9 +21,9 @@ class Applied:
     group: str
     offsets: int
     before: int
-    """Of these partitions, those that it had committed another offset of."""
+    """Number of these partitions of which the group had committed another offset."""
     error: str | None = None
-    """Why nothing was committed."""
+    """Reason why nothing was committed."""
 
 
 def unproven(plan: FailoverPlan, groups: Collection[str]) -> list[Applied]:

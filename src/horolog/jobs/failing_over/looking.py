@@ -32,9 +32,9 @@ class Looked(NamedTuple):
     cluster_id: str | None
     at_ms: int
     commits: dict[str, Commits]
-    """By group."""
+    """Committed offsets by group."""
     topic_ids: dict[str, str | None]
-    """By topic; None of brokers before Kafka 2.8."""
+    """Topic ids by name; None from brokers before Kafka 2.8."""
     partitions: dict[Key, PartitionEnds]
 
     def numbers(self, topic: str) -> list[int]:

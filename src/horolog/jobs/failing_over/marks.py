@@ -33,16 +33,16 @@ class Between:
 
     records: int = 0
     odd: int = 0
-    """Without a time, or with one that looks like another unit's."""
+    """Records without a time, or with one that looks like another unit's."""
     appended: int = 0
-    """Of the others, those whose append time is known."""
+    """Records with a usable time whose append time is known."""
     up_to: int = 0
-    """Of the others, those with a create time up to the limit that was asked about."""
+    """Records with a usable create time up to the given limit."""
     min_ms: int | None = None
     max_ms: int | None = None
     late_max_ms: int = 0
     latency_max_ms: int | None = None
-    """Append time minus create time; None where no append time is known."""
+    """Largest append time minus create time; None if no append time is known."""
 
     def __add__(self, other: "Between") -> "Between":
         return Between(
@@ -77,7 +77,7 @@ def known(values: Iterable[int | None]) -> Iterator[int]:
 
 
 Marks = Mapping[tuple[str, int], Sequence[int]]
-"""Of each partition, in rising order."""
+"""Marks of each partition, in rising order."""
 
 
 class MarkSummary:

@@ -18,7 +18,7 @@ from horolog.jobs.failing_over.recorded import (
 )
 
 MOST_STRETCHES: Final = 32
-"""Kept of a partition; the smallest neighbours become one."""
+"""Most stretches kept of a partition; the smallest neighbours are joined."""
 _CUTS: Final = 8  # of what one recording reads of a partition
 LEAST_RECORDS: Final = 10_000  # fewer are read again sooner than they are told apart
 MOST_RANGES: Final = 4  # of a partition: each is planned apart
@@ -28,24 +28,24 @@ class NeededLag(NamedTuple):
     """Facts needed about the unread records of a group in a partition."""
 
     since: int
-    """From here on records are new to what is known."""
+    """First offset whose records are not counted in `known`."""
     until: int
-    """Up to here they are read; from here on stretches are known, up to what is new."""
+    """End of the offsets to read; sums of stretches cover those behind it."""
     known: GroupProgress | None
-    """Of the records before `since`: of a group that has committed nothing meanwhile."""
+    """Sums of records before `since`, if the group has committed nothing meanwhile."""
 
 
 class Needed(NamedTuple):
     """Offsets to read of one partition."""
 
     before: PartitionRead
-    """What was read of it."""
+    """Sums of earlier recordings."""
     lags: Mapping[str, NeededLag]
-    """Of the groups that read the topic."""
+    """Lags of the groups that read the topic."""
     marks: list[int]
-    """The offsets from which on it is summed up; all others here are among them."""
+    """Offsets at which sums begin; they include all other offsets here."""
     ranges: list[tuple[int, int]]
-    """Of offsets, the first and the one after the last; in rising order, none of them empty."""
+    """Offset ranges [start, end), in rising order, none of them empty."""
 
     def place(self, offset: int) -> int:
         """Return the index of a mark."""

@@ -34,19 +34,19 @@ class Start:
     topic: str
     recorded_at_ms: int
     bound_ms: int
-    """What a record takes at most, the margin included."""
+    """Longest time that a record takes to the source's log, margin included."""
     from_ms: Mapping[int, int | None]
-    """By partition: the create time from which on it reads; None for all that there is."""
+    """Create time from which to read, by partition; None to read everything."""
     offsets: Mapping[int, int] = field(default_factory=dict)
-    """By partition of the survivor."""
+    """Start offsets by partition of the survivor."""
     to_read: int = 0
-    """Records from there to the log ends."""
+    """Number of records from the start offsets to the log ends."""
     duplicates: int = 0
-    """Of these, how many at most the group had read when it was recorded."""
+    """How many of these records, at most, the group had read when it was recorded."""
     bound_by: str | None = None
-    """What says so: `Bound.by`, or `BY_USER`."""
+    """Evidence of the bound: `Bound.by`, or `BY_USER`."""
     notes: tuple[str, ...] = ()
-    """Why records could be missing all the same; without any, none can be."""
+    """Reasons why records could be missing; without any, none can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class FailoverPlan:
     target: str
     starts: tuple[Start, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """Of the survivor's topics: a topic that was created again has another one."""
+    """Ids of the survivor's topics: a topic that was created again has another id."""
 
     @property
     def is_proven(self) -> bool:

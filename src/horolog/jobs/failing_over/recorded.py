@@ -14,16 +14,16 @@ from horolog.jobs.state import value_of
 VERSION: Final = 3
 _WITHOUT_STRETCHES: Final = 2
 BY_APPEND_TIME: Final = "append time"
-"""Of the records that were read."""
+"""Latency by the append times of the records that were read."""
 BY_BROKER: Final = "broker"
-"""By the classes in which the source counts latencies, so that it is the upper bound of one."""
+"""Latency by the source's counts, whose classes give an upper bound."""
 BY_READER: Final = "reader"
-"""Of what was appended during the recording."""
+"""Latency of records that were appended during the recording."""
 BY_ORDER: Final = "order"
-"""How far records were out of order."""
+"""Lateness of records that were out of order."""
 BY_USER: Final = "user"
 MOST_BOUNDS: Final = 1_000
-"""Recordings whose bounds are kept apart; of older ones the largest."""
+"""Most bounds kept of a topic; of older recordings only the largest stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Bound:
 
     at_ms: int
     records: int
-    """That were ever read."""
+    """Number of records ever read."""
     odd: int
     """Records without a time, or with one that looks like another unit's: nothing bounds them."""
     lateness_ms: int
@@ -56,16 +56,16 @@ class GroupProgress:
     """Position of a group in a partition, with sums of its unread records."""
 
     offset: int
-    """The next one it reads: what it has committed, or where the log begins."""
+    """Next offset that the group reads: its committed offset, or the log start."""
     committed: int | None
-    """What it has committed."""
+    """Committed offset; None without one."""
     end: int | None
-    """The log end then, at which a later recording continues as long as the group commits nothing;
-    None where the log is another one since."""
+    """Log end at the recording, where a later one continues if nothing was committed; None if the
+    log was replaced since."""
     unread: int
     unread_odd: int
     unread_min_ms: int | None
-    """The smallest create time of what it has not read, by `at_ms`."""
+    """Smallest create time of the records unread at `at_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class TopicProgress:
     """Position of a group in a topic at its last recording."""
 
     at_ms: int
-    """By the source's clock, before its offsets and the log ends were asked for."""
+    """Time of the source's clock before its offsets and log ends were asked for."""
     largest_ms: int | None
-    """The largest create time that the topic held."""
+    """Largest create time in the topic."""
     partitions: Mapping[int, GroupProgress]
 
     @property
@@ -118,17 +118,17 @@ class PartitionRead:
     """Sums of all recordings over a partition."""
 
     end: int
-    """The log end up to which they have."""
+    """Log end up to which the recordings have read."""
     leader_epoch: int | None
-    """Of its leader then: while that stays, nothing before `end` was truncated."""
+    """Leader epoch then: while it stays, nothing before `end` was truncated."""
     records: int = 0
     odd: int = 0
     lateness_ms: int = 0
     latency_ms: int | None = None
-    """By append times; None where the log knows none."""
+    """Largest latency by append times; None if no append time is known."""
     largest_ms: int | None = None
     stretches: tuple[ReadSums, ...] = field(default=(), compare=False)
-    """Each begins where the one before it ends, the last one ends at `end`."""
+    """Successive stretches up to `end`."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class TopicRead:
     """Sums of all recordings over a topic."""
 
     topic_id: str | None
-    """None of brokers before Kafka 2.8, whose topics are read anew each time."""
+    """Topic id; None from brokers before Kafka 2.8, whose topics are read again each time."""
     partitions: dict[int, PartitionRead] = field(default_factory=dict)
 
 
@@ -147,11 +147,11 @@ class Recorded:
     cluster_id: str | None
     source: str
     bounds: dict[str, list[Bound]] = field(default_factory=dict)
-    """By topic, oldest first."""
+    """Bounds by topic, oldest first."""
     groups: dict[str, dict[str, TopicProgress]] = field(default_factory=dict)
-    """By group and topic."""
+    """Positions by group and topic."""
     read: dict[str, TopicRead] = field(default_factory=dict)
-    """By topic."""
+    """Sums by topic."""
 
     def forget(self, topic: str, number: int | None = None) -> None:
         """Discard the sums of a partition or topic, so that the next recording reads all of it."""

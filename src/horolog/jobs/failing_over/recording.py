@@ -53,14 +53,14 @@ class Recording:
     """Result of one recording."""
 
     bounds: Mapping[str, Bound]
-    """By topic."""
+    """Bounds by topic."""
     groups: Mapping[str, Mapping[str, TopicProgress]]
-    """By group and topic; a group that has committed nothing of the topics has none."""
+    """Positions by group and topic; empty for a group without commits in the topics."""
     records_read: Mapping[str, int]
-    """By topic, how many it read to know that."""
+    """Number of records that this recording read, by topic."""
     broker_counts: Mapping[str, bool]
-    """By topic whose records do not say all of it, whether its brokers count latencies (Apache
-    Kafka's do not)."""
+    """By topic of which brokers were asked: True if they count latencies (Apache Kafka's do
+    not)."""
 
 
 def forget_changed(recorded: Recorded, looked: Looked) -> None:

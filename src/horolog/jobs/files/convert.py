@@ -44,15 +44,15 @@ class ConvertReport(Outcome):
     format: str
     dry_run: bool
     segments: int = 0
-    """How many were looked at; those that had the format are left as they are."""
+    """Number of examined segments, including those that had the format."""
     converted: tuple[ConvertedSegment, ...] = ()
-    """Those that were written anew, or would be; by their paths."""
+    """Segments that were rewritten, or would be, by path."""
     refused: tuple[ConvertedSegment, ...] = ()
-    """Those that have another format and were left as they are."""
+    """Segments that have another format and could not be converted."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """What could not be worked on, by path; the next run tries it again."""
+    """Errors of parts, by path; the next run tries them again."""
     resumed: int = 0
-    """Partitions and segments that an earlier run had done."""
+    """Number of parts that an earlier run had finished."""
 
     @property
     def records(self) -> int:
@@ -151,7 +151,7 @@ class _ConvertedPart:
 
     looked_at: int = 0
     segments: list[ConvertedSegment] = field(default_factory=list)
-    """Those that were converted or refused."""
+    """Segments that were converted or refused."""
     fingerprint: str = ""
 
 

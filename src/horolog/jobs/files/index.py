@@ -49,17 +49,17 @@ class IndexReport(Outcome):
     """Outcome of a verification or rebuild, including earlier runs with the same state."""
 
     rebuilt: bool
-    """Whether indexes were to be rebuilt; otherwise all was verified, and nothing changed."""
+    """True for a rebuild; otherwise everything was only verified."""
     dry_run: bool
     checked: Checked
     findings: tuple[Finding, ...] = ()
-    """Of a verification, in the order of their paths."""
+    """Findings of a verification, ordered by path."""
     reindexed: tuple[Reindexed, ...] = ()
-    """The segments whose indexes were wrong, rebuilt, or left as they are."""
+    """Segments whose indexes were wrong, rebuilt, or left unchanged."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """What could not be worked on, by path; the next run tries it again."""
+    """Errors of parts, by path; the next run tries them again."""
     resumed: int = 0
-    """Partitions and segments that an earlier run had done."""
+    """Number of parts that an earlier run had finished."""
 
     @property
     def wrong(self) -> int:

@@ -46,12 +46,12 @@ class LogPart:
     """A partition, or one of its segments, as listed."""
 
     path: LogPath
-    """That was given, which opens its file system."""
+    """Given path, which opens the file system of the part."""
     target: VerifyTarget
     size: int
-    """Bytes of its segments."""
+    """Size of its segments in bytes."""
     fingerprint: str
-    """Changes when one of its files is written, added or removed."""
+    """Checksum of its files' names, sizes and modification times."""
 
     @property
     def directory(self) -> Path:

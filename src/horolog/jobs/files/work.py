@@ -24,7 +24,7 @@ class PartDone(Protocol):
     """Outcome of one part: a dataclass that the state directory keeps."""
 
     fingerprint: str
-    """Of the part when the work on it ended; with another one it is worked on again."""
+    """Fingerprint of the part at the end of the work; with another one it is worked on again."""
 
 
 Done = TypeVar("Done", bound=PartDone)
@@ -36,9 +36,9 @@ class Worked(Generic[Done]):
 
     done: Mapping[str, Done]
     failed: Mapping[str, str]
-    """The sentence of what a part failed with; the next run tries it again."""
+    """Errors of parts, by key; the next run tries them again."""
     resumed: int
-    """How many parts an earlier run had done."""
+    """Number of parts that an earlier run had finished."""
 
 
 @dataclass(frozen=True, slots=True)

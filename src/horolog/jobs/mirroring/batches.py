@@ -35,12 +35,12 @@ class Made(NamedTuple):
 
     source: BatchHeader
     header: BatchHeader
-    """Of `batch`, as it would be sent but for producer and sequence."""
+    """Header of `batch`, without the producer and sequence that it gets when it is sent."""
     batch: Buffer | None
-    """None where none of its records is mirrored."""
+    """The batch to send; None if no record of it is mirrored."""
     records: int
     runs: tuple[tuple[int, int], ...]
-    """Where offsets follow one another: the first one at the source, its place in `batch`."""
+    """Runs of consecutive offsets: the first offset at the source, and its index in `batch`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
 
 _JOINED_BYTES: Final = 512 << 10
-"""Below what consumers fetch of a partition at a time, and what brokers take, by default."""
+"""Size of joined batches, below the defaults of `max.partition.fetch.bytes` and
+`max.message.bytes`."""
 _FORGOTTEN: Final = (
     "{} of the target has no place of the mirror any more (offsets.retention.minutes), and a run "
     "that was killed may have written behind that in --state: it is not known where to continue. "
@@ -75,7 +76,7 @@ class ClusterDestination:
         """Client of the target on the driver."""
         self._is_source = False
         self._compared_with: set[TopicPartition] = set()
-        """Partitions whose places are those of the target."""
+        """Partitions whose positions were compared with those committed at the target."""
         self._topics = TargetTopics(self.client, job)
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class LogDirectory:
         self._path = Path(path).absolute()
         self._ledger = ledger
         self._topics: dict[str, tuple[SourceTopic, str]] = {}
-        """With their names here."""
+        """Topics by their names at the source, each with its name in the directory."""
         self._with_append_times = True
         self._touched: set[TopicPartition] = set()
         self._stack = ExitStack()

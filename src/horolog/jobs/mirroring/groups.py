@@ -16,7 +16,7 @@ class CarriedGroup:
     group: str
     partitions: int
     note: str | None = None
-    """What was not committed, and why."""
+    """Offsets that were not committed, with the reason."""
 
 
 def carry_over(

@@ -41,7 +41,7 @@ class Copy:
 
     path: Path
     topics: Mapping[str, KeptTopic]
-    """By their names at the source."""
+    """Topics by their names at the source."""
     with_append_times: bool
 
 

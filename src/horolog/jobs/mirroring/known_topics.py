@@ -48,7 +48,7 @@ class KnownTopics:
         self._renaming = renaming
         self._known: dict[str, TargetTopic] = {}
         self.failed: dict[str, str] = {}
-        """Why topics are not mirrored, or no longer."""
+        """Reasons why topics are not mirrored, by name."""
         self.notes: dict[str, None] = {}
 
     def get(self, topic: str) -> TargetTopic | None:

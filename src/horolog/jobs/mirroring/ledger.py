@@ -28,17 +28,17 @@ class Place:
     """Position up to which a partition is mirrored."""
 
     offset: int
-    """The next offset to read at the source."""
+    """Next offset to read at the source."""
     target_offset: int = 0
-    """At the target, the offset after the last mirrored record."""
+    """Offset after the last mirrored record, at the target."""
     last_ms: int | None = None
-    """The largest time of the last mirrored batch."""
+    """Largest time of the last mirrored batch."""
     records: int = 0
-    """Mirrored so far."""
+    """Number of records mirrored so far."""
     segment: int | None = None
-    """In a log directory, the base offset of the last segment."""
+    """Base offset of the last segment, in a log directory."""
     size: int = 0
-    """Bytes of it that are on disk."""
+    """Bytes of the last segment that are on disk."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class LedgerTopic:
     target_id: str | None
     places: dict[int, Place] = field(default_factory=dict)
     begun: dict[int, Place] = field(default_factory=dict)
-    """Places that work under way may have reached."""
+    """Positions that work under way may have reached."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Ledger:
         self.id = uuid.uuid4().hex
         """Part of the names of the mirror's transactions and group at a cluster."""
         self.slots = 0
-        """How many tasks of a round have had transactions."""
+        """Number of transactional ids that the mirror has used."""
         self.topics: dict[str, LedgerTopic] = {}
         self.range_ms: tuple[int | None, int | None] | None = None
         self._state = state

@@ -38,7 +38,7 @@ from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition
 
 IN_FLIGHT: Final = 5
-"""Requests under way: a broker remembers five batches of a producer (KIP-98)."""
+"""Largest number of requests under way: a broker remembers five batches of a producer (KIP-98)."""
 
 MAX_BYTES: Final = 128 << 20
 MAX_POINTS: Final = 200_000
@@ -49,7 +49,7 @@ _BYTES_FOR_CODEC: Final = 64
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 _LONGEST_S: Final = 60.0
-"""How long an attempt sends: its transaction is open meanwhile."""
+"""Longest time that an attempt sends, since its transaction is open meanwhile."""
 _TRANSACTION_TIMEOUT_MS: Final = 900_000  # the most that brokers allow, by default
 _FENCED: Final = frozenset(
     {
@@ -67,7 +67,7 @@ _CHECK_AGAIN: Final = frozenset(
     }
 )
 _MOST_JOINED = 10_000
-"""Batches of the source in one, those counted of which nothing is sent."""
+"""Most batches of the source in one, including those without mirrored records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +78,13 @@ class Target:
     settings: dict[str, str] = field(repr=False)
     mirror_id: str
     batch_bytes: int
-    """Successive batches are sent as one of up to this many bytes, uncompressed; 0 leaves each."""
+    """Size limit of joined batches before compression; 0 sends each batch as it is."""
     compresses: bool
-    """Compressed batches are joined, too: decompressed, and compressed again."""
+    """True if compressed batches are joined, too: decompressed, and compressed again."""
     max_bytes: int = MAX_BYTES
-    """Bytes of a partition after which its attempt ends, so that its place is written down."""
+    """Bytes of a partition after which its attempt ends, so that its position is recorded."""
     max_points: int = MAX_POINTS
-    """Points of the map after which it ends: a compacted log may have one for each record."""
+    """Points after which an attempt ends: a compacted log may have one for each record."""
 
     @property
     def group(self) -> str:
@@ -116,9 +116,9 @@ class PartitionMove:
     partition: TopicPartition
     target_topic: str
     place: Place
-    """From where on."""
+    """Position at which the move begins."""
     end: int
-    """Up to before this offset."""
+    """Offset of the source before which the move ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +147,9 @@ class Moved:
     bytes: int = 0
     error: str | None = None
     may_pass: bool = False
-    """The error may be over if the move is tried again."""
+    """True if a retry of the move may succeed."""
     transaction: Transaction | None = None
-    """The open transaction; None into a log directory, or if the place is the same as before."""
+    """The open transaction; None in a log directory, or if the position did not move."""
 
 
 class TargetLost(StorageFailed):
@@ -216,7 +216,7 @@ class _Bundle:
         self._slot = slot
         self._units = units
         self.current: StretchToMirror | None = None
-        """The stretch that is being moved; None while the transaction as a whole is."""
+        """The stretch that is being moved; None while the transaction begins or ends."""
 
     def moved(self) -> list[Moved]:
         """Send all stretches; the transaction with their positions stays open.

@@ -16,13 +16,13 @@ class MirroredPartition:
     partition: int
     target: str
     records: int
-    """Mirrored by all runs with this state."""
+    """Records mirrored by all runs with this state."""
     offset: int
-    """Up to which the source is mirrored."""
+    """Offset up to which the source is mirrored."""
     end: int
-    """Where the source ended when it was last asked."""
+    """End of the source's log when it was last asked."""
     lag_ms: int | None
-    """How old the last mirrored record is, if more are to come; 0 if none are, None if unknown."""
+    """Age of the last mirrored record if more are to come; 0 without, None if unknown."""
     error: str | None = None
 
     @property
@@ -36,14 +36,14 @@ class Mirrored(Outcome):
     """Outcome of a mirror, or its progress."""
 
     records: int
-    """Mirrored by this run."""
+    """Records mirrored by this run."""
     bytes: int
-    """Sent, as they are compressed."""
+    """Sent bytes, after compression."""
     partitions: tuple[MirroredPartition, ...]
     groups: tuple[CarriedGroup, ...] = ()
     notes: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
-    """What stopped: each names its topic or partition."""
+    """Errors that stopped topics or partitions; each names its own."""
     is_dry_run: bool = False
 
     @property

@@ -26,7 +26,7 @@ _OF_CLUSTERS = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""Settings of topics that depend on how many brokers there are, and which."""
+"""Topic settings that depend on the number and the ids of brokers."""
 _ASK_AGAIN_S = 0.1
 _UNLIMITED = str((1 << 63) - 1)
 _REFERENCE = re.compile(r"\\(?:([1-9][0-9]?)|g<(\w+)>|(\\)|.?)", re.ASCII | re.DOTALL)
@@ -95,9 +95,9 @@ class SourceTopic:
     partitions: int
     topic_id: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
-    """Those that the topic itself has."""
+    """Settings that the topic itself has."""
     stamps: bool = False
-    """Its timestamps are append times."""
+    """True if its timestamps are append times."""
     max_bytes: int | None = None
 
 

@@ -17,7 +17,7 @@ from horolog.jobs.parameters.shared import (
 )
 
 MARGIN_MS: Final = 60_000
-"""Added to what was measured: clocks of two clusters differ, and producers may stamp twice."""
+"""Default margin of bounds: clocks of two clusters differ, and producers may stamp twice."""
 LIVE_MS: Final = 30_000
 
 

@@ -16,9 +16,9 @@ from horolog.jobs.parameters.shared import (
 
 FORMATS: Final = ("v0", "v1", "v2")
 OLD_CODECS: Final = ("none", "gzip", "snappy", "lz4")
-"""What messages of v0 and v1 can be compressed with."""
+"""Codecs of the formats v0 and v1."""
 INTERVAL_BYTES: Final = 4_096
-"""The default of index.interval.bytes."""
+"""Default of index.interval.bytes."""
 
 Paths = Annotated[
     str | os.PathLike[str] | Iterable[str | os.PathLike[str]],

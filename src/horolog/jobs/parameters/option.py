@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Pin = Callable[[Any], Any]
-"""From an argument to JSON that is the same however the same is written."""
+"""Converts an argument to JSON that is equal for all its spellings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,26 +21,26 @@ class Option:
     """Declaration of one option of a job."""
 
     help: str
-    """In the words of the command line; times and sizes with their units."""
+    """Help of the command line; times and sizes have their units."""
     metavar: str | None = None
     flag: str | None = None
-    """By default the field's name."""
+    """Name on the command line; by default the field's name."""
     choices: tuple[str, ...] = ()
     minimum: int | None = None
     is_duration: bool = False
-    """A text such as 1h30m on the command line, and milliseconds in the field."""
+    """True for a text such as 1h30m on the command line, and milliseconds in the field."""
     scale: int = 1
     """Factor by which a number of the command line is multiplied."""
     parse: Callable[[str], Any] | None = None
-    """Makes the value of the text of the command line, where no other member does."""
+    """Converts the text of the command line, where no other member does."""
     is_argument: bool = False
-    """Given on the command line without a name."""
+    """True for an argument without a name on the command line."""
     in_python: str | None = None
-    """What Python takes, where it differs from the command line."""
+    """Help in Python, where it differs from the command line."""
     pin: Pin | None = None
-    """Part of the state's fingerprint: another run with the same state has the same."""
+    """Spelling for the state: another run with the same state must have the same one."""
     is_last: bool = False
-    """Listed behind the options of the job's own."""
+    """True to list the option behind the job's own options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +132,15 @@ class JobRow:
 
     job: type
     module: str
-    """In `horolog.jobs`: where its function is."""
+    """Module in `horolog.jobs` with the job's function."""
     summary: str
-    """For the overview of `horolog spark`; empty where the command is not there."""
+    """Line in the overview of `horolog spark`; empty to leave the command out."""
     counts: str | None
-    """What its progress counts, if its command does nothing but run it and show what it gives."""
+    """Unit of the progress, if the command only runs the job and shows its outcome."""
 
 
 JOB_ROWS: Final[dict[str, JobRow]] = {}
-"""By their commands; `table` has them all."""
+"""Jobs by their commands; `table` imports all of them."""
 
 JobClass = TypeVar("JobClass", bound=type)
 

@@ -18,7 +18,7 @@ from horolog.jobs.parameters.shared import (
 )
 
 DEFAULT_AFTER_MAX_MS: Final = 3_600_000
-"""The bound of Kafka 4 and of horolog on times ahead of the clock (KIP-1030)."""
+"""Default bound of Kafka 4 and horolog on times ahead of the clock (KIP-1030)."""
 EVERY_MS: Final = 10_000
 
 BeforeMax = Annotated[

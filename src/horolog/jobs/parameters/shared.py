@@ -23,7 +23,7 @@ PathLike = str | os.PathLike[str]
 Names = str | Iterable[str] | None
 Settings = Mapping[str, str] | None
 OnProgress = Callable[[int, int], None]
-"""Is called with how much is done, and of how much."""
+"""Callback with how much is done, and of how much."""
 
 Source = Annotated[
     PathLike,

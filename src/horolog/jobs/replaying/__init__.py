@@ -43,7 +43,7 @@ __all__ = ["Replayed", "replay"]
 _RANGE: Final = "range"
 _TOPICS: Final = "topics"
 _FETCH_BYTES: Final = 1 << 20
-"""Of a request to the source: what was fetched of each partition is in memory at once."""
+"""Size of a request to the source; the fetched records of each partition are in memory."""
 
 _logger = logging.getLogger(__name__)
 
@@ -53,12 +53,12 @@ class Replayed:
     """Outcome of all runs of a replay with one state, or of a dry run."""
 
     spans: Mapping[TopicPartition, tuple[int, int]]
-    """The first offset of each partition, and that after the last."""
+    """First offset and end offset of each partition."""
     topics: Mapping[str, str]
-    """Of the target, by those of the source."""
+    """Topics of the target by those of the source."""
     progress: ReplayProgress
     latest_ms: int = 0
-    """How late a record was sent at most."""
+    """Largest delay of a record behind its schedule."""
     is_dry_run: bool = False
 
 

@@ -12,7 +12,7 @@ from horolog.sources.records import ReadRecord, RecordLog
 from horolog.storage.names import TopicPartition
 
 BEFORE_ALL: Final = -(1 << 63)
-"""The time of records without one that no other comes before."""
+"""Time of a record without a time at the start of a partition, which is sent at once."""
 
 Stream = Iterator[list[ReadRecord]]
 

@@ -28,9 +28,9 @@ from horolog.storage.names import TopicPartition
 COMMIT_MS: Final = 1_000
 """Time between two commits."""
 TICK_MS: Final = 10
-"""What is due within it is sent together."""
+"""Span of due times that is sent together."""
 MAX_BYTES: Final = 500_000
-"""Of what is sent together: well below max.message.bytes, 1 MiB by default."""
+"""Size of what is sent together, well below the default of max.message.bytes, 1 MiB."""
 MAX_RECORDS: Final = 5_000
 _PER_RECORD = 32
 _PROGRESS = "progress"
@@ -83,15 +83,15 @@ class ReplayProgress:
     """Progress of a replay: the next offset of each partition, and counts."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """The next offset of each partition: all before it was sent."""
+    """Next offset of each partition; all records before it were sent."""
     reached: dict[TopicPartition, int] = field(default_factory=dict)
-    """The largest time of each partition before that."""
+    """Largest time of each partition before that offset."""
     records: int = 0
     last_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
-    """The partitions of each topic of the target, among which keys were spread."""
+    """Numbers of partitions of the target's topics, among which keys were spread."""
     commits: int = 0
-    """How many transactions were committed."""
+    """Number of committed transactions."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert the progress to JSON; later changes do not alter it."""
@@ -115,9 +115,9 @@ class ReplayTarget(NamedTuple):
 
     client: Client
     counts: Mapping[str, int]
-    """The partitions of each topic of the target."""
+    """Number of partitions of each topic of the target."""
     topics: Mapping[str, str]
-    """Its names by those of the source."""
+    """Topics of the target by those of the source."""
     by_key: bool
     codec: Codec = Codec.NONE
 
@@ -178,7 +178,7 @@ class Sending:
         self._prepared: dict[str, Any] | None = None if kept is None else kept["prepared"]
         self._group = f"{SINK_GROUPS}replay/{uuid.uuid4().hex}" if kept is None else kept["group"]
         self._place = (min(target.counts), 0) if kept is None else (kept["topic"], 0)
-        """The partition of the target whose committed offset is the number of the last commit."""
+        """Partition of the target whose committed offset is the number of the last commit."""
         self._transaction: Transaction | None = None
         self._producer: ProducerId | None = None
         self._sequences: dict[TopicPartition, int] = {}
@@ -186,9 +186,9 @@ class Sending:
         """Partitions in the open transaction."""
         self._begun_ms = 0
         self._is_sound = True
-        """All that is in the open transaction counts in the progress."""
+        """True while the progress counts everything in the open transaction."""
         self.latest_ms = 0
-        """How late a record was sent at most."""
+        """Largest delay of a record behind its schedule."""
 
     def resume(self) -> None:
         """Continue where the last commit ended, if progress is kept.
