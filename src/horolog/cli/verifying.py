@@ -28,7 +28,6 @@ from horolog.storage.verify import (
     find_target,
 )
 
-_WORTH_KERNELS_BYTES = 4 << 20
 _T = TypeVar("_T")
 
 INTERVAL_BYTES = TopicConfig().index_interval_bytes
@@ -60,8 +59,7 @@ class Tally:
 
     def of(self, steps: Generator[Finding | Checked, None, _T], what: str, total: int) -> _T:
         """Run all steps with a progress bar; return their result."""
-        if total >= _WORTH_KERNELS_BYTES:
-            load_kernels()
+        load_kernels(total)
         with progress(what, total, "bytes") as advance:
 
             def read(more: Checked) -> None:

@@ -39,6 +39,7 @@ from horolog.record.time_stats import Counts
 from horolog.record.walk import (
     FRESH_STATE,
     INT64_MAX,
+    MUCH,
     NOTHING,
     new_state,
     opened_batch,
@@ -51,10 +52,15 @@ _FRESH_PLAIN_STATE = FRESH_STATE[:]
 _FRESH_PLAIN_STATE[MEASURE] = 1
 
 
-def load_kernels() -> None:
-    """Load the kernels of scans, searches and block maps; return when they are ready."""
-    SCAN_KERNELS.load()
-    BLOCK_KERNELS.load()
+def load_kernels(work_bytes: int = MUCH) -> None:
+    """Load the kernels of scans, searches and block maps, and return when they are ready.
+
+    Args:
+        work_bytes: records to go through; where these are few, no kernel is loaded.
+    """
+    if work_bytes >= MUCH:
+        SCAN_KERNELS.load()
+        BLOCK_KERNELS.load()
 
 
 def kernels_ready() -> bool:

@@ -38,7 +38,8 @@ from horolog.record.timestamps import LOG_APPEND_TIME
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
 
-_MUCH = 4 << 20  # a batch with more is worth loading the kernels: seconds of work
+MUCH: Final = 4 << 20
+"""Bytes of records that are worth loading the kernels: seconds of work in plain Python."""
 
 _WRONG = {
     LONG_VARINT: "a varint is too long",
@@ -142,7 +143,7 @@ class Walk:
             CorruptBatch: the records break the format.
         """
         state = self.state
-        if self._passed >= _MUCH:
+        if self._passed >= MUCH:
             SCAN_KERNELS.load()
         if self._carry:
             piece = self._carry + bytes(piece)
@@ -195,9 +196,9 @@ def records_of(
 
 
 def _pieces(payload: memoryview) -> Iterable[Buffer]:
-    if SCAN_KERNELS.is_loaded or len(payload) <= _MUCH:
+    if SCAN_KERNELS.is_loaded or len(payload) <= MUCH:
         return (payload,)
-    return (payload[start : start + _MUCH] for start in range(0, len(payload), _MUCH))
+    return (payload[start : start + MUCH] for start in range(0, len(payload), MUCH))
 
 
 def _malformed(

@@ -9,7 +9,6 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from horolog.schemas.declared import uuid_of
 from horolog.schemas.fields import Encoder, Fields, there
 
 LEADER_CHANGE: Final = 2
@@ -86,15 +85,15 @@ def voters_in(value: bytes | None) -> tuple[Voter, ...]:
         fields.text()
         fields.text()
         fields.i16()
-        fields.pass_tagged()
+        fields.tagged()
 
     def voter() -> Voter:
-        found = Voter(fields.i32(), uuid_of(fields.take(16)))
+        found = Voter(fields.i32(), fields.uuid())
         fields.array(endpoint)
         fields.i16()
         fields.i16()
-        fields.pass_tagged()  # of the versions that it supports
-        fields.pass_tagged()
+        fields.tagged()  # of the versions that it supports
+        fields.tagged()
         return found
 
     return tuple(there(fields.array(voter)))

@@ -5,12 +5,12 @@
         directories: Annotated[Ids, Since(1)] = ()
         elr: Annotated[NullableInt32s, Tag(1, 2)] = None
 
-The fields are in the order of the wire. What a version lacks has its default. All versions are
-flexible (KIP-482).
+The fields are in the order of the wire. A field that a version lacks has its default. A version is
+flexible (KIP-482) if the reader or the encoder is.
 """
 
 from collections.abc import Callable, Iterable
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from struct import Struct
 from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 from uuid import UUID
@@ -43,16 +43,6 @@ class Tag(NamedTuple):
     version: int = 0
 
 
-@lru_cache(4096)
-def uuid_of(data: bytes) -> UUID:
-    """Return the UUID of 16 bytes; cached, because most repeat."""
-    return UUID(bytes=data)
-
-
-def _read_uuid(fields: Fields) -> UUID:
-    return uuid_of(fields.take(16))
-
-
 def _read_text(fields: Fields) -> str:
     return there(fields.text())
 
@@ -71,7 +61,7 @@ def _array_of(kind: Kind, *, nullable: bool = False) -> Kind:
 
 
 _I32_KIND = Kind(Fields.i32, Encoder.i32)
-_UUID_KIND = Kind(_read_uuid, Encoder.uuid, NIL)
+_UUID_KIND = Kind(Fields.uuid, Encoder.uuid, NIL)
 
 I8 = Annotated[int, Kind(Fields.i8, Encoder.i8)]
 I16 = Annotated[int, Kind(Fields.i16, Encoder.i16)]
@@ -137,6 +127,7 @@ class RecordShape:
         Raises:
             CorruptBatch: there is none.
         """
+        fields.version = version
         reads = self._reads.get(version)
         if reads is None:
             reads = self._reads[version] = [
@@ -160,6 +151,7 @@ class RecordShape:
         Raises:
             struct.error: a number does not fit its field.
         """
+        to.version = version
         tagged: dict[int, bytes] = {}
         for field, value in zip(self.fields, record, strict=True):
             if field.since > version:
@@ -180,4 +172,9 @@ def _default(value: Any, _: Fields) -> Any:
 def struct_of(record: type[Any]) -> Kind:
     """Return the type of an array of structs, which are declared as records are."""
     shape = RecordShape(record)
-    return _array_of(Kind(partial(shape.read, 0), lambda to, value: shape.write(0, value, to)))
+    return _array_of(
+        Kind(
+            lambda fields: shape.read(fields.version, fields),
+            lambda to, value: shape.write(to.version, value, to),
+        )
+    )

@@ -5,6 +5,7 @@ struct; in others lengths have 2 or 4 bytes, and there are no tagged fields.
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeVar
 from uuid import UUID
@@ -28,6 +29,12 @@ def there(value: T | None) -> T:
     return value
 
 
+@lru_cache(4096)
+def uuid_of(data: bytes) -> UUID:
+    """Return the UUID of 16 bytes; cached, because most repeat."""
+    return UUID(bytes=data)
+
+
 class Fields:
     """Reader of one key or value, from front to back.
 
@@ -36,6 +43,8 @@ class Fields:
 
     def __init__(self, data: bytes, *, is_flexible: bool = True) -> None:
         self.is_flexible = is_flexible
+        self.version = 0
+        """Version of the record that is being read."""
         self._data = data
         self._position = 0
 
@@ -89,7 +98,7 @@ class Fields:
 
     def uuid(self) -> UUID:
         """Read a UUID."""
-        return UUID(bytes=self.take(16))
+        return uuid_of(self.take(16))
 
     def unsigned(self) -> int:
         """Read an unsigned varint."""
@@ -138,17 +147,13 @@ class Fields:
             found[tag] = self.take(self.unsigned())
         return found
 
-    def pass_tagged(self) -> None:
-        """Skip the tagged fields that end a struct (KIP-482)."""
-        for _ in range(self.unsigned() if self.is_flexible else 0):
-            self.unsigned()
-            self.take(self.unsigned())
-
 
 class Encoder:
     """Writer of fields, one after the other; the inverse of `Fields`."""
 
     def __init__(self, *, is_flexible: bool = True) -> None:
+        self.version = 0
+        """Version of the record that is being written."""
         self._is_flexible = is_flexible
         self._data = bytearray()
 

@@ -38,9 +38,8 @@ from horolog.schemas.declared import (
     Text,
     Texts,
     struct_of,
-    uuid_of,
 )
-from horolog.schemas.fields import Encoder, Fields
+from horolog.schemas.fields import Encoder, Fields, uuid_of
 
 METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"

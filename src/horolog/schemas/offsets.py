@@ -22,13 +22,24 @@ Which partition has a group follows from the hash of its name (`partition_for`).
 import sys
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import mul
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
 from horolog.errors import CorruptBatch
+from horolog.schemas.declared import (
+    I32,
+    I64,
+    Bytes,
+    Kind,
+    NullableText,
+    RecordShape,
+    Since,
+    Text,
+    struct_of,
+)
 from horolog.schemas.fields import Encoder, Fields, there
 
 _OFFSET_TYPES: Final = (0, 1)
@@ -89,28 +100,29 @@ class CommittedValue(NamedTuple):
 class MemberValue(NamedTuple):
     """A member of a classic group."""
 
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    subscription: bytes
-    assignment: bytes
+    member_id: Text
+    instance_id: Annotated[NullableText, Since(3)]
+    client_id: Text
+    client_host: Text
+    rebalance_timeout_ms: Annotated[int, Kind(Fields.i32, Encoder.i32, -1), Since(1)]
+    session_timeout_ms: I32
+    subscription: Bytes
+    assignment: Bytes
 
 
 class GroupValue(NamedTuple):
     """A classic group after its last rebalance, or empty."""
 
-    protocol_type: str
-    generation: int
-    protocol: str | None = None
-    leader: str | None = None
-    changed_ms: int = _NO_TIME
-    members: tuple[MemberValue, ...] = ()
+    protocol_type: Text
+    generation: I32
+    protocol: NullableText = None
+    leader: NullableText = None
+    changed_ms: Annotated[I64, Since(2)] = _NO_TIME
+    members: Annotated[tuple[MemberValue, ...], struct_of(MemberValue)] = ()
 
 
 Key = OffsetKey | GroupKey
+_GROUP: Final = RecordShape(GroupValue)
 
 
 @lru_cache(maxsize=1024)
@@ -234,37 +246,16 @@ def read_group(data: bytes) -> GroupValue:
         CorruptBatch: it is none, or of a version that is not known.
     """
     fields = Fields(data)
-    version = _version(fields)
-    protocol_type, generation = there(fields.text()), fields.i32()
-    protocol, leader = fields.text(), fields.text()
-    changed_ms = fields.i64() if version >= 2 else _NO_TIME
-    read = partial(_read_member, fields, version)
-    members = there(fields.array(read))
-    fields.pass_tagged()
+    value: GroupValue = _GROUP.read(_version(fields), fields)
     fields.check_end("a group of __consumer_offsets")
-    return GroupValue(protocol_type, generation, protocol, leader, changed_ms, tuple(members))
-
-
-def _read_member(fields: Fields, version: int) -> MemberValue:
-    member_id = there(fields.text())
-    instance_id = fields.text() if version >= 3 else None
-    client_id, client_host = there(fields.text()), there(fields.text())
-    rebalance_timeout_ms = fields.i32() if version >= 1 else -1
-    session_timeout_ms = fields.i32()
-    subscription, assignment = there(fields.data()), there(fields.data())
-    fields.pass_tagged()
-    if rebalance_timeout_ms < 0:  # as Kafka takes it: version 0 has none
-        rebalance_timeout_ms = session_timeout_ms
-    return MemberValue(
-        member_id,
-        instance_id,
-        client_id,
-        client_host,
-        rebalance_timeout_ms,
-        session_timeout_ms,
-        subscription,
-        assignment,
-    )
+    # As Kafka takes it: version 0 has no rebalance timeout.
+    members = [
+        member._replace(rebalance_timeout_ms=member.session_timeout_ms)
+        if member.rebalance_timeout_ms < 0
+        else member
+        for member in value.members
+    ]
+    return value._replace(members=tuple(members))
 
 
 def group_bytes(value: GroupValue) -> bytes:
@@ -274,16 +265,8 @@ def group_bytes(value: GroupValue) -> bytes:
         struct.error: a number or a text does not fit its field.
     """
     to = Encoder(is_flexible=False).i16(_GROUP_VERSION)
-    to.text(value.protocol_type).i32(value.generation)
-    to.text(value.protocol).text(value.leader).i64(value.changed_ms)
-
-    def write(member: MemberValue) -> None:
-        to.text(member.member_id).text(member.instance_id)
-        to.text(member.client_id).text(member.client_host)
-        to.i32(member.rebalance_timeout_ms).i32(member.session_timeout_ms)
-        to.data(member.subscription).data(member.assignment)
-
-    return bytes(to.array(value.members, write))
+    _GROUP.write(_GROUP_VERSION, value, to)
+    return bytes(to)
 
 
 # --- fields -------------------------------------------------------------------------------

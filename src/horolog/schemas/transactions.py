@@ -113,7 +113,7 @@ def read_transaction(data: bytes) -> TransactionValue:
 
     def topic() -> tuple[str, tuple[int, ...]]:
         name, indexes = there(fields.text()), there(fields.array(fields.i32))
-        fields.pass_tagged()
+        fields.tagged()
         return name, tuple(indexes)
 
     found = fields.array(topic)

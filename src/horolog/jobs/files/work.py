@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from pyspark.sql import SparkSession
 
@@ -16,8 +16,6 @@ from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.spread import UnitOutcome, UnitProgress, cores_of, spread
 from horolog.jobs.state import DocumentsOnly, state_of, value_of
 from horolog.record.scan import load_kernels
-
-_WORTH_KERNELS_BYTES: Final = 4 << 20
 
 
 class PartDone(Protocol):
@@ -48,8 +46,7 @@ class _PartsTask(Generic[Done]):
     work: Callable[[LogPart], Done]
 
     def __call__(self, unit: tuple[LogPart, ...]) -> list[Done | str]:
-        if _bytes_of(unit) >= _WORTH_KERNELS_BYTES:
-            load_kernels()
+        load_kernels(_bytes_of(unit))
         results: list[Done | str] = []
         for part in unit:
             try:

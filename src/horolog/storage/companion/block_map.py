@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 1 << 30  # of a batch, decompressed
-_MUCH: Final = 4 << 20  # to be scanned: worth loading the kernels
 _SHORT_GAP: Final = 16 << 20  # is scanned before the first append
 FOLDED_AT_ONCE: Final = 256
 _POSITION_AND_SIZE: Final = Struct(">II")
@@ -386,8 +385,7 @@ class BlockMap:
 
         The last batch before damage is left out, since its base offset may be wrong.
         """
-        if end - start > _MUCH:
-            scan.load_kernels()
+        scan.load_kernels(end - start)
         log = self._log.batches(end, EVERYTHING)
         rows: Iterable[bytes] = ()
         for position, header, listed in log.stretches(start, end):
