@@ -19,7 +19,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 
 
 class Operation(IntEnum):
-    """How to change a setting; the values of IncrementalAlterConfigs."""
+    """Way to change a setting, by the numbers of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -38,7 +38,7 @@ class SettingChange(NamedTuple):
 def check_topic(
     settings: Settings, overrides: Mapping[str, str | None], *, asked: bool = True
 ) -> TopicConfig:
-    """The effective settings of a topic with these overrides; `RequestRefused` if invalid.
+    """Return the effective settings of a topic with these overrides; `RequestRefused` if invalid.
 
     Not `asked` are those that it has already; see `Settings.topic_config`.
     """
@@ -52,7 +52,7 @@ def check_topic(
 def alter_topic(
     settings: Settings, overrides: Mapping[str, str], changes: Sequence[SettingChange]
 ) -> dict[str, str]:
-    """The topic's overrides after `changes`, validated as a whole."""
+    """Return the topic's overrides after `changes`, validated as a whole."""
     _refuse_doubles(changes)
     after = dict(overrides)
     for change in changes:
@@ -73,7 +73,7 @@ def alter_broker(
     cluster_wide: bool,
     replaces: bool = False,
 ) -> Settings:
-    """The settings after `changes` to this broker's dynamic configuration, or the cluster's.
+    """Return the settings after `changes` to the dynamic settings of this broker or the cluster.
 
     They are made to what there is, or to nothing if they replace it.
     """

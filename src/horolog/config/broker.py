@@ -1,4 +1,4 @@
-"""One broker's settings as values: typed, with Kafka's names in Python's spelling.
+"""Settings of a broker as typed values, with Kafka's names in Python's spelling.
 
 Only the settings that the broker obeys. `broker_settings.txt` lists those that it accepts
 without effect, or refuses, with the reason. Times are milliseconds unless the name says

@@ -34,14 +34,14 @@ class DescribedSetting(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether the value is the default (the only source in responses before version 1)."""
+        """True if the value is the default (the only source in responses before version 1)."""
         return self.source is SettingSource.DEFAULT
 
 
 def describe_topic(
     settings: Settings, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[DescribedSetting]:
-    """All settings of a topic, or the existing ones of `names`, in their order.
+    """Return all settings of a topic, or the existing ones of `names`, in their order.
 
     `overrides` are the topic's.
     """
@@ -59,7 +59,7 @@ def describe_topic(
 def describe_broker(
     settings: Settings, names: Collection[str] | None = None
 ) -> list[DescribedSetting]:
-    """All settings of the broker, or the existing ones of `names`, in their order."""
+    """Return all settings of the broker, or the existing ones of `names`, in their order."""
     settings, entries = _as_kafka_stores(settings), []
     for setting in _asked_for(broker_settings(), names):
         given = list(settings.given_for_broker(setting))
@@ -73,13 +73,13 @@ def describe_broker(
 def describe_cluster(
     settings: Settings, names: Collection[str] | None = None
 ) -> list[DescribedSetting]:
-    """The cluster-wide dynamic settings only."""
+    """Return the cluster-wide dynamic settings."""
     alone = Settings(dynamic_default=_as_kafka_stores(settings).dynamic_default)
     return [entry for entry in describe_broker(alone, names) if not entry.is_default]
 
 
 def documentation(setting: Setting) -> str:
-    """The purpose of a setting, and its status here."""
+    """Return the purpose of a setting, and its status here."""
     if setting.status is Status.OBEYED:
         return setting.doc
     return f"{setting.doc} {setting.status.value.capitalize()}: {setting.why}."
@@ -95,7 +95,7 @@ def _asked_for(table: Mapping[str, Setting], names: Collection[str] | None) -> I
 
 
 def _as_kafka_stores(settings: Settings) -> Settings:
-    """The settings with `min.insync.replicas` for the cluster.
+    """Return the settings, with `min.insync.replicas` set for the cluster.
 
     Controllers of Apache Kafka 4 store it there when a cluster begins (KIP-966), and tools expect
     that source.

@@ -1,4 +1,4 @@
-"""The broker's endpoints: `listeners` and `advertised.listeners`.
+"""Endpoints of the broker: `listeners` and `advertised.listeners`.
 
     listeners=PLAINTEXT://127.0.0.1:9092,PLAINTEXT://[::1]:9092
               name        host      port
@@ -19,7 +19,7 @@ _WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - named to be refused
 
 
 class Endpoint(NamedTuple):
-    """One listener: its name, and a host without brackets; an empty host means every address."""
+    """Name, host and port of a listener. The host has no brackets; empty means every address."""
 
     name: str
     host: str
@@ -27,7 +27,7 @@ class Endpoint(NamedTuple):
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether the listener binds every address."""
+        """True if the listener binds every address."""
         return self.host in _WILDCARDS
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Endpoint(NamedTuple):
 
 
 def host_port(host: str, port: int) -> str:
-    """Format host and port; IPv6 addresses in brackets."""
+    """Format host and port, with IPv6 addresses in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -70,7 +70,7 @@ def resolve_listeners(
     protocols: Mapping[str, str],
     controllers: Collection[str],
 ) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
-    """The endpoints to bind and those to advertise, without controller listeners.
+    """Return the endpoints to bind and the endpoints to advertise, without controller listeners.
 
     A listener without an advertised endpoint is advertised as it is.
 

@@ -34,7 +34,7 @@ def parse_properties(text: str, origin: str = "properties") -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, each with the number of its first line."""
+    """Yield lines with their continuations joined, each with the number of its first line."""
     joined: list[str] = []
     first = 0
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):

@@ -1,4 +1,4 @@
-"""Releases of Apache Kafka as settings name them: the record format, the fetch of a follower.
+"""Releases of Apache Kafka in settings, and what each stores and fetches.
 
 `message.format.version`, `log.message.format.version` and `inter.broker.protocol.version` name a
 release (`0.10.2`, `2.8`, with or without what follows: `0.10.2.1`), or one of the protocol
@@ -35,24 +35,24 @@ _FIRST_WITH_V2: Final = (0, 11)
 
 
 def is_release(text: str) -> bool:
-    """Whether Kafka 3.9 knows a version by this name."""
+    """True if Kafka 3.9 knows a version by this name."""
     return _key(text) in _VERSIONS
 
 
 def release_of(text: str) -> tuple[int, int]:
-    """The first two numbers of a release, to be compared."""
+    """Return the first two numbers of a release, for comparisons."""
     major, minor, *_ = _key(text).partition("-")[0].split(".")
     return int(major), int(minor)
 
 
 def record_format_of(text: str) -> int:
-    """The record format that a release stores: 0, 1 or 2 (KIP-32, KIP-98)."""
+    """Return the record format that a release stores: 0, 1 or 2 (KIP-32, KIP-98)."""
     release = release_of(text)
     return 0 if release < _FIRST_WITH_V1 else 1 if release < _FIRST_WITH_V2 else 2
 
 
 def replica_fetch_version(text: str) -> int:
-    """The newest version of Fetch with which a follower of this inter-broker protocol asks.
+    """Return the version of Fetch that a follower with this inter-broker protocol sends.
 
     So a leader that stores a newer record format converts for it (KIP-32, phases 1 and 2): v0 and
     v1 get format v0, v2 and v3 get v1. A release stands for its last protocol version.

@@ -18,7 +18,7 @@ _REPLICAS = "* or partition:broker,partition:broker,..."
 
 @dataclass(frozen=True, slots=True)
 class ValueRule:
-    """`words` describe the allowed values; `accepts` checks a parsed value."""
+    """Rule for values: `words` describe it, and `accepts` checks a parsed value."""
 
     words: str
     accepts: Test

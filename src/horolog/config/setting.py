@@ -1,4 +1,4 @@
-"""One row of the settings tables: name, type, default, rule, description and status."""
+"""Row of the settings tables: name, type, default, rule, description and status."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -8,7 +8,7 @@ from horolog.config.values import SettingKind, Value, parse
 
 
 class Status(Enum):
-    """The effect of setting a value."""
+    """Effect of setting a value."""
 
     OBEYED = "obeyed"
     ACCEPTED = "accepted without effect"
@@ -16,7 +16,7 @@ class Status(Enum):
 
 
 class UpdateMode(Enum):
-    """How a broker setting may change while the broker runs (KIP-226)."""
+    """Scope in which a broker setting may change while the broker runs (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -62,12 +62,12 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        """Whether its value is never shown."""
+        """True if the value is never shown."""
         return self.kind is SettingKind.PASSWORD
 
     @property
     def allowed(self) -> str:
-        """The allowed values, in words."""
+        """Description of the allowed values."""
         kind = self.kind.name.lower()
         article = "an" if kind == "int" else "a"
         return f"{article} {kind}" + (f", {self.rule.words}" if self.rule else "")

@@ -1,4 +1,4 @@
-"""Given settings by source, and the effective configuration that they resolve to.
+"""Settings by their source, and the effective configuration that they resolve to.
 
 The effective value of a topic setting comes from the first of: the topic's own settings, the
 broker's dynamic settings, the cluster-wide dynamic settings, the file that the broker was
@@ -40,7 +40,7 @@ _LEAST_KEY_MAP_BYTES = 1 << 20
 
 
 class SettingSource(IntEnum):
-    """The source of a value; the numbers are those of a DescribeConfigs response (KIP-226)."""
+    """Source of a value, by the numbers of a DescribeConfigs response (KIP-226)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -60,7 +60,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The given settings of a broker: static, dynamic cluster-wide, and dynamic of this broker."""
+    """Settings of a broker: static, dynamic for the cluster, and dynamic for this broker."""
 
     static: Mapping[str, str] = field(default_factory=dict)
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Settings:
     def topic_config(
         self, overrides: Mapping[str, str] | None = None, *, asked: bool = False
     ) -> TopicConfig:
-        """The effective settings of a topic with these overrides.
+        """Return the effective settings of a topic with these overrides.
 
         Where one lag of compaction is the topic's own and the other the broker's, and they
         contradict each other, its own counts; unless that is `asked` for now: then it is refused,
@@ -104,7 +104,7 @@ class Settings:
         return TopicConfig(**values)
 
     def broker_config(self) -> BrokerConfig:
-        """The effective settings of the broker; `Misconfigured` names all that are invalid."""
+        """Return the effective settings of the broker; `Misconfigured` lists all invalid ones."""
         try:
             self._check_given()
             return self._broker_config()
@@ -112,7 +112,7 @@ class Settings:
             raise Misconfigured(str(cause)) from None
 
     def unknown(self) -> list[str]:
-        """A sentence for each given name that no broker setting has."""
+        """Return a sentence for each given name that is no broker setting."""
         return [
             complaint
             for name, _ in self._given()
@@ -120,7 +120,7 @@ class Settings:
         ]
 
     def deprecated(self, overrides: Mapping[str, str] | None = None) -> list[str]:
-        """A sentence for each name that is given and deprecated: of a topic, or of the broker."""
+        """Return a sentence for each deprecated name in the overrides, or in the broker's settings."""
         setting, names = topic_settings()[_DIFFERENCE], set(overrides or ())
         known = {setting.name, *setting.aliases}
         if overrides is None:
@@ -136,7 +136,7 @@ class Settings:
     def given_for_topic(
         self, setting: Setting, overrides: Mapping[str, str]
     ) -> Iterator[tuple[Given, Value]]:
-        """Every value given for a topic setting, the effective one first."""
+        """Yield every value given for a topic setting, the effective one first."""
         yield from _given_in(overrides, SettingSource.TOPIC, setting)
         for source, layer in self._layers():
             for fallback in map(broker_setting, setting.falls_back_to):
@@ -155,7 +155,7 @@ class Settings:
     def bound_from_difference(
         self, setting: Setting, overrides: Mapping[str, str]
     ) -> tuple[Given, Value] | None:
-        """The deprecated difference, if it determines this timestamp bound."""
+        """Return the deprecated difference if it determines this timestamp bound."""
         if setting.name not in (_BEFORE, _AFTER):
             return None
         own = next(self.given_for_topic(setting, overrides), None)
@@ -182,7 +182,10 @@ class Settings:
         return setting.default_value
 
     def _record_format(self, overrides: Mapping[str, str]) -> int:
-        """The format to store. As in Kafka a topic's own value is ignored where it is too new."""
+        """Return the record format to store.
+
+        A topic's own value is ignored if it is too new, as in Kafka.
+        """
         if self._protocol() >= IGNORED_SINCE:
             return 2
         protocol = str(self._broker_value(_PROTOCOL))
@@ -202,7 +205,7 @@ class Settings:
         raise AssertionError("the default is the last")
 
     def _protocol(self) -> tuple[int, int]:
-        """The release of the inter-broker protocol."""
+        """Return the release of the inter-broker protocol."""
         return release_of(str(self._broker_value(_PROTOCOL)))
 
     def _broker_value(self, name: str) -> Any:
@@ -286,7 +289,7 @@ def _given_in(
 
 
 def _complaint(check: Callable[..., object], *arguments: str) -> str | None:
-    """The message of the `ValueError` that a call raises."""
+    """Return the message of the `ValueError` that a call raises, if any."""
     try:
         check(*arguments)
     except ValueError as cause:
@@ -308,7 +311,7 @@ def _typed(field_name: str, value: Any) -> Any:
 
 
 def _connection_limits(text: str) -> dict[str, int]:
-    """Limits by address, spelled as `socket` spells it."""
+    """Return connection limits by IP address, in the spelling of `socket`."""
     limits = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, _, count = part.rpartition(":")

@@ -1,4 +1,4 @@
-"""The two tables of settings, read from `topic_settings.txt` and `broker_settings.txt`.
+"""Tables of settings, read from `topic_settings.txt` and `broker_settings.txt`.
 
 Loaded on first use, so that importing `horolog.config` stays cheap.
 """
@@ -23,23 +23,23 @@ _EMPTY = '""'  # a default that is there, and not the absence of one
 
 @cache
 def topic_settings() -> Mapping[str, Setting]:
-    """Every topic setting by name."""
+    """Return every topic setting by name."""
     return {setting.name: setting for setting in _read_table("topic_settings.txt")}
 
 
 @cache
 def broker_settings() -> Mapping[str, Setting]:
-    """Every broker setting by name."""
+    """Return every broker setting by name."""
     return {setting.name: setting for setting in _read_table("broker_settings.txt")}
 
 
 def topic_setting(name: str) -> Setting:
-    """The topic setting with this name or alias; `ValueError` if there is none."""
+    """Return the topic setting with this name or alias; `ValueError` if it does not exist."""
     return _find(name, topic_settings(), "topic")
 
 
 def broker_setting(name: str) -> Setting:
-    """The broker setting with this name or alias; `ValueError` if there is none."""
+    """Return the broker setting with this name or alias; `ValueError` if it does not exist."""
     if name.startswith("listener.name."):
         raise ValueError(
             f"Unknown broker config name: {name}. Settings per listener are not supported"

@@ -1,4 +1,4 @@
-"""One topic's settings as values: typed, with Kafka's names in Python's spelling.
+"""Settings of a topic as typed values, with Kafka's names in Python's spelling.
 
 `segment.bytes` becomes `segment_bytes`. Times are milliseconds. The defaults are those of
 Apache Kafka 4.x; `topic_settings.txt` has the rules.
@@ -59,12 +59,15 @@ class TopicConfig:
 
     @property
     def compacts(self) -> bool:
-        """Whether of each key the latest record stays, and records without a key are refused."""
+        """True if the topic keeps the latest record of each key.
+
+        It then refuses records without a key.
+        """
         return "compact" in self.cleanup_policy
 
     @property
     def longest_segment_ms(self) -> int:
-        """After how long a segment is rolled: of a compacted topic, `max.compaction.lag.ms` too.
+        """Age at which a segment is rolled; `max.compaction.lag.ms` limits it in a compacted topic.
 
         What is in the active segment is not compacted (KIP-354).
         """

@@ -11,7 +11,7 @@ _BITS = {"INT": 32, "SHORT": 16, "LONG": 64}
 
 
 class SettingKind(IntEnum):
-    """A setting's type; the numbers are those of a DescribeConfigs response (KIP-569)."""
+    """Type of a setting, by the numbers of a DescribeConfigs response (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -25,7 +25,7 @@ class SettingKind(IntEnum):
 
 
 def parse(kind: SettingKind, text: str) -> Value:
-    """Parse a value; `ValueError` with a short reason, such as "not a whole number"."""
+    """Parse a value. A `ValueError` has a short reason, such as "not a whole number"."""
     text = text.strip()
     match kind:
         case SettingKind.BOOLEAN:

@@ -1,4 +1,6 @@
-"""Sockets, frames and back-pressure; the request handler is passed in as `Dispatch`.
+"""Sockets, frames and back-pressure.
+
+The broker passes its request handler in as `Dispatch`.
 
 server        listeners and connections; `accepting` where the system refuses descriptors
 connection    requests in, responses out, in order; its states are in `lifecycle`

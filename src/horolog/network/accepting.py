@@ -61,7 +61,7 @@ class Acceptor:
             task.add_done_callback(self._connecting.discard)
 
     def _rest(self, error: OSError) -> None:
-        """The process is at its limit of open files: pause accepting."""
+        """Pause accepting, because the process is at its limit of open files."""
         if not self._is_short:
             _LOG.warning(
                 "clients wait to be connected: %s; raise the limit of open files (ulimit -n) or "

@@ -1,4 +1,4 @@
-"""The memory limit of all connections together.
+"""Memory limit of all connections together.
 
 Requests that are received or processed, and responses that are not sent yet, are charged to one
 budget: by the memory they occupy, not by the length that a client claims. A connection that needs
@@ -37,22 +37,22 @@ class ByteBudget:
 
     @property
     def used(self) -> int:
-        """Bytes in use."""
+        """Bytes in use by all accounts."""
         return self._used
 
     @property
     def is_spent(self) -> bool:
-        """Whether the limit is exceeded."""
+        """True if the limit is exceeded."""
         return self._used > self._limit
 
     @property
     def is_under_pressure(self) -> bool:
-        """Whether a connection waits for bytes, or the limit is exceeded."""
+        """True if a connection waits for bytes, or the limit is exceeded."""
         return self._waiting > 0 or self._used > self._limit
 
     @property
     def missing(self) -> int:
-        """How many bytes must be released before all waiting connections can continue."""
+        """Number of bytes to release before all waiting connections can continue."""
         return self._used + self._requested - self._limit
 
     def account(self) -> "Account":
@@ -87,7 +87,7 @@ class ByteBudget:
 
 
 class Account:
-    """The bytes that one connection holds of a budget."""
+    """Bytes of a budget that one connection holds."""
 
     __slots__ = ("_budget", "_when_granted", "held", "requested", "ticket")
 

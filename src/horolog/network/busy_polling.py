@@ -1,4 +1,4 @@
-"""Asks for the next request, instead of sleeping, while clients ask one thing after the other.
+"""Polls the sockets for a moment before the event loop sleeps, while requests follow responses.
 
 A client that waits for each response sends its next request some 50 µs after it. An event loop
 that sleeps meanwhile pays for a processor that has to be woken, and for caches that have lost the
@@ -31,7 +31,9 @@ QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
 class BusyPolling:
-    """The polling of one event loop. For its thread only.
+    """Busy polling on one event loop.
+
+    For its thread only.
 
     `seconds` is how long the loop polls after a response; with 0 it never does. `now` counts
     seconds.
@@ -65,7 +67,7 @@ class BusyPolling:
         """Whether the latest bytes had arrived before the response to others was made."""
 
     def received(self) -> None:
-        """Bytes have arrived from a client."""
+        """Note that bytes have arrived from a client."""
         if not self._answered_at:
             self.is_behind = False
             return
@@ -81,14 +83,14 @@ class BusyPolling:
         self._answered_at = 0.0
 
     def answered(self) -> None:
-        """A client that has just been served has been answered all that it asked."""
+        """Note that a client has no unanswered request, and start to poll if that is worth it."""
         self._answered_at = self._looked_at = self._now()
         if self._score >= BEGIN_AFTER and not self.is_polling:
             self.is_polling = True
             self._loop.call_soon(self._poll)
 
     def _poll(self) -> None:
-        """Once an iteration of the event loop, which does not sleep while this is scheduled."""
+        """Keep the event loop awake for one more iteration, unless the time for polling is over."""
         now = self._now()
         if now - self._looked_at > self._seconds:
             self._score = -REST  # an iteration takes a few µs, unless others work
@@ -101,7 +103,7 @@ class BusyPolling:
 
 
 def worth_polling_s(asked_us: int) -> float:
-    """How long to poll of a number of microseconds; nothing with fewer than two processors.
+    """Return how long to poll, in seconds; 0 with fewer than two processors.
 
     On a single one a client would not get it before the broker sleeps, and a broker whose
     processor time is limited has none to spare.
@@ -114,7 +116,7 @@ def worth_polling_s(asked_us: int) -> float:
 
 
 def _granted(quota: Path) -> float:
-    """How many processors the control group grants, from microseconds of a period or "max"."""
+    """Return how many processors the container may use, from its quota per period."""
     try:
         granted, _, period = quota.read_text().strip().partition(" ")
         return math.inf if granted == "max" else int(granted) / int(period)

@@ -1,4 +1,4 @@
-"""One client connection: requests in, responses out in the same order.
+"""Client connection: receives requests, and sends the responses in the same order.
 
 A request starts after the response before it is made, as in Apache Kafka. Only
 Produce requests start while earlier Produce requests are in flight, because each partition keeps
@@ -64,7 +64,7 @@ _NOT_YET: Reply = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """The state that all connections of a server share.
+    """State that all connections of a server share.
 
     `principal_of` is asked once a transport is there, after a TLS handshake where one takes
     place. It returns the principal where the listener knows it (an anonymous one, or the name in a
@@ -89,7 +89,7 @@ class Shared:
 
 
 class _Exchange:
-    """An in-flight request, and its reply when ready; None for a request without response."""
+    """In-flight request, and its reply when ready; None for a request without response."""
 
     __slots__ = ("head", "is_produce", "reply", "size", "started_at")
 
@@ -109,7 +109,7 @@ class _Exchange:
 
 
 class Progress(NamedTuple):
-    """The progress of one direction of a connection, while the client has to act."""
+    """Progress of one direction of a connection, while the client has to act."""
 
     what: tuple[str, int]
     """Identifies the request or response; `moved` starts at 0 for each."""
@@ -164,7 +164,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # --- called by the event loop -----------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is established."""
+        """Start to serve a client that has connected."""
         # uvloop's transports do not inherit from asyncio's.
         self.transport = cast(asyncio.Transport, transport)
         self._outbox = Outbox(
@@ -184,7 +184,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.peer.authenticate(principal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed, by the client or by the broker."""
+        """Release everything, because the client or the broker closed the connection."""
         self._advance(State.CLOSED)
         self.transport = None
         if self._outbox is not None:
@@ -201,7 +201,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer.leave()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer that the event loop receives into."""
+        """Return the buffer that the event loop receives into."""
         frames, turns = self._frames, self._shared.turns
         room = frames.room()
         if frames.buffer is not None:
@@ -211,7 +211,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` have been received into the buffer."""
+        """Handle `nbytes` that were received into the buffer."""
         self.last_active = self._loop.time()
         shared, frames = self._shared, self._frames
         shared.polling.received()
@@ -247,16 +247,16 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._steer_reading()
 
     def eof_received(self) -> None:
-        """The client has shut down its side: close, as Kafka does."""
+        """Close, as Kafka does, because the client has shut down its side."""
         self._pump()
 
     def pause_writing(self) -> None:
-        """The transport's buffer is full."""
+        """Stop sending, because the transport's buffer is full."""
         if self._outbox is not None:
             self._outbox.on_full()
 
     def resume_writing(self) -> None:
-        """The transport's buffer has room again."""
+        """Continue to send, because the transport's buffer has room again."""
         if self._outbox is not None:
             self._outbox.on_room()
         self.last_active = self._loop.time()
@@ -265,7 +265,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # --- called by the server ---------------------------------------------------------
 
     def is_idle(self, since: float) -> bool:
-        """Whether no bytes were transferred since then and no request is in flight."""
+        """True if no bytes were transferred since then and no request is in flight."""
         if self.last_active > since:
             return False
         return not self._in_flight or (
@@ -274,7 +274,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def receiving(self) -> Progress | None:
-        """The progress of a partially received request, if any."""
+        """Progress of a partially received request, if any."""
         if not self._growing_bytes or self._reading_paused:
             return None
         frames = self._frames
@@ -284,7 +284,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def sending(self) -> Progress | None:
-        """The progress of responses that the client has not read, if any."""
+        """Progress of responses that the client has not read, if any."""
         if self._outbox is None or not self._outbox.is_stuck:
             return None
         moved, held = self._outbox.progress
@@ -292,11 +292,11 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def holds_files(self) -> bool:
-        """Whether a response holds segments open."""
+        """True if a response holds segments open."""
         return self._outbox is not None and self._outbox.holds_files
 
     def drain(self) -> None:
-        """Start no more requests; close after the responses of those in flight."""
+        """Start no more requests, and close after the responses of those in flight."""
         self._advance(State.DRAINING)
         self._steer_reading()
         self._pump()
@@ -330,7 +330,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return True
 
     def _is_turn_of_large(self) -> bool:
-        """Whether a large request would start soon after it is complete."""
+        """True if a large request would start soon after it is complete."""
         return not self._waiting and (not self._in_flight or self._in_flight[-1].is_produce)
 
     def _grow_in_turn(self) -> None:
@@ -363,7 +363,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waiting_bytes += size
 
     def _may_begin(self, frame: Buffer) -> bool:
-        """Whether to start a request now; else it starts later, perhaps at a turn."""
+        """Return True if a request may start now. Otherwise it starts later, possibly at a turn."""
         outbox = self._outbox
         if self.state > _OPEN or outbox is None or outbox.is_blocked:
             return False
@@ -387,7 +387,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return True
 
     def _receive_in_turn(self) -> None:
-        """Receive no more of a large request until others have had theirs."""
+        """Pause receiving a large request until other connections have had their turn."""
         if not self._waits_for_slice and self._shared.turns.is_over():
             self._waits_for_slice = True
             self._shared.turns.wait(self._on_turn)
@@ -399,7 +399,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._is_its_turn = False
 
     def _begin(self, frame: Buffer, is_accounted: bool) -> None:
-        """Start a request; one that is answered immediately is not charged here."""
+        """Start a request. A request that is answered immediately is not charged."""
         size = held = len(frame)
         self._begun += 1
         dispatch, left = self._shared.dispatch, self._left
@@ -442,14 +442,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._in_flight.append(exchange)
 
     def give_counts(self) -> None:
-        """Add what was answered at once, and is counted here, to the `RequestTimes`."""
+        """Add the requests counted by this connection to `RequestTimes`."""
         times, count = self._times, self._given - self._left
         if times is not None and count:
             times.counts[self._api][self._version] += count
             self._given = self._left
 
     def _time(self, started_at: float) -> None:
-        """Time the request that was counted last, and one some requests later."""
+        """Time the last counted request, and schedule the next timed one."""
         self.give_counts()
         self._left = self._given = EVERY
         if self._times is not None:
@@ -509,7 +509,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             transport.close()
 
     def _send_late(self) -> None:
-        """Send responses among those of others, which an error must not keep from theirs."""
+        """Send queued responses. An error closes this connection only."""
         try:
             if self._outbox is not None:
                 self._outbox.send()
@@ -551,14 +551,17 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reading_paused = pause
 
     def _has_read_enough_behind(self) -> bool:
-        """Whether enough requests wait behind those in flight."""
+        """True if enough requests wait behind those in flight."""
         # Complete requests are always taken, but one by one if memory is short.
         return self._budget.is_spent or (
             self._waiting_bytes >= READ_AHEAD_OF_WAIT_BYTES and not self._in_flight[-1].is_produce
         )
 
     def _hang_up(self, error: BaseException) -> None:
-        """Close after the responses already made, and log the reason; a bug with its traceback."""
+        """Log the reason and close, after the responses already made.
+
+        A bug is logged with its traceback.
+        """
         if self.state >= _CLOSING or self.transport is None:
             return
         if isinstance(error, (HorologError, MemoryError)) or (

@@ -1,4 +1,4 @@
-"""The interface of request handling: the only dependency between network and broker."""
+"""Interface of request handling: the only dependency between network and broker."""
 
 import asyncio
 from typing import Protocol
@@ -11,7 +11,7 @@ from horolog.network.reply import Reply
 
 
 class Hangup(HorologError):
-    """The protocol has no error response for this case: the connection must be closed."""
+    """Error for which the protocol has no response, so that the connection is closed."""
 
 
 class Dispatch(Protocol):
@@ -20,7 +20,7 @@ class Dispatch(Protocol):
     def __call__(
         self, frame: Buffer, peer: Peer, /
     ) -> "Reply | asyncio.Future[Reply | None] | None":
-        """The reply to a request, or a future of it; None if the request has no response.
+        """Return the reply to a request, or its future; None if the request has no response.
 
         Raises:
             TooManyFields: decoding takes too long for the event loop; call `slowly`.
@@ -29,10 +29,10 @@ class Dispatch(Protocol):
         ...
 
     def slowly(self, frame: Buffer, peer: Peer, /) -> "asyncio.Future[Reply | None]":
-        """The future reply to a request with many fields; it starts after this returns."""
+        """Return the future reply to a request with many fields; it starts after this returns."""
         ...
 
 
 def anonymous(listener: Endpoint, transport: asyncio.BaseTransport) -> str | None:
-    """The principal of clients on a listener without authentication."""
+    """Return the principal of clients on a listener without authentication."""
     return ANONYMOUS

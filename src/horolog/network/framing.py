@@ -28,7 +28,7 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 class Frames:
-    """The receiving half of one connection.
+    """Receiving half of one connection.
 
     `on_frame` gets each complete request, without its length. `may_grow` is called with the new
     total size before a request's buffer is created or grows. If it returns False, nothing must be
@@ -62,13 +62,13 @@ class Frames:
 
     @property
     def arrived(self) -> int:
-        """Bytes held of a request that is not whole, its length apart."""
+        """Received bytes of an incomplete request, without its length field."""
         if self.buffer is not None:
             return self._filled
         return max(len(self._start) - LENGTH_BYTES, 0)
 
     def room(self) -> memoryview:
-        """The buffer for the next bytes."""
+        """Return the buffer for the next bytes."""
         if self.buffer is not None:
             end = min(self._allowed, self._filled + PIECE_BYTES)
             return memoryview(self.buffer)[self._filled : end]
@@ -79,7 +79,7 @@ class Frames:
         return self._scratch[held:]
 
     def received(self, size: int) -> None:
-        """`size` bytes were received into the buffer that `room` returned.
+        """Handle `size` bytes that were received into the buffer of `room`.
 
         Raises:
             MalformedRequest: the length of a request is invalid.
@@ -113,7 +113,7 @@ class Frames:
             self._grow()
 
     def forget(self) -> None:
-        """Let go of what has arrived; nothing more will."""
+        """Drop the received bytes of an incomplete request."""
         self.buffer, self._start, self._filled = None, b"", 0
 
     def _grow(self) -> None:

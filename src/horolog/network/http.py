@@ -47,7 +47,7 @@ _METHODS: Final = ("GET", "HEAD")
 
 
 class HttpRequest(NamedTuple):
-    """A request of the metrics port."""
+    """Request to the metrics port."""
 
     path: str
     query: dict[str, str]
@@ -55,7 +55,7 @@ class HttpRequest(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """A response of the metrics port."""
+    """Response of the metrics port."""
 
     status: int
     body: bytes
@@ -69,7 +69,7 @@ class HttpServer:
     """Listens on one endpoint. For the event loop's thread only."""
 
     def __init__(self, endpoint: Endpoint, config: BrokerConfig, respond: Respond) -> None:
-        """Listen.
+        """Start listening.
 
         Raises:
             Misconfigured: the address cannot be bound.
@@ -93,13 +93,13 @@ class HttpServer:
             connection.close()
 
     def admit(self, connection: "_Connection") -> None:
-        """Give a new connection a place."""
+        """Give a new connection a place; the oldest without a whole request may lose its own."""
         if len(self.incomplete) >= INCOMPLETE:
             next(iter(self.incomplete)).close()
         self.incomplete[connection] = None
 
     def complete(self, connection: "_Connection") -> bool:
-        """Give a connection with a whole request a place among these, if there is one."""
+        """Move a connection to those with a whole request; False if there is no place."""
         self.incomplete.pop(connection, None)
         if len(self.answered) >= ANSWERED:
             unread = (each for each in self.answered if each.is_unread)
@@ -110,7 +110,7 @@ class HttpServer:
         return True
 
     def forget(self, connection: "_Connection") -> None:
-        """Take back the place of a connection."""
+        """Free the place of a connection."""
         self.incomplete.pop(connection, None)
         self.answered.pop(connection, None)
 
@@ -145,7 +145,7 @@ class _Connection(asyncio.Protocol):
             self._answering.cancel()
 
     def close(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self.is_closed = True
         self._server.forget(self)
         if self.transport is not None:
@@ -164,7 +164,7 @@ class _Connection(asyncio.Protocol):
         self._answering = self._loop.create_task(self._answer(method, request))
 
     def eof_received(self) -> bool:
-        """The client has sent all that it will: it may still read the response."""
+        """Keep the connection open if the client may still read a response."""
         return self._answering is not None
 
     async def _answer(self, method: str, request: HttpRequest | int) -> None:
@@ -209,7 +209,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _parsed(head: bytes) -> tuple[str, HttpRequest | int]:
-    """The method and what is asked for, or the status of what cannot be answered."""
+    """Return the method and the request, or the HTTP status of an invalid one."""
     words: Sequence[str] = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
     if len(words) != 3 or not words[1].startswith("/") or not words[0].isalpha():
         return "", 400

@@ -1,4 +1,4 @@
-"""Small responses of an iteration of the event loop, sent together at its end.
+"""Sends small responses of one iteration of the event loop together, at its end.
 
 A response wakes its client, which takes the kernel longer than the rest of sending it. A client
 that has many connections, or one of several on another processor, is asleep again before the next
@@ -15,7 +15,7 @@ MOST: Final = 16
 
 
 class JointSends:
-    """The responses that wait on one event loop. For its thread only."""
+    """Responses that wait on one event loop. For its thread only."""
 
     __slots__ = ("_loop", "_waiting")
 
@@ -33,7 +33,7 @@ class JointSends:
             self.flush()
 
     def flush(self) -> None:
-        """Call those that wait."""
+        """Send the waiting responses now."""
         waiting, self._waiting = self._waiting, []
         for send in waiting:
             send()

@@ -1,4 +1,4 @@
-"""The states of a connection.
+"""States of a connection.
 
     CONNECTING ─connected→ AUTHENTICATING ─authenticated→ OPEN ─drain→ DRAINING
         │                        │                          │              │
@@ -13,7 +13,7 @@ from enum import IntEnum
 
 
 class State(IntEnum):
-    """The state of a connection."""
+    """State of a connection."""
 
     CONNECTING = 0
     """Accepted; there is no transport yet. A TLS handshake takes place here."""

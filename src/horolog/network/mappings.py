@@ -1,4 +1,4 @@
-"""Memory of large requests, which the kernel provides page by page, and which is used again.
+"""Reusable memory for large requests; the kernel provides it page by page.
 
 To provide a page costs the kernel more than to copy a part of a request into it. So mappings that
 were used are kept for a while, and lent again. A mapping is free once nothing refers to the request
@@ -30,7 +30,7 @@ class Mappings:
         self._was_used = False  # since the last call of `release_idle`
 
     def lend(self, size: int) -> memoryview:
-        """Writable memory of `size` bytes, which may hold what an earlier request has left.
+        """Return writable memory of `size` bytes, which may contain bytes of an earlier request.
 
         It is part of a mapping that is less than twice as large, in steps of 256 KiB.
 
@@ -55,11 +55,11 @@ class Mappings:
 
     @property
     def idle_bytes(self) -> int:
-        """How much is kept for later requests."""
+        """Bytes that are kept for later requests."""
         return sum(map(len, self._idle))
 
     def _take_idle(self, size: int) -> mmap.mmap | None:
-        """The mapping that was used last, and may still be in the processor's caches.
+        """Return the mapping that was used last, as it may still be in the processor's caches.
 
         Not one that is far larger: its pages are there, and a client that is slow with a small
         request would hold memory that it was not charged for.

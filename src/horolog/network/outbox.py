@@ -1,4 +1,4 @@
-"""The send queue of one client: responses in memory, and records still in their file.
+"""Send queue of one client: responses in memory, and records still in their file.
 
 The transport buffers little more than the socket accepts. While its buffer is full, the client
 does not read, and nothing is handed over. Records are read from their file only when there is room
@@ -34,7 +34,7 @@ _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 
 
 class Outbox:
-    """The sending half of one connection.
+    """Sending half of one connection.
 
     `on_read` is called after records were read from the disk, with the error or None.
     """
@@ -82,17 +82,17 @@ class Outbox:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether no more responses should be made until some of these are sent."""
+        """True if no more responses should be made until some of these are sent."""
         return self.is_stuck or self.is_reading_disk or self._held > SMALL_BYTES
 
     @property
     def holds_files(self) -> bool:
-        """Whether records remain to be read from a file."""
+        """True if records remain to be read from a file."""
         return any(not isinstance(part, _IN_MEMORY) for part in self._parts)
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Total bytes sent while the transport was full; bytes held now."""
+        """Total bytes sent while the transport was full, and bytes held now."""
         left = self._transport.get_write_buffer_size() if self.is_stuck else 0
         return self._drained + self._stuck_bytes - left, self._held + left
 
@@ -181,13 +181,13 @@ class Outbox:
         return False
 
     def on_full(self) -> None:
-        """The transport's buffer is full."""
+        """Stop handing over, because the transport's buffer is full."""
         self.is_stuck = True
         self._stuck_bytes = self._transport.get_write_buffer_size()
         self._charge()
 
     def on_room(self) -> None:
-        """The transport's buffer is nearly empty again."""
+        """Allow handing over again, because the transport's buffer is nearly empty."""
         self.is_stuck = False
         self._drained += self._stuck_bytes
         self._stuck_bytes = 0
@@ -230,7 +230,7 @@ class Outbox:
 
 
 def _socket_fd(transport: asyncio.Transport) -> int | None:
-    """The socket for direct writes; None if there is none, as with TLS."""
+    """Return the socket for direct writes; None if there is none, as with TLS."""
     if _MORE_FOLLOWS is None or transport.get_extra_info("sslcontext") is not None:
         return None
     sock = transport.get_extra_info("socket")
@@ -238,7 +238,7 @@ def _socket_fd(transport: asyncio.Transport) -> int | None:
 
 
 def _send_some(fd: int, parts: Sequence[Buffer]) -> bytes:
-    """Send buffers to the socket; return the unsent bytes.
+    """Send buffers to the socket, and return the unsent bytes.
 
     More data follows immediately, so MSG_MORE lets both share a packet.
     """

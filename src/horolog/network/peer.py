@@ -1,4 +1,4 @@
-"""The client of a connection, as request handlers see it."""
+"""Client of a connection, as request handlers see it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Peer:
-    """A client's host, principal and whether it is still connected.
+    """Host and principal of a client, and whether it is still connected.
 
     `on_authenticated` changes the connection's state; None for a peer without a connection.
     """
@@ -58,7 +58,7 @@ class Peer:
             self._on_gone.pop(call, None)
 
     def leave(self) -> None:
-        """The client has disconnected."""
+        """Note that the client has disconnected, and make the calls registered for that."""
         self.is_gone = True
         self.last_commit = None
         for call in list(self._on_gone):

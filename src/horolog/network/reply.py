@@ -43,7 +43,9 @@ class FileSlots:
 
 
 class SlicedRecords:
-    """Records in a file that are sent unchanged: owns the slice and holds its file open.
+    """Records in a file, which are sent unchanged.
+
+    Owns the slice and holds its file open.
 
     The caller has acquired a slot of `slots`; it is released when the records are sent or the
     connection is dropped.

@@ -1,4 +1,4 @@
-"""How many requests of each API were answered, and how long that took.
+"""Counts and times of answered requests, by API.
 
 All are counted, and of those that are answered at once one in some `EVERY` of a connection is
 timed: to time each would cost more than counting it. Those a connection counts itself, until they
@@ -23,7 +23,7 @@ QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
 
 class Answered(NamedTuple):
-    """The requests of one API."""
+    """Counts and times of the requests of one API."""
 
     api: ApiKey
     counts: dict[int, int]
@@ -34,14 +34,14 @@ class Answered(NamedTuple):
 
 
 class _Counting(Protocol):
-    """A connection."""
+    """Connection that counts its requests itself."""
 
     def give_counts(self) -> None:
-        """Add what it has counted to `RequestTimes.counts`."""
+        """Add the requests counted so far to `RequestTimes.counts`."""
 
 
 class RequestTimes:
-    """For the event loop's thread only."""
+    """Counts and times of all connections. For the event loop's thread only."""
 
     __slots__ = ("_latest", "connections", "counts")
 
@@ -53,7 +53,7 @@ class RequestTimes:
         self._latest = [deque[float](maxlen=_LATEST) for _ in self.counts]
 
     def note(self, request: Buffer, started_at: float) -> None:
-        """Count and time a request that started at a moment of `perf_counter`.
+        """Count and time a request; its start is a value of `perf_counter`.
 
         What is answered at once the connection counts.
         """
@@ -61,11 +61,11 @@ class RequestTimes:
         self._latest[request[1]].append(perf_counter() - started_at)
 
     def time(self, api: int, started_at: float) -> None:
-        """Time a request that was counted."""
+        """Time a request that is already counted."""
         self._latest[api].append(perf_counter() - started_at)
 
     def __iter__(self) -> Iterator[Answered]:
-        """The APIs that were asked."""
+        """Yield the APIs that were requested."""
         for connection in self.connections:
             connection.give_counts()
         for api, versions in SUPPORTED.items():

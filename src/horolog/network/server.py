@@ -181,7 +181,7 @@ class Server:
 
 
 def bind(endpoint: Endpoint, config: BrokerConfig) -> Sequence[socket.socket]:
-    """Sockets for every address of an endpoint, all on one port.
+    """Return bound sockets for every address of an endpoint, all on one port.
 
     Raises:
         Misconfigured: an address cannot be bound.

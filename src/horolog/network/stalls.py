@@ -26,7 +26,7 @@ DONE_WITHIN_SECONDS: Final = 60
 
 
 def demanded(progress: Progress) -> float:
-    """How many bytes must be transferred within a window."""
+    """Return how many bytes must be transferred within a window."""
     return (
         max(progress.total / DONE_WITHIN_SECONDS, LEAST_BYTES_A_SECOND)
         * WINDOW_TICKS
@@ -57,7 +57,7 @@ class StallWatch:
             self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def start_from_thread(self) -> None:
-        """Start from any thread."""
+        """Start watching; may be called from any thread."""
         if not self._closed:
             self._loop.call_soon_threadsafe(self.start)
 

@@ -1,4 +1,4 @@
-"""Slices of time on the event loop, and those who wait for the next one.
+"""Time slices on the event loop, and the queue of calls that wait for the next one.
 
 Connections have one queue: how much is received and started before the event loop serves others. A
 client may send thousands of small requests at once, and many clients may send one each, small or
@@ -20,7 +20,9 @@ QUICK_SECONDS: Final = 0.005
 
 
 class Turns:
-    """A queue of calls on one event loop, as many in an iteration as fit a slice, or one.
+    """Queue of calls on one event loop.
+
+    An iteration makes those that fit its time slice, or one.
 
     For its thread only.
     """
@@ -34,14 +36,14 @@ class Turns:
         self._is_scheduled = False
 
     def is_over(self) -> bool:
-        """Whether the slice of this iteration is used up; it starts with the first call."""
+        """True if the slice of this iteration is used up. The first call starts a slice."""
         if not self._is_scheduled:
             self._start_slice()
             return False
         return perf_counter() >= self._until
 
     def is_over_for_quick(self) -> bool:
-        """Return whether the turn is over for a connection's first request, if it is quick.
+        """True if no connection may start its first, quick request in this iteration any more.
 
         No slice starts for one that comes soon after the last slice: to end it takes an iteration.
         """
@@ -53,7 +55,7 @@ class Turns:
         return False
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call back in a later iteration, in order."""
+        """Make a call in a later iteration, in order."""
         self.waiting.append(go_on)
         if not self._is_scheduled:
             self._start_slice()

@@ -1,4 +1,4 @@
-"""The handlers of requests; importing them fills the table in `dispatch`.
+"""Handlers of Kafka's requests; importing them fills the table in `dispatch`.
 
     topics, configs, cluster         what the broker has
     produce, fetch, list_offsets     records, and where they are; `records`: the rest

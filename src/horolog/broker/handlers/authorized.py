@@ -1,4 +1,6 @@
-"""Authorized operations as Kafka's bit fields (KIP-430): without an authorizer, all there are.
+"""Authorized operations as Kafka's bit fields (KIP-430).
+
+There is no authorizer, so all are set.
 
 Bit n is operation n of Kafka's AclOperation.
 """

@@ -1,4 +1,4 @@
-"""Requests about the cluster: its versions, brokers, controller, disks, and what it never has."""
+"""Requests about the cluster: versions, brokers, controller, disks, quotas and credentials."""
 
 import asyncio
 import re
@@ -64,7 +64,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII
 def api_versions(
     request: Request[ApiVersionsRequest], broker: BrokerParts
 ) -> "ApiVersionsResponse":
-    """Every API with a handler, its versions, horolog's features, and the flow of transactions."""
+    """List every API with a handler, horolog's features and the transaction version."""
     body, level = request.body, broker.transaction_version
     error = ErrorCode.none
     if request.version >= 3 and not (
@@ -104,7 +104,7 @@ BROKERS: Final = 1
 def describe_cluster(
     request: Request[DescribeClusterRequest], broker: BrokerParts
 ) -> "DescribeClusterResponse":
-    """This broker, which is also the controller."""
+    """Describe this broker, which is also the controller."""
     endpoint_type = request.body.endpoint_type
     if endpoint_type != BROKERS:
         return {
@@ -152,7 +152,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 def describe_quorum(
     request: Request[DescribeQuorumRequest], broker: BrokerParts
 ) -> "DescribeQuorumResponse":
-    """This broker, which is the only controller and keeps no metadata log."""
+    """Describe this broker as the only controller."""
     match request.body.topics:
         case (topic,) if topic.topic_name == METADATA_TOPIC and [
             partition.partition_index for partition in topic.partitions
@@ -276,7 +276,7 @@ _ELECTION_TYPES: Final = (0, 1)  # preferred, unclean
 async def elect_leaders(
     request: Request[ElectLeadersRequest], broker: BrokerParts
 ) -> "ElectLeadersResponse":
-    """ELECTION_NOT_NEEDED for each partition; without topics, nothing was elected, as in Kafka."""
+    """Answer ELECTION_NOT_NEEDED for each partition, and nothing without topics, as Kafka does."""
     election_type = request.body.election_type
     is_known = election_type in _ELECTION_TYPES
     outcome = (
@@ -326,7 +326,7 @@ def _if_exists(broker: BrokerParts, topic_name: str, index: int, outcome: Outcom
 async def alter_partition_reassignments(
     request: Request[AlterPartitionReassignmentsRequest], broker: BrokerParts
 ) -> "AlterPartitionReassignmentsResponse":
-    """An assignment to this broker changes nothing; there is none to cancel and no other broker."""
+    """Accept assignments to this broker, which change nothing, and refuse all others."""
     here = broker.config.node_id
     responses: list[ReassignableTopicResponse] = [
         {
@@ -370,7 +370,7 @@ def _reassigned(partition: ReassignablePartition, here: int) -> Outcome:
 def list_partition_reassignments(
     request: Request[ListPartitionReassignmentsRequest], broker: BrokerParts
 ) -> "ListPartitionReassignmentsResponse":
-    """No topic has any, of whatever topics they are asked for, as in Kafka."""
+    """Answer that no reassignment is in progress, as Kafka does."""
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}
 
 
@@ -387,7 +387,7 @@ _EXACT, _ANY = 0, 2  # match types; 1 is the default entity
 async def describe_client_quotas(
     request: Request[DescribeClientQuotasRequest], broker: BrokerParts
 ) -> "DescribeClientQuotasResponse":
-    """No entry, or why the filter is none, as in Kafka."""
+    """Answer that no quota is set, or why the filter is invalid, as Kafka does."""
     seen: set[str] = set()
     try:
         async for component in each(request, request.body.components):
@@ -424,7 +424,7 @@ def _check(component: ComponentData, seen: set[str]) -> None:
 async def describe_user_scram_credentials(
     request: Request[DescribeUserScramCredentialsRequest], broker: BrokerParts
 ) -> "DescribeUserScramCredentialsResponse":
-    """No credentials, and an error for each user who is named, as in Kafka."""
+    """Answer that there are no credentials, with an error for each requested user."""
     times = Counter([user.name async for user in each(request, request.body.users or ())])
     return {
         "error_code": ErrorCode.none,

@@ -1,4 +1,4 @@
-"""OffsetCommit, and what it shares with TxnOffsetCommit."""
+"""OffsetCommit, and the code that it shares with TxnOffsetCommit."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ _OF_EXISTING: Final = (ErrorCode.none, ErrorCode.offset_metadata_too_large)
 
 
 class CommittedPartition(TypedDict):
-    """The answer for one partition."""
+    """Response about one partition."""
 
     partition_index: int
     error_code: NotRequired[int]
@@ -53,7 +53,7 @@ NamedPartitionT = TypeVar("NamedPartitionT", bound=NamedPartition)
 
 @dataclass(slots=True)
 class NamedTopic:
-    """One topic of a request, and its results."""
+    """Topic of a request, the offsets to commit, and the responses about its partitions."""
 
     topic: Topic | None
     rows: list[OffsetRow] = field(default_factory=list)
@@ -61,7 +61,7 @@ class NamedTopic:
 
     @property
     def has_existing(self) -> bool:
-        """Whether the request names a partition of it that exists."""
+        """True if the request contains a partition of the topic that exists."""
         return any(partition["error_code"] in _OF_EXISTING for partition in self.partitions)
 
     def fail(self, error_code: ErrorCode) -> None:
@@ -76,7 +76,7 @@ async def named_topics(
     named: Iterable[tuple[Callable[[], Topic], Sequence[NamedPartitionT]]],
     row: Callable[[Topic, NamedPartitionT], OffsetRow],
 ) -> list[NamedTopic]:
-    """The topics of a request in their order, and which of their partitions cannot be committed.
+    """Look up the topics of a request, and check which offsets can be committed.
 
     Args:
         named: for each what finds it, or raises RequestRefused, and its partitions.
@@ -119,7 +119,7 @@ def offset_row(
     commit_ms: int,
     expire_ms: int | None = None,
 ) -> OffsetRow:
-    """The offset of a partition as it is stored.
+    """Return the committed offset of a partition in the form that is stored.
 
     Raises:
         RequestRefused: OFFSET_METADATA_TOO_LARGE.
@@ -141,12 +141,12 @@ def offset_row(
 
 
 def _java_length(text: str) -> int:
-    """Its UTF-16 units, which Kafka compares with the most that metadata may have."""
+    """Return the number of UTF-16 units of a text; Kafka limits metadata by it."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def existing_rows(broker: BrokerParts, topics: list[NamedTopic]) -> list[OffsetRow]:
-    """The offsets to commit, of topics that still exist."""
+    """Return the offsets to commit, without those of topics that were deleted meanwhile."""
     rows: list[OffsetRow] = []
     for of_topic in topics:
         if of_topic.topic is None:
@@ -159,7 +159,7 @@ def existing_rows(broker: BrokerParts, topics: list[NamedTopic]) -> list[OffsetR
 
 
 def expiry_ms(retention_ms: int, commit_ms: int) -> int | None:
-    """When an offset expires that is committed for a time, in milliseconds; None if never so."""
+    """Return when an offset expires, in milliseconds; None if it never does."""
     return None if retention_ms < 0 else min(commit_ms + retention_ms, LONG_MAX)
 
 
@@ -178,7 +178,7 @@ _FIRST_REPEATED: Final = 2  # the first version whose offsets have no times of t
 
 
 class RepeatedCommit:
-    """A commit of one client, which sends it again with other offsets."""
+    """Commit that a client sends again and again, with other offsets of the same partitions."""
 
     __slots__ = ("__weakref__", "_by", "_form", "_partitions", "_records", "_rows", "_topics")
 
@@ -194,7 +194,7 @@ class RepeatedCommit:
 
     @property
     def held_bytes(self) -> int:
-        """The approximate memory that it takes."""
+        """Approximate memory in bytes."""
         return _KEPT_BYTES + 4 * self._form.size + 2 * len(self._records)
 
     def is_of(self, frame: Buffer, topics: list[Topic]) -> bool:

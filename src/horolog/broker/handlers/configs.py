@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 async def alter_each(
     request: Request[Any], broker: BrokerParts, *, replaces: bool
 ) -> "list[AlterConfigsResourceResponse]":
-    """Alter one resource after the other, and return the response to each.
+    """Alter one resource after the other, and return the response about each.
 
     A resource that the request contains twice is refused, and one with a setting twice.
 
@@ -123,7 +123,10 @@ def _operation(number: int) -> Operation:
 
 
 def check_broker(broker: BrokerParts, name: str) -> bool:
-    """Refuse a broker that is not this one; whether all brokers are meant (the name is empty)."""
+    """Refuse the id of another broker.
+
+    Return True if the name is empty, which means all brokers.
+    """
     if name and name != str(broker.config.node_id):
         raise RequestRefused(
             ErrorCode.invalid_request,
@@ -134,7 +137,7 @@ def check_broker(broker: BrokerParts, name: str) -> bool:
 
 
 def check_logger_broker(broker: BrokerParts, name: str) -> None:
-    """Refuse the loggers of any broker but this one."""
+    """Refuse loggers of another broker."""
     if check_broker(broker, name):
         raise RequestRefused(ErrorCode.invalid_request, "Broker id must not be empty")
 
@@ -146,7 +149,7 @@ _WITHOUT_SETTINGS: Final[Mapping[int, str]] = {
 
 
 def without_settings(number: int) -> RequestRefused:
-    """The refusal to describe or change a resource that has no settings here."""
+    """Return the error for a kind of resource that has no settings here."""
     what = _WITHOUT_SETTINGS.get(number, "an unknown kind")
     return RequestRefused(
         ErrorCode.invalid_request,
@@ -179,7 +182,7 @@ Keys: TypeAlias = tuple[str, ...] | None
 async def describe_configs(
     request: Request[DescribeConfigsRequest], broker: BrokerParts
 ) -> "DescribeConfigsResponse":
-    """The settings of each resource, or an error, in the order of the request."""
+    """Describe the settings of each resource, in the order of the request."""
     descriptions = _Descriptions(request, broker)
     results: list[DescribeConfigsResult] = []
     async for resource in each(request, request.body.resources):
@@ -203,7 +206,7 @@ async def describe_configs(
 
 
 async def _distinct(request: Request[DescribeConfigsRequest], keys: Sequence[str] | None) -> Keys:
-    """The names asked for, each once."""
+    """Return the requested names without repetitions; None stands for all names."""
     if keys is None:
         return None
     found: dict[str, None] = {}
@@ -214,7 +217,7 @@ async def _distinct(request: Request[DescribeConfigsRequest], keys: Sequence[str
 
 
 class _Descriptions:
-    """Settings described once for all topics of a request that have the same."""
+    """Descriptions for one request. Topics with equal settings share one."""
 
     def __init__(self, request: Request[DescribeConfigsRequest], broker: BrokerParts) -> None:
         self._request = request
@@ -271,7 +274,7 @@ class _Descriptions:
     async def _answers(
         self, about: ResourceType, name: str, keys: Keys
     ) -> "list[DescribeConfigsResourceResult]":
-        """What a resource has beside its settings.
+        """Return the answers to horolog's questions about a resource.
 
         Raises:
             RequestRefused: the request has too many questions.
@@ -342,7 +345,7 @@ async def incremental_alter_configs(
 async def list_config_resources(
     request: Request[ListConfigResourcesRequest], broker: BrokerParts
 ) -> "ListConfigResourcesResponse":
-    """The resources of the requested kinds, of all without any; an unknown kind refuses all."""
+    """List resources of the requested kinds; of all kinds if none is given."""
     asked = set(request.body.resource_types)
     if request.version == 0:
         asked = {ResourceType.CLIENT_METRICS}
@@ -357,7 +360,7 @@ async def list_config_resources(
 
 
 def _names(broker: BrokerParts, kind: ResourceType) -> Iterator[str]:
-    """Groups and subscriptions of client metrics have no settings here."""
+    """Yield the names of one kind. Groups and client metrics have no settings here."""
     match kind:
         case ResourceType.TOPIC:
             yield from (topic.name for topic in broker.topics)

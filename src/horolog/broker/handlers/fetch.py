@@ -56,14 +56,14 @@ class _FoundTopic(NamedTuple):
 
 
 class _Quiet(NamedTuple):
-    """A partition of a session without news when it was looked at."""
+    """Partition of a fetch session that had no news when it was checked."""
 
     known: SessionPartition
     partition: Partition
 
 
 class _AskedFetch(NamedTuple):
-    """The partitions to read: those of the request, or of its session."""
+    """Partitions to read, from the request or from its fetch session."""
 
     topics: Sequence[FetchTopic | SessionTopic]
     session: SessionFetch | None = None
@@ -74,7 +74,7 @@ class _AskedFetch(NamedTuple):
 def fetch(
     request: Request[FetchRequest], broker: BrokerParts
 ) -> Reply | Coroutine[Any, Any, Reply | Apart]:
-    """Answer with the available records; at once if they are enough and in the page cache."""
+    """Return the available records; without waiting if they suffice and are in the page cache."""
     body = request.body
     asked = _AskedFetch(body.topics)
     if body.session_id or body.session_epoch != _NO_SESSION:
@@ -108,7 +108,7 @@ def fetch(
 
 
 def _of_session(request: Request[FetchRequest], broker: BrokerParts) -> _AskedFetch:
-    """Return what a fetch with a session id or epoch reads.
+    """Return the partitions to read for a fetch with a session id or epoch.
 
     Raises:
         RequestRefused: it is not the next one of a session.
@@ -129,7 +129,7 @@ def _answer(
     asked: _AskedFetch,
     found: Sequence[FetchedTopic],
 ) -> Callable[[Checkpoint], Reply]:
-    """Count the bytes that are sent, and note in the session what its client knows then.
+    """Count the sent bytes, update the session, and return a function that packs the response.
 
     What is returned packs the response, and may be called in a thread.
     """
@@ -151,7 +151,7 @@ def _answer(
 
 
 class _TooLittle(NamedTuple):
-    """A read that gave too little: the topics as they were found, and the bytes in them.
+    """Result of a read that found less than `min_bytes`: the topics and the bytes found.
 
     The quiet partitions of a session have no news.
     """
@@ -211,7 +211,7 @@ async def _fetch_in_time(
 async def _find_all(
     request: Request[FetchRequest], broker: BrokerParts, asked: _AskedFetch
 ) -> tuple[Sequence[_FoundTopic], Sequence[_Quiet]]:
-    """The partitions to read, and those of a session that are quiet."""
+    """Return the partitions to read, and the partitions of a session without news."""
     topics = []
     quiet: list[_Quiet] = []
     for topic in asked.topics:
@@ -252,7 +252,7 @@ async def _read_all(
 
 
 def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Split into groups of one time slice each."""
+    """Split partitions into groups for one time slice each."""
     for start in range(0, len(partitions), AT_ONCE):
         yield partitions[start : start + AT_ONCE]
 
@@ -260,7 +260,7 @@ def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
 def _named(
     request: Request[FetchRequest], broker: BrokerParts, asked: FetchTopic | SessionTopic
 ) -> tuple[str, UUID | None]:
-    """Name and id of a topic; an empty name if the id is unknown."""
+    """Return name and id of a topic; the name is empty if the id is unknown."""
     if request.version < 13:
         return asked.topic, None
     topic = broker.topics.find_id(asked.topic_id)
@@ -274,7 +274,7 @@ def _find(
     some: Sequence[FetchPartition | SessionPartition],
     quiet: list[_Quiet],
 ) -> list[RequestedPartition]:
-    """Find some of the requested partitions of a topic; those without news are added to `quiet`."""
+    """Look up requested partitions of a topic. Partitions without news are added to `quiet`."""
     found = []
     for requested in some:
         partition, error = None, cast("HorologError | None", None)

@@ -43,7 +43,7 @@ _MANY_LISTED: Final = 1_000
 def list_groups(
     request: Request[ListGroupsRequest], broker: BrokerParts
 ) -> "ListGroupsResponse | Apart":
-    """All groups that pass the filters; names compare without regard to case, as in Kafka."""
+    """List the groups that pass the filters. Names are compared without case, as in Kafka."""
     states = {state.lower() for state in request.body.states_filter}
     types = {kind.lower() for kind in request.body.types_filter}
     groups = broker.groups.all()
@@ -99,7 +99,7 @@ _MEMBER_BYTES: Final = 64  # for what making the answer of one costs
 
 
 class _Found(NamedTuple):
-    """A description of a group, and its size."""
+    """Description of a group, and its size in bytes."""
 
     group: GroupSnapshot | ErrorCode | None
     size: int
@@ -209,7 +209,7 @@ def _described(
 async def delete_groups(
     request: Request[DeleteGroupsRequest], broker: BrokerParts
 ) -> "DeleteGroupsResponse":
-    """Delete each group; one result or error each."""
+    """Delete each group, and return a result for each."""
     results: list[DeletableGroupResult] = []
     async for group_id in each(request, dict.fromkeys(request.body.groups_names)):
         error_code = ErrorCode.none

@@ -36,7 +36,7 @@ _SAYS_NOT_FOUND = 9  # the first version of OffsetCommit that says that a group 
 
 
 def group_error_code(error: HorologError) -> ErrorCode:
-    """The code of a failure, as Apache Kafka's coordinator translates it.
+    """Return the error code for a failure, as Apache Kafka's coordinator does.
 
     A disk that refuses is NOT_COORDINATOR: clients look for the coordinator and retry. Of
     KAFKA_STORAGE_ERROR they give up.
@@ -47,7 +47,7 @@ def group_error_code(error: HorologError) -> ErrorCode:
 
 
 def commit_error_code(error: HorologError, version: int) -> ErrorCode:
-    """As `group_error_code`, for this version of OffsetCommit."""
+    """Return the error code for a failed commit in this version of OffsetCommit."""
     error_code = group_error_code(error)
     if error_code is ErrorCode.group_id_not_found and version < _SAYS_NOT_FOUND:
         return ErrorCode.illegal_generation
@@ -78,7 +78,7 @@ _MANY_KEYS: Final = 1_000  # keys
 def find_coordinator(
     request: Request[FindCoordinatorRequest], broker: BrokerParts
 ) -> "FindCoordinatorResponse | Apart":
-    """This broker, for every group and transactional id."""
+    """Return this broker as the coordinator of every group and transactional id."""
     body = request.body
     here = broker.endpoint(request.peer.listener)
     find = partial(_coordinator, broker.config.node_id, here.host, here.port, body.key_type)
@@ -153,7 +153,7 @@ _LARGE: Final = 64 << 10
 async def join_group(
     request: Request[JoinGroupRequest], broker: BrokerParts
 ) -> "JoinGroupResponse | Apart":
-    """Join, and wait for the new generation."""
+    """Add a member to a group, and wait for the next generation."""
     body = request.body
     rebalance_timeout_ms = body.session_timeout_ms
     if request.version >= 1:
@@ -212,7 +212,7 @@ async def join_group(
 async def sync_group(
     request: Request[SyncGroupRequest], broker: BrokerParts
 ) -> "SyncGroupResponse":
-    """Wait for the leader's assignment."""
+    """Wait for the assignment that the group's leader makes."""
     body = request.body
     assignments = [
         (assigned.member_id, assigned.assignment)
@@ -247,7 +247,7 @@ async def sync_group(
 
 @api(ApiKey.HEARTBEAT)
 def heartbeat(request: Request[HeartbeatRequest], broker: BrokerParts) -> "HeartbeatResponse":
-    """Extend the member's session."""
+    """Extend a member's session."""
     body = request.body
     try:
         broker.groups.heartbeat(
@@ -273,7 +273,7 @@ def heartbeat(request: Request[HeartbeatRequest], broker: BrokerParts) -> "Heart
 async def leave_group(
     request: Request[LeaveGroupRequest], broker: BrokerParts
 ) -> "LeaveGroupResponse":
-    """Remove the members."""
+    """Remove members from a group."""
     body = request.body
     if not body.group_id:
         return {"error_code": ErrorCode.invalid_group_id, "members": []}

@@ -69,7 +69,7 @@ class SpecialTimestamp(IntEnum):
 
 
 class Asked(NamedTuple):
-    """The part of a request that all partitions of a topic share."""
+    """Fields of a request that are the same for all partitions of a topic."""
 
     version: int
     isolation_level: int
@@ -77,7 +77,7 @@ class Asked(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The answer for one partition, from version 1 on."""
+    """Response about one partition, from version 1 on."""
 
     error_code: int = 0
     timestamp: int = -1
@@ -129,7 +129,7 @@ async def list_offsets(
 def look_up_single(
     broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Reply | Coroutine[Any, Any, Reply] | None:
-    """Look up one partition, without decoding the request by its schema; None if it is another."""
+    """Look up one partition without decoding by the schema; None for a request of another form."""
     requested = read_lookup(frame)
     if requested is None:
         return None
@@ -207,7 +207,7 @@ def _find_some(
 
 
 def find(broker: BrokerParts, asked: Asked, index: int, leader_epoch: int, timestamp: int) -> Found:
-    """The answer for one partition, from version 1 on; a refusal is one, too."""
+    """Look up one partition, from version 1 on. An error becomes a code in the result."""
     version, isolation_level, topic = asked
     flags = isolation_level & _FLAGS
     committed = isolation_level - flags == READ_COMMITTED
@@ -259,7 +259,7 @@ def _look_by_clock(log: ReadableLog, time_ms: int, flags: int, committed: bool) 
 
 
 def _check_has_times(log: ReadableLog) -> None:
-    """Refuse a search by create time where the topic stores format v0, as Kafka does."""
+    """Refuse a search by create time if the topic stores format v0, as Kafka does."""
     if log.config.message_format_version == 0:
         raise RequestRefused(
             ErrorCode.unsupported_for_message_format,
@@ -290,7 +290,7 @@ def _find_v0(
 
 
 def _offsets_v0(requested: ListOffsetsPartition, log: ReadableLog, now_ms: int) -> list[int]:
-    """Offsets from which on nothing is older than the time asked for, the last one first."""
+    """Return first offsets of segments at or before the requested time, in descending order."""
     if requested.timestamp < 0:
         _check_meaning(requested.timestamp, 0)
     count = requested.max_num_offsets
@@ -308,7 +308,7 @@ def _offsets_v0(requested: ListOffsetsPartition, log: ReadableLog, now_ms: int) 
 
 
 def _readable(log: ReadableLog, found: TimestampOffset | None, *, committed: bool) -> Found:
-    """The record found, unless consumers cannot fetch it yet.
+    """Return the found record, or nothing if consumers cannot fetch it yet.
 
     The end is asked for after the search. Before an earlier end there may have been a record that
     compaction has removed meanwhile, for one that was appended behind that end.

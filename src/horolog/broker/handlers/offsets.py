@@ -1,4 +1,4 @@
-"""Requests for the offsets that groups have committed, and for their deletion."""
+"""Requests that read or delete the committed offsets of groups."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 
 
 class Repeats:
-    """The metadata that an answer has given, and how much of it may be repeated."""
+    """Limit on metadata that one response contains several times."""
 
     def __init__(self) -> None:
         self._given: set[int] = set()  # identities of rows, which `Committed` keeps alive
         self._left = MOST_AGAIN_BYTES
 
     def allow(self, row: OffsetRow) -> bool:
-        """Count the metadata of a row; False if too much of the answer is repetition."""
+        """Count the metadata of a row; False if the response repeats too many bytes."""
         if not row.metadata:
             return True
         if id(row) not in self._given:
@@ -73,7 +73,7 @@ class Repeats:
 
 
 class Committed(NamedTuple):
-    """Committed offsets of a group, and its partitions without a stable offset."""
+    """Committed offsets of a group, and its partitions with offsets pending in a transaction."""
 
     rows: Mapping[TopicPartition, OffsetRow]
     unstable: frozenset[TopicPartition]
@@ -88,7 +88,7 @@ class Committed(NamedTuple):
         checkpoint: Checkpoint,
         missing: ErrorCode = ErrorCode.none,
     ) -> "list[OffsetFetchResponsePartition]":
-        """Return the committed offsets of a topic; `missing` is the error where there is none."""
+        """Return the responses about partitions of a topic."""
         found: list[OffsetFetchResponsePartition] = []
         for index in indexes:
             checkpoint()
@@ -123,7 +123,7 @@ _MANY: Final = 1_000  # groups, and partitions asked for or committed
 async def offset_fetch(
     request: Request[OffsetFetchRequest], broker: BrokerParts
 ) -> "OffsetFetchResponse | Apart":
-    """Return the committed offsets."""
+    """Return the committed offsets of one or several groups."""
     body = request.body
     of_one = request.version < 8
     asked = [body] if of_one else body.groups
@@ -165,7 +165,7 @@ def _of_one_group(
     committed: Committed,
     checkpoint: Checkpoint,
 ) -> "OffsetFetchResponse":
-    """The response up to v7."""
+    """Return the response about one group, in versions 0 to 7."""
     missing = ErrorCode.unknown_topic_or_partition if version == 0 else ErrorCode.none
     if committed.is_loading:
         missing = ErrorCode.coordinator_load_in_progress
@@ -185,7 +185,7 @@ def _of_groups(
     committed: Mapping[str, Committed],
     checkpoint: Checkpoint,
 ) -> "OffsetFetchResponse":
-    """The response from v8 on."""
+    """Return the response about several groups, from version 8 on."""
     whole: set[str] = set()  # those all of whose topics are in the answer
     again = 0
     found: list[OffsetFetchResponseGroup] = []
@@ -246,7 +246,7 @@ def _topics(
 
 
 def _existing(topics: TopicRegistry, committed: Committed) -> list[tuple[str, UUID, list[int]]]:
-    """The topics that exist and have commits, with their ids and the partitions of these."""
+    """Return name, id and committed partitions of each topic that exists."""
     indexes: dict[str, list[int]] = {}
     for topic_name, index in committed.rows:
         indexes.setdefault(topic_name, []).append(index)

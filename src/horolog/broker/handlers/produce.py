@@ -68,7 +68,7 @@ _AT_ONCE: Final = 500
 
 @dataclass(slots=True)
 class _SentBatch:
-    """A batch of a request, its partition or why there is none, and its outcome."""
+    """Batch of a request, with its partition or an error, and its outcome."""
 
     topic: Topic | None
     records: Buffer
@@ -81,7 +81,9 @@ class _SentBatch:
 
 @api(ApiKey.PRODUCE)
 async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Reply | Apart | None:
-    """Append each batch; waits for nothing if all appends complete inline.
+    """Append each batch.
+
+    Nothing is waited for if all appends complete inline.
 
     Batches of a transaction are appended once its coordinator admits them (KIP-890).
 
@@ -151,7 +153,7 @@ async def _begin(
     batches: Iterable[_SentBatch],
     admitted: Admitted | None,
 ) -> None:
-    """Append batches, or begin to; the partitions of a large request take turns with others."""
+    """Append the batches of a request, or start their appends in threads."""
     now_ms, inline_until = broker.clock.now_ms(), None
     for batch in batches:
         in_thread = False
@@ -189,7 +191,7 @@ async def _begin(
 def produce_single(
     broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Reply | Coroutine[Any, Any, Reply] | None:
-    """Append to one partition, without decoding the request by its schema.
+    """Append to one partition without decoding the request by its schema.
 
     Returns:
         None, without any effect, if the append may block, or for a request of another form. An
@@ -266,7 +268,10 @@ def _single_refused(
 
 
 def _is_adopted(topic: Topic | None) -> bool:
-    """Whether a topic was adopted: what is open there counts as aborted after a restart."""
+    """True if the topic was adopted.
+
+    Open transactions of adopted topics are aborted by a restart.
+    """
     return topic is not None and topic.adopted
 
 
@@ -359,7 +364,7 @@ def _refused(
 
 
 def _leaders(broker: BrokerParts, topics: Sequence[ProducedTopic]) -> list[NodeEndpoint]:
-    """The endpoints of the leaders that results name."""
+    """Return the endpoints of leaders that the results refer to."""
     if broker.placement.seen is None:
         return []
     named = {
@@ -373,7 +378,7 @@ def _leaders(broker: BrokerParts, topics: Sequence[ProducedTopic]) -> list[NodeE
 
 
 def find_topic(broker: BrokerParts, version: int, name: str, topic_id: UUID | None) -> Topic | None:
-    """The topic that a request names; None if there is none."""
+    """Return the requested topic; None if it does not exist."""
     if version >= 13:
         return broker.topics.find_id(topic_id)
     return broker.topics.find(name)
@@ -382,7 +387,7 @@ def find_topic(broker: BrokerParts, version: int, name: str, topic_id: UUID | No
 def find_partition(
     broker: BrokerParts, version: int, acks: int, topic: Topic | None, index: int
 ) -> Partition:
-    """The partition to append to.
+    """Return the partition to append to.
 
     Raises:
         RequestRefused, StorageFailed: there is none, or the request as a whole forbids it.

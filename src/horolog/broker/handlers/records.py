@@ -1,4 +1,4 @@
-"""Requests about records beside Produce and Fetch: DeleteRecords, OffsetForLeaderEpoch."""
+"""DeleteRecords and OffsetForLeaderEpoch."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 async def delete_records(
     request: Request[DeleteRecordsRequest], broker: BrokerParts
 ) -> "DeleteRecordsResponse":
-    """Each partition, or why not; -1 deletes all there is now. The last offset of each counts.
+    """Advance the log start offsets of partitions; -1 stands for the high watermark.
 
     The answer has a code for each partition and no message, so the log says why a policy refuses.
     Answered when it is written down where the logs start. Kafka writes that now and then, and what
@@ -75,7 +75,7 @@ async def delete_records(
 async def _delete(
     broker: BrokerParts, topic: str, requested: DeleteRecordsPartition, reasons: set[str]
 ) -> "DeleteRecordsPartitionResult":
-    """The log start offset after it; `reasons` takes why a policy forbids it."""
+    """Advance the log start offset of one partition; a policy's reason is added to `reasons`."""
     start, code = -1, ErrorCode.none
     try:
         partition = broker.partition(topic, requested.partition_index)
@@ -104,7 +104,7 @@ async def _delete(
 async def offset_for_leader_epoch(
     request: Request[OffsetForLeaderEpochRequest], broker: BrokerParts
 ) -> "OffsetForLeaderEpochResponse":
-    """The largest epoch not above the one asked for, and the offset after its last record."""
+    """Return the largest epoch up to the requested one, and its end offset."""
     return {
         "topics": [
             {

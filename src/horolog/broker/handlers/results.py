@@ -1,4 +1,4 @@
-"""Parts of the responses of several APIs: results of topics and partitions, one after the other."""
+"""Building blocks of responses: outcomes, iteration with time slices, and large responses."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar

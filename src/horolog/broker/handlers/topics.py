@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 @api(ApiKey.METADATA)
 async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "MetadataResponse":
-    """Describe topics; missing ones are created if the request and the broker allow it."""
+    """Describe topics. A missing topic is created if the request and the broker allow it."""
     body = request.body
     operations = authorized.NOT_ASKED
     if body.include_topic_authorized_operations:
@@ -104,7 +104,7 @@ async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "M
 async def _refused(
     request: Request[MetadataRequest], asked: Sequence[MetadataRequestTopic]
 ) -> "MetadataResponse":
-    """Kafka's answer to v10 and v11 with an id or without a name: nothing but the error."""
+    """Refuse each topic of v10 and v11 with an id or without a name, as Kafka does."""
     topics: list[MetadataResponseTopic] = [
         {
             "error_code": ErrorCode.invalid_request,
@@ -181,7 +181,7 @@ async def _described(
 
 
 def _partition(broker: BrokerParts, topic: str, index: int) -> "MetadataResponsePartition":
-    """A partition: led by this broker, or without a leader if offline, as in Kafka 4."""
+    """Describe a partition: led by this broker, or without a leader if offline, as in Kafka 4."""
     here = broker.config.node_id
     partition = broker.partitions.get((topic, index))
     is_served = partition is not None
@@ -210,7 +210,7 @@ def _partition(broker: BrokerParts, topic: str, index: int) -> "MetadataResponse
 async def create_topics(
     request: Request[CreateTopicsRequest], broker: BrokerParts
 ) -> "CreateTopicsResponse":
-    """Create each topic; one result or error each."""
+    """Create each topic, and return a result for each."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     described = _Described(broker)
@@ -241,7 +241,7 @@ async def create_topics(
 
 
 def _refusal(request: Request[CreateTopicsRequest], broker: BrokerParts) -> RequestRefused | None:
-    """Why the request as a whole creates too much, as in Kafka."""
+    """Return the error of a request that creates too many partitions, as Kafka does."""
     left = NewPartitions()
     try:
         for asked in request.body.topics:
@@ -269,7 +269,7 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
 
 
 class _Described:
-    """The settings of new topics, described once for all that have the same."""
+    """Descriptions of the settings of new topics. Topics with equal settings share one."""
 
     def __init__(self, broker: BrokerParts) -> None:
         self._settings = broker.settings
@@ -315,7 +315,7 @@ def _created(described: _Described, topic: Topic, *, validate_only: bool) -> "Cr
 async def create_partitions(
     request: Request[CreatePartitionsRequest], broker: BrokerParts
 ) -> "CreatePartitionsResponse":
-    """Add partitions to each topic; one result or error each."""
+    """Add partitions to each topic, and return a result for each."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     left = NewPartitions()
@@ -359,7 +359,7 @@ _Asked: TypeAlias = tuple[str | None, UUID | None]
 async def delete_topics(
     request: Request[DeleteTopicsRequest], broker: BrokerParts
 ) -> "DeleteTopicsResponse":
-    """Delete each topic; one result or error each, and nothing of a topic that is named twice."""
+    """Delete each topic, and return a result for each. A topic that is repeated stays."""
     body = request.body
     if request.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in body.topics]
@@ -401,7 +401,7 @@ async def delete_topics(
 async def _named_by_both(
     request: Request[DeleteTopicsRequest], broker: BrokerParts, asked: Sequence[_Asked]
 ) -> dict[str | None, UUID]:
-    """The topics that are asked for by name and by id."""
+    """Return the topics that the request contains by name and by id."""
     ids = {topic_id for name, topic_id in asked if name is None and topic_id is not None}
     found: dict[str | None, UUID] = {}
     async for name, topic_id in each(request, asked if ids else ()):
@@ -412,7 +412,7 @@ async def _named_by_both(
 
 
 def _check_named(name: str | None, topic_id: UUID | None, count: int) -> None:
-    """Refuse a topic that is not named by one of both, once."""
+    """Refuse a topic without a name and an id, with both, or repeated."""
     if name is not None and topic_id is not None:
         what = "You may not specify both topic name and topic id."
     elif name is None and topic_id is None:

@@ -1,4 +1,4 @@
-"""Requests of tools that look at transactions, and end those that hang (KIP-664)."""
+"""Requests of tools that inspect transactions, and end hanging ones (KIP-664)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -60,7 +60,7 @@ _NAME_EACH_ONCE: Final = "name each partition once in a request"
 async def describe_producers(
     request: Request[DescribeProducersRequest], broker: BrokerParts
 ) -> "DescribeProducersResponse | Apart":
-    """List the producers of each partition that is led here."""
+    """List the producers of each partition that this broker leads."""
     count = again = 0
     known: dict[TopicPartition, PartitionResponse] = {}
     topics: list[TopicResponse] = []
@@ -113,7 +113,7 @@ async def _producers_of(broker: BrokerParts, name: str, index: int) -> "Partitio
 
 
 def _led_partition(broker: BrokerParts, name: str, index: int) -> Partition:
-    """Return a partition.
+    """Return a partition that this broker leads.
 
     Raises:
         RequestRefused, StorageFailed: it is not served here, or another cluster leads it.
@@ -140,7 +140,7 @@ _MANY_LISTED: Final = 1_000
 def list_transactions(
     request: Request[ListTransactionsRequest], broker: BrokerParts
 ) -> "ListTransactionsResponse | Apart":
-    """The transactional ids; the filters are joined by "and", each one's values by "or"."""
+    """List transactional ids that pass every filter; one value of a filter must match."""
     try:
         found = list(broker.transactions.all())
     except HorologError as error:
@@ -208,7 +208,7 @@ def _answer(
 async def describe_transactions(
     request: Request[DescribeTransactionsRequest], broker: BrokerParts
 ) -> "DescribeTransactionsResponse":
-    """Each id with its producer, and the partitions and the start of its open transaction."""
+    """Describe each id: its producer, and the partitions and start of its open transaction."""
     asked = dict.fromkeys(request.body.transactional_ids)
     return {
         "transaction_states": [
@@ -260,7 +260,7 @@ def _described(broker: BrokerParts, transactional_id: str) -> "TransactionState"
 async def write_txn_markers(
     request: Request[WriteTxnMarkersRequest], broker: BrokerParts
 ) -> "WriteTxnMarkersResponse":
-    """Append the markers, one after the other."""
+    """Append markers, one after the other."""
     results: list[WritableTxnMarkerResult] = []
     for marker in request.body.markers:
         topics: list[WritableTxnMarkerTopicResult] = []

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def transaction_code(error: HorologError, *, knows_fenced: bool) -> ErrorCode:
-    """The code of an error; to older clients a fenced producer has an invalid epoch (KIP-588)."""
+    """Return the error code; older clients get an invalid epoch for a fenced producer (KIP-588)."""
     code = code_for(error)
     if code is ErrorCode.producer_fenced and not knows_fenced:
         return ErrorCode.invalid_producer_epoch
@@ -80,7 +80,7 @@ _INIT_KNOWS_FENCED: Final = 4
 async def init_producer_id(
     request: Request[InitProducerIdRequest], broker: BrokerParts
 ) -> "InitProducerIdResponse":
-    """A new id with epoch 0 for an idempotent producer; for a transactional one the next epoch."""
+    """Return a new id for an idempotent producer, or the next epoch of a transactional one."""
     body = request.body
     try:
         if body.transactional_id is None:
@@ -100,7 +100,7 @@ async def init_producer_id(
 
 
 def _expected(body: InitProducerIdRequest) -> ProducerIdentity | None:
-    """The producer that the client has; None if it has none."""
+    """Return the producer id and epoch that the client has; None without any."""
     expected = ProducerIdentity(body.producer_id, body.producer_epoch)
     if (expected.id == NONE) != (expected.epoch == NONE):
         raise RequestRefused(
@@ -125,7 +125,7 @@ _BATCHED: Final = 4
 async def add_partitions_to_txn(
     request: Request[AddPartitionsToTxnRequest], broker: BrokerParts
 ) -> "AddPartitionsToTxnResponse":
-    """Add all partitions of a transaction, or none."""
+    """Add all partitions to a transaction, or none of them."""
     body, version = request.body, request.version
     if version < _BATCHED:
         producer = ProducerIdentity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
@@ -161,7 +161,7 @@ async def add_partitions_to_txn(
 def add_single(
     broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Coroutine[Any, Any, Reply] | None:
-    """Add one partition, without decoding the request by its schema."""
+    """Add one partition to a transaction without decoding the request by its schema."""
     asked = read_add(frame)
     if asked is None:
         return None
@@ -183,7 +183,7 @@ async def _add_single(broker: BrokerParts, asked: SingleAdd) -> Reply:
 
 
 def _refusal(broker: BrokerParts, version: int, partition: TopicPartition) -> ErrorCode:
-    """What is wrong with a partition; clients write to none of a coordinator's."""
+    """Return the error of a partition. Clients cannot write to internal topics."""
     if version < _BATCHED and partition.topic in INTERNAL_TOPICS:
         return ErrorCode.topic_authorization_failed
     if broker.partitions.find(*partition) is None:
@@ -248,7 +248,7 @@ async def _results(
 async def add_offsets_to_txn(
     request: Request[AddOffsetsToTxnRequest], broker: BrokerParts
 ) -> "AddOffsetsToTxnResponse":
-    """Add the partition of `__consumer_offsets` that has the group."""
+    """Add the group's partition of `__consumer_offsets` to a transaction."""
     body = request.body
     try:
         if not body.group_id:
@@ -291,7 +291,7 @@ _OF_A_PARTITION: Final = {
 
 
 class _Asked(NamedTuple):
-    """What the transaction coordinator is asked."""
+    """Question to the transaction coordinator."""
 
     transactional_id: str
     producer_id: int
@@ -304,7 +304,7 @@ class _Asked(NamedTuple):
 async def txn_offset_commit(
     request: Request[TxnOffsetCommitRequest], broker: BrokerParts
 ) -> "TxnOffsetCommitResponse":
-    """Store the valid offsets as pending; each partition has its own error."""
+    """Store valid offsets as pending in a transaction; each partition has its own error."""
     body = request.body
 
     def row(topic: Topic, requested: TxnOffsetCommitRequestPartition) -> OffsetRow:
@@ -372,7 +372,7 @@ def _check(asked: _Asked, codes: Mapping[TopicPartition, ErrorCode]) -> None:
 
 
 def _error_code(error: HorologError, version: int) -> ErrorCode:
-    """The code as Apache Kafka's coordinator translates it for a transactional commit."""
+    """Return the error code for a failed commit, as Apache Kafka's coordinator does."""
     error_code = group_error_code(error)
     if error_code in _OF_A_PARTITION:
         error_code = _OF_A_PARTITION[error_code]
@@ -394,7 +394,7 @@ _BUMPS_EPOCH: Final = 5
 
 @api(ApiKey.END_TXN)
 async def end_txn(request: Request[EndTxnRequest], broker: BrokerParts) -> "EndTxnResponse":
-    """Decide a transaction; answered once that is written, and before the markers are."""
+    """Commit or abort a transaction. The response precedes the markers."""
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     code, after = await _end(
@@ -407,7 +407,7 @@ async def end_txn(request: Request[EndTxnRequest], broker: BrokerParts) -> "EndT
 def end_single(
     broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Coroutine[Any, Any, Reply] | None:
-    """Decide a transaction, without decoding the request by its schema."""
+    """Commit or abort a transaction without decoding the request by its schema."""
     asked = read_end(frame)
     if asked is None:
         return None
@@ -433,7 +433,7 @@ async def _end(
     *,
     commit: bool,
 ) -> tuple[ErrorCode, ProducerIdentity]:
-    """The error code, and the producer of the next transaction."""
+    """Commit or abort; return the error code, and the producer of the next transaction."""
     flow = SECOND_FLOW if version >= _BUMPS_EPOCH else FIRST_FLOW
     try:
         after = await broker.transactions.end(transactional_id, producer, flow, commit=commit)

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: `families` has their names, `scrape` takes them, `page` serves them.
+"""Metrics for Prometheus: `families` lists them, `scrape` collects them, `page` serves them.
 
 They are made when they are asked for: from what logs counted as blocks were finished
 (`companion/counts.py`), what answers were counted (`traffic`, `network/request_times.py`), and how

@@ -1,4 +1,4 @@
-"""The numbers of compaction: what is to be done, and what the last run over each partition did."""
+"""Metrics of compaction: the work left, and the last run over each partition."""
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.metrics import families as of
@@ -9,7 +9,7 @@ from horolog.broker.scheduling.turns import TimeSlice
 async def add_cleaning(
     found: Exposition, broker: BrokerParts, turns: TimeSlice, *, by_partition: bool
 ) -> None:
-    """Add them."""
+    """Add the metrics of compaction."""
     cleaner, now_ms = broker.cleaner, broker.clock.now_ms()
     ratios: dict[str, float] = {}
     ages: dict[str, int] = {}

@@ -23,7 +23,7 @@ def labels_of(names: Sequence[str], values: Sequence[object]) -> str:
 
 
 class Exposition:
-    """Samples of families, which may come in any order.
+    """Collected samples, which may be added in any order.
 
     At most `most` have labels: clients choose how many topics and groups there are, and a page is
     held in memory until it is read.
@@ -41,7 +41,7 @@ class Exposition:
             self._lines.setdefault(family, [])
 
     def add(self, family: Family, value: float, *labels: object, suffix: str = "") -> None:
-        """Add a sample with the values of the family's labels, and of a last one if it has it."""
+        """Add a sample, with the values of its labels in their order."""
         if labels:
             names = family.labels
             if len(labels) > len(names):
@@ -54,7 +54,7 @@ class Exposition:
     def add_buckets(
         self, family: Family, bounds: Sequence[str], counts: Sequence[int], *values: object
     ) -> None:
-        """Add the buckets of a histogram, each with the records in it alone."""
+        """Add the buckets of a histogram, from the counts of each bucket alone."""
         labels = labels_of(family.labels, values)
         begin = f"{family.name}_bucket{labels[:-1]},le="
         so_far = list(accumulate(counts))

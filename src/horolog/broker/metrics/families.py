@@ -1,4 +1,4 @@
-"""The families of metrics, under the names by which operators know them (docs/metrics.md).
+"""Families of metrics, under the names by which operators know them (docs/metrics.md).
 
 `kafka_server_*`, `kafka_network_*`, `kafka_controller_*` and `kafka_log_*` are what the example
 configuration of Prometheus' JMX exporter makes of Apache Kafka's metrics; `kafka_topic_*`,
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Family(NamedTuple):
-    """One family of metrics."""
+    """Name, type and labels of a metric."""
 
     name: str
     kind: str
@@ -23,7 +23,7 @@ class Family(NamedTuple):
 
     @property
     def last_label(self) -> str:
-        """Label of samples that have one more than `labels`."""
+        """Name of the label that a sample has after `labels`."""
         return "partition" if self.by_partition else "quantile"
 
 

@@ -1,4 +1,4 @@
-"""The numbers of consumer groups: what memory has, and, of groups that are behind, what disks have.
+"""Metrics of consumer groups, from memory, and from disk for groups that are behind.
 
 An append time is looked up once for each committed offset, and what retention does about a
 partition once in `_KEPT_MS`, whoever scrapes.
@@ -32,7 +32,7 @@ _AT_ONCE: Final = 100  # partitions in one call of a thread
 
 
 class _Appended(NamedTuple):
-    """When the first unread record was appended."""
+    """Append time of the first unread record."""
 
     log: ReadableLog
     offset: int
@@ -43,7 +43,7 @@ class _Appended(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """Retention's verdict on a partition."""
+    """Deletions that retention plans for a partition."""
 
     log: ReadableLog
     config: TopicConfig
@@ -52,7 +52,7 @@ class _Judged(NamedTuple):
 
 
 class _GroupSums(NamedTuple):
-    """Numbers of a group in a partition, or in the partitions of a topic."""
+    """Metrics of a group in a partition, or summed up over a topic."""
 
     committed: int
     behind: int
@@ -74,7 +74,7 @@ class _GroupSums(NamedTuple):
 
 
 class GroupNumbers:
-    """Numbers of all groups of a broker.
+    """Metrics of all groups of a broker.
 
     Only the event loop's thread uses it, one `add` at a time.
     """
@@ -85,7 +85,7 @@ class GroupNumbers:
         self._judged: dict[tuple[str, int], _Judged] = {}
 
     async def add(self, found: Exposition, turns: TimeSlice, *, by_partition: bool) -> None:
-        """Add the numbers of all groups."""
+        """Add the metrics of all groups."""
         broker = self._broker
         for group in broker.groups.all():
             found.add(of.MEMBERS, group.member_count, group.group_id)
@@ -144,7 +144,7 @@ class GroupNumbers:
         ]
 
     def _has_none(self, key: Key) -> bool:
-        """Whether nothing but markers of transactions is unread."""
+        """True if only markers of transactions are unread."""
         known = self._appended.get(key)
         return known is not None and known.is_none
 
@@ -161,7 +161,7 @@ class GroupNumbers:
         appended: dict[Key, _Appended],
         judged: dict[tuple[str, int], _Judged],
     ) -> None:
-        """Look up what is not known; in a thread."""
+        """Look up missing values on disk. Runs in a thread."""
         log, key = behind.log, behind.key
         at = appended.get(key)
         if at is None or at.log is not log or at.offset != behind.first_unread:

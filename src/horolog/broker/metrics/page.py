@@ -1,4 +1,4 @@
-"""Serves the numbers over HTTP: `GET /metrics`, with `?partitions=true` those of each partition.
+"""Serves the metrics over HTTP: `GET /metrics`, with `?partitions=true` for each partition.
 
 One scrape is taken at a time, whoever asks, and the next begins after a pause in proportion to what
 the last one took: a client that asks all the time takes a share of the processor and no more.
@@ -21,10 +21,10 @@ _REST: Final = 4
 
 
 class MetricsPage:
-    """The page of one broker. For the event loop's thread only."""
+    """Metrics page of one broker. For the event loop's thread only."""
 
     def __init__(self, broker: BrokerParts, times: RequestTimes) -> None:
-        """Listen.
+        """Start listening on the metrics port.
 
         Raises:
             Misconfigured: the address cannot be bound.
@@ -43,7 +43,7 @@ class MetricsPage:
         """Where it can be reached from this machine."""
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop listening and close all connections."""
         self._server.close()
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:

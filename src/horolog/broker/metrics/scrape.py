@@ -1,4 +1,4 @@
-"""Takes all numbers at one moment, as Prometheus' text.
+"""Collects all metrics at one moment, as Prometheus' text.
 
 On the event loop, in slices: what is appended meanwhile is in some of the numbers only.
 """
@@ -47,7 +47,7 @@ class _TopicSums:
 
 
 class Scrape:
-    """Takes the numbers of a broker. For the event loop's thread only."""
+    """Collects the metrics of a broker. For the event loop's thread only."""
 
     def __init__(self, broker: BrokerParts, times: RequestTimes) -> None:
         self._broker = broker
@@ -56,7 +56,7 @@ class Scrape:
         self._transactions = TransactionNumbers(broker)
 
     async def text(self, *, by_partition: bool = False) -> bytes:
-        """All families; with `by_partition` the numbers of partitions instead of their sums."""
+        """Return all metrics as text; with `by_partition` for each partition instead of sums."""
         turns, found = TimeSlice(), Exposition(MOST_SAMPLES)
         found.begin(*of.FAMILIES)
         self._add_requests(found)
@@ -84,7 +84,7 @@ class Scrape:
     async def _partitions(
         self, turns: TimeSlice, found: Exposition, *, by_partition: bool
     ) -> list[_TopicSums]:
-        """The sums of each topic."""
+        """Add the metrics of logs, and return the sums of each topic."""
         broker = self._broker
         now_ms = broker.clock.now_ms()
         served = offline = followed = 0
@@ -131,7 +131,7 @@ class Scrape:
     async def _add_following(
         self, turns: TimeSlice, found: Exposition, *, by_partition: bool
     ) -> None:
-        """How far topics are that another cluster leads."""
+        """Add the lag of topics that another cluster leads."""
         sums: dict[str, list[tuple[int | None, int | None, bool]]] = {}
         async for entry in self._broker.shadow.entries():
             await turns.pause()
@@ -183,7 +183,7 @@ class Scrape:
 
 
 def _numbers_of(partition: Partition, now_ms: int) -> tuple[int, ...]:
-    """Those of `_SUMMED`."""
+    """Return the values of the families in `_SUMMED`."""
     log = partition.log
     return (
         log.size,

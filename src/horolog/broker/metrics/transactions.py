@@ -1,4 +1,4 @@
-"""The numbers of open transactions: what memory has, and when the first record of some was written.
+"""Metrics of open transactions, and the append time of their first records.
 
 That is looked up once for each transaction that the coordinator does not have, whoever scrapes. A
 partition without an open transaction costs one comparison.
@@ -30,7 +30,7 @@ class _FirstRecord(NamedTuple):
 
 
 class _TransactionSums(NamedTuple):
-    """Numbers of a partition, or of several."""
+    """Metrics of a partition, or summed up over several."""
 
     opened: int = 0
     hanging: int = 0
@@ -45,7 +45,7 @@ class _TransactionSums(NamedTuple):
 
 
 class TransactionNumbers:
-    """Numbers of a broker's open transactions.
+    """Metrics of a broker's open transactions.
 
     Only the event loop's thread uses it, one `add` at a time.
     """
@@ -55,7 +55,7 @@ class TransactionNumbers:
         self._appended: dict[_FirstRecord, int | None] = {}
 
     async def add(self, found: Exposition, turns: TimeSlice, *, by_partition: bool) -> None:
-        """Add them."""
+        """Add the metrics of open transactions."""
         broker = self._broker
         opened: list[tuple[Partition, Sequence[OpenTransaction]]] = []
         waiting = [each for each in broker.partitions.values() if each.log.has_open_transactions]
@@ -79,7 +79,7 @@ class TransactionNumbers:
         found.add(of.OLDEST_COORDINATED, max(coordinated, default=0))
 
     async def _look_up(self, opened: Sequence[tuple[Partition, Sequence[OpenTransaction]]]) -> None:
-        """Learn when those were appended that the coordinator does not have; the first of each."""
+        """Look up when hanging transactions began: the append time of the first record of each."""
         listed = [
             _FirstRecord(partition.log, first)
             for partition, its in opened
@@ -110,7 +110,7 @@ class TransactionNumbers:
 
 
 def _first_unowned(its: Sequence[OpenTransaction]) -> int | None:
-    """Where the first one begins that the coordinator does not have."""
+    """Return the first offset of the first transaction without a transactional id."""
     return next((each.first_offset for each in its if each.open_ms is None), None)
 
 

@@ -1,4 +1,4 @@
-"""Division of work between the event loop and threads: order, turns and waits.
+"""Scheduling of work on the event loop and in threads: order, turns and waits.
 
 turns            slices of time on the event loop, for requests that take long
 begun            coroutines that become tasks only where they have to wait

@@ -1,4 +1,4 @@
-"""Coroutines that are begun outside of any task, and become one only where they have to wait.
+"""Coroutines that start without a task, and get a task only when they have to wait.
 
     try:
         awaited = begun.send(None)
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 async def rest_of(begun: Coroutine[Any, Any, T], awaited: Any) -> T:
-    """Do what `resumed` does, for a task: since Python 3.12 tasks take no generators."""
+    """Finish a coroutine as `resumed` does, in a form that a task accepts (Python 3.12)."""
     return await resumed(begun, awaited)
 
 
 @coroutine
 def resumed(begun: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
-    """The rest of a coroutine that was begun and waits for `awaited`."""
+    """Finish a coroutine that was started and waits for `awaited`."""
     while True:
         step: Callable[[], Any]
         try:

@@ -1,4 +1,4 @@
-"""A thread for blocking calls over the network, which a stop of the broker does not wait for.
+"""Thread for blocking network calls, which a stop of the broker does not wait for.
 
 A pool's threads are joined when the interpreter exits: a connect without an answer would hold it
 up. This one is a daemon.
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class BlockingThread:
-    """Runs calls one after the other. Made and used on an event loop."""
+    """Runs calls one after the other. Created and used on an event loop."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()

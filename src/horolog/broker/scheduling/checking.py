@@ -1,4 +1,4 @@
-"""Where batches are checked that take too long for the event loop.
+"""Threads for batches whose validation takes too long for the event loop.
 
 A batch of some kilobytes can decompress to a gigabyte, seconds of work. So each is first checked
 as far as QUICK_BYTES go, some 15 ms at worst; the few that are larger begin again in a thread of
@@ -16,13 +16,13 @@ _QUICK_THREADS: Final = 2
 
 
 class Checkers:
-    """The threads that check batches of all partitions."""
+    """Threads that validate batches of all partitions."""
 
     def __init__(self) -> None:
         self.quick = FairPool(_QUICK_THREADS, "horolog-check")
         self.slow = FairPool(1, "horolog-check-large")
 
     def shutdown(self) -> None:
-        """Return when nothing is being checked; take no more."""
+        """Accept no more batches, and return when all validations have ended."""
         self.quick.shutdown()
         self.slow.shutdown()

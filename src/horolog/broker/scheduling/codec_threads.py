@@ -1,4 +1,6 @@
-"""Threads that decode and encode, of which one runs at a time and each has slices of time.
+"""Threads that decode and encode.
+
+One runs at a time, for a slice of time.
 
 Two threads that run at once only wait for each other's GIL, and the event loop waits for both. So
 a job has its own thread, but runs only in its turn. At a checkpoint after a slice of time it hands
@@ -24,7 +26,7 @@ Checkpoint: TypeAlias = Callable[[], None]
 
 
 def no_checkpoint() -> None:
-    """The checkpoint of what is so short that it is done at once."""
+    """Do nothing: the checkpoint of work that takes less than a time slice."""
 
 
 THREADS: Final = 64
@@ -32,7 +34,7 @@ THREADS: Final = 64
 
 
 class CodecThreads:
-    """The threads of a dispatcher. `run` and `close` are for the event loop."""
+    """Codec threads of a dispatcher. `run` and `close` are for the event loop."""
 
     def __init__(self, name: str, threads: int = THREADS) -> None:
         self._pool = FairPool(threads, name)
@@ -42,7 +44,7 @@ class CodecThreads:
         self._is_closing = False
 
     async def run(self, peer: Peer, call: Callable[[Checkpoint], T]) -> T:
-        """Return what a call returns, and raise what it raises.
+        """Run a call in a thread, and return its result or raise its error.
 
         Raises:
             ClientGone: the client has disconnected, or the broker stops.
@@ -81,7 +83,7 @@ class CodecThreads:
             self._give()
 
     def _take(self) -> None:
-        """Wait for the turn of this thread."""
+        """Wait until no other thread runs."""
         with self._lock:
             if not self._is_taken:
                 self._is_taken = True
@@ -92,7 +94,7 @@ class CodecThreads:
         turn.acquire()
 
     def _give(self) -> None:
-        """Give the turn to the next thread that waits, if any."""
+        """Let the next waiting thread run, if any."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().release()

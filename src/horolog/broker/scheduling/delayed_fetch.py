@@ -1,4 +1,4 @@
-"""A Fetch that waits for `min_bytes`, until `max_wait_ms` (Kafka's fetch purgatory)."""
+"""Fetch request that waits for `min_bytes` until `max_wait_ms` (Kafka's fetch purgatory)."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Growing(Protocol):
-    """A partition, which calls its listeners when it grows or is closed."""
+    """Partition that calls its listeners when it grows or is closed."""
 
     listeners: "dict[DelayedFetch, None]"
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is no longer served."""
+        """True if the partition is no longer served."""
         ...
 
 
@@ -46,13 +46,13 @@ class DelayedFetch:
         return await self._timed_out
 
     def on_growth(self, size: int) -> None:
-        """A partition calls this after an append of `size` bytes."""
+        """Count `size` appended bytes; the partition calls this."""
         self._grown_bytes += size
         if self._min_bytes is not None and self._grown_bytes >= self._min_bytes:
             self._complete(timed_out=False)
 
     def on_gone(self) -> None:
-        """A partition calls this when it is closed."""
+        """End the wait because a partition is closed."""
         self._complete(timed_out=False)
 
     def end(self) -> None:

@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 class FairPool:
-    """A pool of threads; `submit` and the threads may meet, all else is the event loop's."""
+    """Pool of threads that takes jobs of each owner in turn.
+
+    `submit` may be called by any thread.
+    """
 
     def __init__(self, threads: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -25,7 +28,7 @@ class FairPool:
         self._queues: OrderedDict[Hashable, deque[_Job]] = OrderedDict()
 
     def submit(self, owner: Hashable, call: Callable[[], T]) -> "Future[T]":
-        """Have a call made, after what the same owner has asked for before."""
+        """Queue a call behind earlier calls of the same owner."""
         future: Future[T] = Future()
         with self._lock:
             self._queues.setdefault(owner, deque()).append((future, call))
@@ -33,7 +36,7 @@ class FairPool:
         return future
 
     async def run(self, owner: Hashable, call: Callable[[], T]) -> T:
-        """Run a call in its owner's turn; return or raise what the call does."""
+        """Run a call in its owner's turn; return its result or raise its error."""
         return await asyncio.wrap_future(self.submit(owner, call))
 
     def _do_next(self) -> None:
@@ -55,7 +58,7 @@ class FairPool:
             future.set_result(result)
 
     def shutdown(self) -> None:
-        """Take no more, and return when all is done."""
+        """Accept no more calls, and return when all have ended."""
         self._threads.shutdown()
 
 

@@ -32,7 +32,7 @@ LEAST_BLOCKS: Final = 4 << 20
 
 
 class FullCollections:
-    """Collects all garbage when it is due and `is_busy` is false; on the event loop."""
+    """Collects all garbage when a collection is due and `is_busy` is false. On the event loop."""
 
     def __init__(self, is_busy: Callable[[], bool]) -> None:
         self._is_busy = is_busy
@@ -43,7 +43,7 @@ class FullCollections:
         """Of memory, when all objects were looked at."""
 
     def start(self) -> None:
-        """Take over from Python's own schedule."""
+        """Replace Python's own schedule of full collections."""
         self._before = gc.get_threshold()
         self._blocks = sys.getallocatedblocks()
         gc.set_threshold(YOUNG_OBJECTS, MIDDLE_COLLECTIONS, NEVER)
@@ -58,7 +58,7 @@ class FullCollections:
             gc.unfreeze()
 
     def look(self) -> None:
-        """Collect if it is due, unless the broker is busy and was not for too long."""
+        """Collect garbage if it is due. A busy broker delays that for a minute at most."""
         if gc.get_count()[2] < DUE_AFTER:
             return
         if self._is_busy() and self._delays < MOST_DELAYS:

@@ -1,4 +1,4 @@
-"""The operations on one consumer group, in order.
+"""Ordered queue of the operations on one consumer group.
 
 An operation is decided on the state in memory, its change is written to the store, and then it is
 applied to memory. So memory has only durable state, and a failed write changes nothing.
@@ -28,7 +28,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class GroupDecision(Generic[T]):
-    """An operation's result, the change to write first, and its effect on memory.
+    """Result of an operation, the change to write first, and its effect on memory.
 
     `refused` takes the error of a write that fails, and the result holds; without it the error is
     the outcome.
@@ -69,13 +69,13 @@ class GroupQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no operation is queued or in flight."""
+        """True if no operation is queued or in flight."""
         return not (self._waiting or self._decided or self._in_flight or self._advancing)
 
     def run(
         self, decide: Callable[[], GroupDecision[T]], *, exclusive: bool = False
     ) -> "asyncio.Future[T]":
-        """The result of an operation, once it is durable and applied.
+        """Return the future result of an operation, set once its change is durable and applied.
 
         `decide` runs at the operation's turn, immediately if the queue allows. If it or the store
         raises, that is the result, and nothing is applied.
@@ -135,7 +135,7 @@ class GroupQueue:
         self._advance()
 
     def _settle(self, outcomes: Sequence[BaseException | None]) -> None:
-        """Apply what was written, and resolve its operations."""
+        """Apply the written changes, and resolve the futures of their operations."""
         in_flight, self._in_flight = self._in_flight, []
         for (operation, decided, _), error in zip(in_flight, outcomes, strict=True):
             if error is None:

@@ -1,4 +1,4 @@
-"""When a lookup is tried on the event loop: not again and again where the page cache lacks it.
+"""Decides when a lookup is tried on the event loop: rarely while the page cache is cold.
 
 A lookup that finds something missing in the page cache is begun anew in a thread. While the cache
 is cold every try would be in vain: after each that fails, twice as many lookups go to a thread at
@@ -11,7 +11,7 @@ _MOST: Final = 32
 
 
 class InlineTries:
-    """By topic; only topics whose last try failed are remembered. For the event loop."""
+    """Back-off of inline lookups by topic, after failed tries. For the event loop."""
 
     __slots__ = ("_waits",)
 
@@ -19,7 +19,7 @@ class InlineTries:
         self._waits: dict[str, tuple[int, int]] = {}  # lookups left to wait, and the next wait
 
     def is_due(self, topic: str) -> bool:
-        """Whether to try a lookup in this topic; counts it as one of the lookups to wait for."""
+        """True if a lookup in this topic is to be tried inline. Each call counts as one lookup."""
         if not self._waits:
             return True
         left, wait = self._waits.get(topic, (0, 1))
@@ -28,15 +28,15 @@ class InlineTries:
         return not left
 
     def failed(self, topic: str) -> None:
-        """A try found something missing in the page cache."""
+        """Double the back-off: the page cache lacked data."""
         _, wait = self._waits.get(topic, (0, 1))
         self._waits[topic] = wait, min(2 * wait, _MOST)
 
     def succeeded(self, topic: str) -> None:
-        """A try found everything there."""
+        """End the back-off: the page cache had all data."""
         if self._waits:
             self._waits.pop(topic, None)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone."""
+        """Drop the state of a deleted topic."""
         self._waits.pop(topic, None)

@@ -1,4 +1,4 @@
-"""The jobs of a write queue or of a thread, which run in order."""
+"""Jobs of a write queue or of a thread, which run in order."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -11,7 +11,7 @@ from horolog.storage.validation.validate import Prepared
 
 
 class Append:
-    """A batch to append; `prepared` is set once it is validated."""
+    """Batch to append; `prepared` is set once it is validated."""
 
     __slots__ = (
         "admission",
@@ -47,7 +47,7 @@ class Append:
 
 
 class Failure:
-    """The exception of a job."""
+    """Exception that a job raised."""
 
     __slots__ = ("error",)
 
@@ -56,7 +56,7 @@ class Failure:
 
 
 class Job:
-    """A call and its future; `append` is set for appends."""
+    """Call and its future; `append` is set for appends."""
 
     __slots__ = ("append", "call", "done")
 
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the job can run in a thread now."""
+        """True if the job can run in a thread now."""
         return self.append is None or self.append.prepared is not None
 
     def settle(self, outcome: Any) -> None:

@@ -1,4 +1,4 @@
-"""Runs the metadata store in its own thread, because a change waits for the disk.
+"""Runs the metadata store in its own thread, because changes wait for the disk.
 
 Calls run in order.
 """

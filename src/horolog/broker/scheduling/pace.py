@@ -1,4 +1,4 @@
-"""Holds threads to a rate of bytes per second, together."""
+"""Limits the bytes per second of several threads together."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ _SHORTEST_WAIT_S: Final = 0.001
 
 
 class ThreadPace:
-    """Work that threads have done beyond their rate. Each thread waits until that is over."""
+    """Rate limit that threads share. Each thread waits until the others' excess is worked off."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -19,7 +19,7 @@ class ThreadPace:
         self._at = monotonic()
 
     def wait(self, size: int, rate: Callable[[], float], stop: threading.Event) -> None:
-        """Wait after this number of bytes until they fit the rate, or until the event is set.
+        """Count bytes, and wait until they fit the rate or the event is set.
 
         Args:
             size: bytes that were read or written.

@@ -14,7 +14,7 @@ from horolog.network.turns import SLICE_SECONDS, Turns
 
 
 class ClientGone(Exception):
-    """The client has disconnected, so the work is cancelled.
+    """Raised in the work for a client that has disconnected.
 
     Not a HorologError, so that handlers do not report it for one topic or partition.
     """
@@ -24,7 +24,7 @@ _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary(
 
 
 async def next_turn() -> None:
-    """Return in a later iteration of the loop, as the only long request that continues in it.
+    """Return in a later iteration of the loop; one long request at a time continues in each.
 
     For a request that has waited for a thread: what the thread does for others during a slice ends
     in one iteration, which would otherwise have a slice of each.
@@ -39,7 +39,7 @@ async def next_turn() -> None:
 
 
 class TimeSlice:
-    """The time slices of one task, for a client or for the broker itself."""
+    """Time slices of one task, for a client or for the broker itself."""
 
     __slots__ = ("_peer", "_until", "is_long")
 

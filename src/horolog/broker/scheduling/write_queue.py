@@ -1,4 +1,4 @@
-"""The ordered write queue of a log: batches are validated, then appended.
+"""Ordered write queue of a log: batches are validated, then appended.
 
 A small batch is validated and appended on the event loop. A batch that takes longer to validate
 (much to decompress or scan) is validated in `Checkers`; later batches of its client wait for it,
@@ -40,7 +40,9 @@ _FAST_CODECS: Final = frozenset({Codec.SNAPPY, Codec.LZ4, Codec.ZSTD})
 
 
 class WriteQueue:
-    """The pending writes of one log. For the event loop's thread only.
+    """Pending writes of one log.
+
+    For the event loop's thread only.
 
     `on_growth` is called on the event loop with the number of appended bytes.
     """
@@ -78,7 +80,9 @@ class WriteQueue:
         admission: Admission | None = None,
         may_block: bool = True,
     ) -> "Appended | asyncio.Future[Appended]":
-        """Validate and append a producer's batch; returns the result directly if possible.
+        """Validate and append a producer's batch.
+
+        Returns the result, or its future.
 
         Batches of one owner are appended in the order of the calls.
 
@@ -117,7 +121,7 @@ class WriteQueue:
     def append_own(
         self, batch: Batch, now_ms: int, *, may_block: bool = True
     ) -> "Appended | asyncio.Future[Appended]":
-        """As `append`, of a batch that this broker has made: a client's rules do not apply.
+        """Append a batch that this broker made, without the rules for clients.
 
         The state of producers is noted where it has a producer id. Without sequences, as a
         coordinator writes offsets of a transaction, it is no duplicate of any.
@@ -158,7 +162,7 @@ class WriteQueue:
         )
 
     def _inline_limit(self, batch: Buffer, produce_version: int) -> int | None:
-        """How many bytes a batch may decompress to on the event loop; None: not at all."""
+        """Return how many bytes a batch may decompress to on the event loop; None for a thread."""
         config = self._log.config
         if config.compression_type != "producer":
             return None  # it may have to be compressed again
@@ -232,7 +236,7 @@ class WriteQueue:
         return done
 
     def _needs_no_check(self, append: Append) -> bool:
-        """Whether the batch is validated, or will be at its turn to be written."""
+        """True if the batch is validated, or is validated at its turn."""
         return append.prepared is not None or self._limit_of(append) is not None
 
     def _check(self, job: Job, pool: FairPool, max_bytes: int) -> None:
@@ -298,7 +302,7 @@ class WriteQueue:
                 self._take_back(append.owner)
 
     def _take_back(self, owner: Hashable) -> None:
-        """Have the first write of a client checked in a thread; what it sent later waits for it."""
+        """Validate the first batch of a client in a thread; its later batches wait."""
         jobs, self._jobs = self._jobs, deque()
         mine: deque[Job] = deque()
         for job in jobs:
@@ -309,7 +313,7 @@ class WriteQueue:
         self._check(mine[0], self._checkers.quick, QUICK_BYTES)
 
     def _hand_over(self) -> None:
-        """Hand all validated jobs at the head of the queue to a thread."""
+        """Hand the validated jobs at the head of the queue to a thread."""
         jobs: list[Job] = []
         while self._jobs and self._jobs[0].is_ready:
             jobs.append(self._jobs.popleft())
@@ -325,7 +329,7 @@ class WriteQueue:
         self._advance()
 
     async def close(self) -> None:
-        """Refuse further writes and complete the queued ones.
+        """Refuse further writes, and complete the queued ones.
 
         A batch whose validation has not started is refused; thousands may be queued.
         """
