@@ -1,4 +1,4 @@
-"""The exceptions of horolog, grouped by who has to act.
+"""Exceptions of horolog, grouped by who has to act.
 
     HorologError
     ├── RequestRefused        the caller acts: answered with a Kafka error code
@@ -71,7 +71,7 @@ _SECRET: Final = re.compile(r"(?i)key|secret|token|pass|pwd|sig|credential|auth"
 
 
 def without_credentials(text: str) -> str:
-    """The text, without the credentials of the URIs in it."""
+    """Return the text without the credentials of URIs in it."""
     return _WORD.sub(_without_credentials, text) if ":/" in text else text
 
 
@@ -96,7 +96,7 @@ def _without_secret(parameter: re.Match[str]) -> str:
 
 
 def escaped(text: str, keeps: str = "") -> str:
-    """The text in one line: line ends and control characters are as in Python's literals.
+    """Return the text in one line, with line ends and control characters as in Python's literals.
 
     `keeps` are characters that stay.
     """
@@ -111,7 +111,7 @@ def escaped(text: str, keeps: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """The text in one line, safe for logs, terminals and responses.
+    """Return the text in one line, safe for logs, terminals and responses.
 
     Line ends and control characters, with which a client could forge log lines, are escaped as in
     Python's literals, and credentials in URIs are hidden. Text over `MOST_CHARACTERS` is cut: a
@@ -122,14 +122,14 @@ def printable(text: str) -> str:
 
 
 class HorologError(Exception):
-    """The base of all errors that are not bugs; its text is printable."""
+    """Base of all errors that are not bugs; its text is printable."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class RequestRefused(HorologError):
-    """A request that is answered with a Kafka error code and, where possible, a message."""
+    """Raised for a request that is answered with a Kafka error code and, if possible, a message."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -137,21 +137,21 @@ class RequestRefused(HorologError):
 
 
 class RecordError(NamedTuple):
-    """One record of a rejected batch: its position in the batch, and why."""
+    """Record of a rejected batch: its position in the batch, and the reason."""
 
     batch_index: int
     message: str
 
 
 class BatchRefused(RequestRefused):
-    """The log refuses a batch of a valid request.
+    """Raised if the log refuses a batch of a valid request.
 
     Kafka returns the log start offset with this refusal and with no other.
     """
 
 
 class RecordsRejected(BatchRefused):
-    """A batch refused because of some of its records (KIP-32, KIP-937, KIP-467)."""
+    """Raised if a batch is refused because of some of its records (KIP-32, KIP-937, KIP-467)."""
 
     def __init__(
         self,
@@ -168,11 +168,11 @@ class RecordsRejected(BatchRefused):
 
 
 class Damaged(HorologError):
-    """Corrupt bytes."""
+    """Raised for corrupt bytes."""
 
 
 class CorruptBatch(Damaged):
-    """A record batch that violates format v2.
+    """Raised for a record batch that violates format v2.
 
     `reason` omits the position. `position` is in bytes from the start of the buffer, or of the
     file at `path`.
@@ -192,23 +192,23 @@ class CorruptBatch(Damaged):
 
 
 class CorruptIndex(Damaged):
-    """An index that contradicts itself or its log."""
+    """Raised for an index that contradicts itself or its log."""
 
 
 class CorruptFile(Damaged):
-    """A checkpoint or metadata file that cannot be read."""
+    """Raised for a checkpoint or metadata file that cannot be read."""
 
 
 class StorageFailed(HorologError):
-    """A read or a write failed; records acknowledged before remain valid."""
+    """Raised if a read or a write fails. Records acknowledged before remain valid."""
 
 
 class Misconfigured(HorologError):
-    """The process cannot start with this setting or directory."""
+    """Raised if the process cannot start with a setting or directory."""
 
 
 def code_for(error: HorologError) -> ErrorCode:
-    """The Kafka error code of an exception; the only mapping between the two."""
+    """Return the Kafka error code of an exception."""
     match error:
         case RequestRefused():
             return error.code

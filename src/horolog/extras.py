@@ -29,7 +29,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class MissingExtra(Misconfigured, ImportError):
-    """A package that one of horolog's extras installs is not there."""
+    """Raised if a package is missing that an extra of horolog installs."""
 
 
 def missing_extra(error: ImportError, what: str, extra: str | None = None) -> MissingExtra | None:

@@ -28,7 +28,7 @@ MOST_STEPS: Final = 1 << 28
 
 
 class NamePattern:
-    """A compiled pattern. For any thread."""
+    """Compiled pattern. For any thread."""
 
     __slots__ = ("_regexp", "expression")
 

@@ -1,4 +1,4 @@
-"""Asking a broker, ours or Apache Kafka's, with blocking sockets: for commands, jobs and tests.
+"""Client of horolog's or Apache Kafka's brokers, over blocking sockets.
 
 client        `Client`, for one thread. It holds parts: `topics`, `groups`, `offsets`, `records`,
               `appends`, `transactions`, and `asking`, for what only horolog's brokers answer

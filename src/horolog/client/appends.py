@@ -1,4 +1,4 @@
-"""Appending batches to several partitions at once, and the producer ids that make retries safe."""
+"""Appends batches to several partitions at once, with producer ids that make retries safe."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -30,7 +30,7 @@ class Appends(RetriedCalls):
     """Calls of producers that send to many partitions."""
 
     def init_producer_id(self) -> ProducerId:
-        """A producer id that no other producer has.
+        """Return a producer id that no other producer has.
 
         Raises:
             RequestRefused: the broker gives none.
@@ -127,7 +127,9 @@ class Appends(RetriedCalls):
         acks: int,
         transactional_id: str | None = None,
     ) -> "Appending":
-        """Send what `append` would, once, and leave the answers to `finish_append`.
+        """Send the requests of `append` once.
+
+        `finish_append` reads the responses.
 
         Several may be under way; they are finished in the order in which they were sent. Until
         then the client can be used for nothing else.
@@ -148,7 +150,7 @@ class Appends(RetriedCalls):
     def finish_append(
         self, appending: "Appending", produced: dict[TopicPartition, Produced]
     ) -> None:
-        """Read the answers to the earliest `append_soon` that is not finished.
+        """Read the responses of the earliest `append_soon` that is not finished.
 
         `produced` is filled with what has been appended, also when this fails.
 
@@ -211,7 +213,7 @@ class Appends(RetriedCalls):
 
 
 class _SentAppend(NamedTuple):
-    """A Produce request to one leader, and the names of its topics by their ids."""
+    """Produce request that was sent to one leader, and the names of its topics by their ids."""
 
     leader: Link
     version: int
@@ -263,7 +265,7 @@ def _read_answers(
 
 
 def _raise_worst(failures: Sequence[HorologError]) -> None:
-    """One that will not pass ends a call, whatever may yet become of the others."""
+    """Raise an error that retries cannot mend if there is one, otherwise the first error."""
     for failure in failures:
         if not (isinstance(failure, RequestRefused) and failure.code.retriable):
             raise failure

@@ -1,4 +1,4 @@
-"""Arrow data as rows of records: which columns it may have, its times, its sizes.
+"""Arrow data as rows of records: allowed columns, times and sizes.
 
 This module imports pyarrow.
 """
@@ -22,7 +22,7 @@ _INDEX: Final = re.compile(r"__index_level_\d+__")  # pandas' row labels, as pya
 
 
 def reader_of(data: Any) -> pa.RecordBatchReader:
-    """A reader of a table, a record batch or whatever exports an Arrow stream.
+    """Return a reader of a table, a record batch or an object that exports an Arrow stream.
 
     Raises:
         ValueError: it is none of these.
@@ -41,7 +41,7 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Check that records can be made of these columns.
+    """Check that records can be made from these columns.
 
     Raises:
         ValueError: `value` is missing, a column is unknown, or there are two of times.
@@ -59,7 +59,7 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def chunks_of(reader: pa.RecordBatchReader, target: int) -> Iterator[Sequence[pa.RecordBatch]]:
-    """Record batches of about `target` bytes together, whatever the sizes of those that come."""
+    """Yield groups of record batches of about `target` bytes each."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in reader:
@@ -78,13 +78,15 @@ def chunks_of(reader: pa.RecordBatchReader, target: int) -> Iterator[Sequence[pa
 
 
 def few_of(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """The same rows in record batches that are worth what is done for each: small ones as one."""
+    """Return the same rows, with small record batches joined into one."""
     size = sum(batch.nbytes for batch in batches)
     return batches if size >= APART_BYTES * len(batches) else [one_of(batches)]
 
 
 def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.RecordBatch:
-    """The columns that are written; a null time is that of the clock.
+    """Return the columns to write.
+
+    The clock replaces null times.
 
     Raises:
         ValueError: the times are of a type that cannot be written, or a moment is that which
@@ -121,7 +123,7 @@ def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.Reco
 
 
 def milliseconds(times: pa.Array) -> pa.Array:
-    """Timestamps as milliseconds since the epoch, floored, also before 1970."""
+    """Return timestamps as milliseconds since the epoch, floored, also before 1970."""
     if not pa.types.is_timestamp(times.type):
         raise ValueError(f"Column timestamp of type {times.type} is no timestamp")
     unit = times.type.unit
@@ -137,7 +139,7 @@ def milliseconds(times: pa.Array) -> pa.Array:
 
 
 def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """About how many bytes each row makes: the same however Arrow holds it.
+    """Return the approximate size of each row; it does not depend on Arrow's representation.
 
     Raises:
         ValueError: a column is of a type that cannot be written.
@@ -177,5 +179,5 @@ def as_binary(column: pa.Array) -> pa.Array:
 
 
 def one_of(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One record batch of several."""
+    """Return several record batches as one."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,4 +1,4 @@
-"""Questions and actions that only horolog's brokers know, by the table in `wire/questions.py`."""
+"""Horolog's own questions and actions, from the table in `wire/questions.py`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
 
 
 class Ask(RetriedCalls):
-    """Asks a question of the table: `client.ask(TIMES, "clicks", AskPartition(0))`.
+    """Asks brokers horolog's own questions: `client.ask(TIMES, "clicks", AskPartition(0))`.
 
     The answer is whole, however many pages it has. It is None from a broker that does not announce
     the question, as Apache Kafka's.
@@ -34,7 +34,7 @@ class Ask(RetriedCalls):
     def __call__(
         self, question: Question[TakesT, GivesT], about: str = "", takes: TakesT | None = None
     ) -> GivesT | None:
-        """Ask the leader of the partition that `takes` names; any broker if it names none.
+        """Ask the leader of the partition in `takes`; any broker if `takes` has no partition.
 
         Args:
             question: a row of the table.
@@ -48,7 +48,7 @@ class Ask(RetriedCalls):
     def needed(
         self, question: Question[TakesT, GivesT], about: str = "", takes: TakesT | None = None
     ) -> GivesT:
-        """Ask the same way, and refuse a broker that does not announce the question.
+        """Ask, and raise an error if the broker does not announce the question.
 
         Raises:
             RequestRefused: a broker refuses, or does not announce the question.
@@ -61,7 +61,7 @@ class Ask(RetriedCalls):
     def many(
         self, question: Question[TakesT, GivesT], asks: Mapping[TopicPartition, TakesT]
     ) -> dict[TopicPartition, GivesT | None]:
-        """Ask about many resources: with one request to each leader, all of them at a time.
+        """Ask about many resources: one request to each leader, sent to all leaders at a time.
 
         Args:
             question: a row of the table.
@@ -81,7 +81,7 @@ class Ask(RetriedCalls):
     def each_broker(
         self, question: Question[TakesT, GivesT], takes: TakesT | None = None
     ) -> dict[int, GivesT | None]:
-        """Ask every broker of the cluster about itself; the answers by broker id."""
+        """Ask every broker of the cluster about itself; return the answers by broker id."""
         given: Any = _default(question) if takes is None else takes
         nodes = self._persist(lambda deadline: self.brokers.metadata([], deadline)).brokers
         found = self._pages(
@@ -92,7 +92,7 @@ class Ask(RetriedCalls):
         return {int(node): answer for (node, _), answer in found.items()}
 
     def act(self, action: Action, about: str, value: str) -> None:
-        """Have a broker do something to a resource.
+        """Perform an action on a resource of a broker.
 
         Raises:
             RequestRefused: a broker refuses, or does not announce the action.
@@ -118,7 +118,7 @@ class Ask(RetriedCalls):
         asks: Mapping[TopicPartition, TakesT],
         link_of: _LinkOf,
     ) -> dict[TopicPartition, GivesT | None]:
-        """Whole answers, in as many pages as they have."""
+        """Ask for further pages until every answer is complete, and join the pages."""
         pages: dict[TopicPartition, list[GivesT] | None] = {each: [] for each in asks}
         left = dict(asks)
         while left:
@@ -144,7 +144,10 @@ class Ask(RetriedCalls):
         link_of: _LinkOf,
         deadline: Deadline,
     ) -> dict[TopicPartition, GivesT | None]:
-        """One page of each answer. Each broker has one request in flight, of `MOST_QUESTIONS`."""
+        """Return one page of each answer.
+
+        Each broker has one request in flight, of `MOST_QUESTIONS`.
+        """
         by_link: dict[Link, list[TopicPartition]] = defaultdict(list)
         answers: dict[TopicPartition, GivesT | None] = {}
         for ask in asks:
@@ -197,7 +200,7 @@ def _asked_together(
 def _read(
     question: Question[TakesT, GivesT], asks: Mapping[TopicPartition, TakesT], body: Any
 ) -> dict[TopicPartition, GivesT]:
-    """The answer to each question.
+    """Return the answer to each question.
 
     Raises:
         RequestRefused: of a resource.

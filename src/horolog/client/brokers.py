@@ -1,4 +1,4 @@
-"""The brokers that a client is connected to, and their cached partition leaders.
+"""Brokers that a client is connected to, and their cached partition leaders.
 
     bootstrap addresses ── first contact ──> metadata ──> a link per broker, opened when needed
 
@@ -47,7 +47,7 @@ class CoordinatorKind(IntEnum):
 
 
 class Brokers:
-    """The connections of one client; for one thread at a time."""
+    """Connections of one client; for one thread at a time."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
@@ -63,7 +63,7 @@ class Brokers:
         self._sasl: Sasl | None = None
 
     def any(self, deadline: Deadline) -> Link:
-        """A broker, whichever answers: one that is connected, else known, else bootstrap.
+        """Return any broker that answers: a connected one, otherwise a known or a bootstrap one.
 
         Raises:
             NoAnswer: none does; names each address and what happened there.
@@ -81,7 +81,7 @@ class Brokers:
         raise NoAnswer(f"no broker answered at {', '.join(failures)}")
 
     def node(self, node_id: int, deadline: Deadline) -> Link:
-        """One broker by its id, at the address that it advertises.
+        """Return a broker by its id, connected at the address that it advertises.
 
         Raises:
             NoAnswer: the cluster knows no such broker, or it does not answer there.
@@ -98,7 +98,7 @@ class Brokers:
             raise NoAnswer(f"broker {node_id} does not answer at {error}{hint}") from error
 
     def controller(self, deadline: Deadline) -> Link:
-        """The broker that takes changes of topics; any, where none says that it is."""
+        """Return the controller, which changes topics; any broker if the cluster reports none."""
         if self._controller is None:
             self.metadata([], deadline)
         if self._controller is None:
@@ -106,7 +106,7 @@ class Brokers:
         return self.node(self._controller, deadline)
 
     def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicMetadata:
-        """A topic that exists, or that the broker creates on this request.
+        """Return a topic that exists, or that the broker creates for this request.
 
         Raises:
             RequestRefused: it does not, or cannot be described.
@@ -121,7 +121,7 @@ class Brokers:
         return known
 
     def partition(self, topic: str, partition: int, deadline: Deadline) -> PartitionMetadata:
-        """A partition that exists and has a leader.
+        """Return a partition that exists and has a leader.
 
         Raises:
             RequestRefused: it does not exist, or has no leader now.
@@ -142,7 +142,7 @@ class Brokers:
         return found
 
     def leader(self, topic: str, partition: int, deadline: Deadline) -> Link:
-        """The broker that leads a partition."""
+        """Return the broker that leads a partition."""
         leader = self.partition(topic, partition, deadline).leader
         assert leader is not None
         return self.node(leader, deadline)
@@ -160,7 +160,7 @@ class Brokers:
     def coordinator(
         self, key: str, deadline: Deadline, *, kind: CoordinatorKind = CoordinatorKind.GROUP
     ) -> Link:
-        """The broker that keeps a group's offsets, or the state of a transactional id."""
+        """Return the coordinator of a group or a transactional id, connected."""
         if (kind, key) not in self._coordinators:
             found = self.find_coordinator(key, deadline, kind=kind)
             self._coordinators[kind, key] = found[0]
@@ -170,7 +170,7 @@ class Brokers:
     def find_coordinator(
         self, key: str, deadline: Deadline, *, kind: CoordinatorKind = CoordinatorKind.GROUP
     ) -> tuple[int, Address]:
-        """Find the coordinator of a group or a transactional id: node id and address.
+        """Return node id and address of the coordinator of a group or a transactional id.
 
         Raises:
             RequestRefused: there is none, at least now.
@@ -195,7 +195,7 @@ class Brokers:
         auto_create: bool = False,
         node: int | None = None,
     ) -> ClusterMetadata:
-        """Ask what the cluster is made of; `None` asks for all topics, an empty list for none."""
+        """Ask for the cluster's metadata; `None` stands for all topics, an empty list for none."""
         link = self.any(deadline) if node is None else self.node(node, deadline)
         # Before version 4, asking for a topic creates it.
         request = metadata_request(topics, auto_create=auto_create)
@@ -210,11 +210,11 @@ class Brokers:
         return answer
 
     def ask_any(self, api_key: ApiKey, request: Mapping[str, Any], deadline: Deadline) -> Any:
-        """Ask whichever broker answers, in the highest version that both know."""
+        """Send a request to any broker, and return the response."""
         return self.any(deadline).ask(api_key, request, deadline)
 
     def forget(self, topic: str | None = None) -> None:
-        """Drop cached leaders and coordinators: the last response was out of date."""
+        """Drop cached leaders and coordinators, because the last response was out of date."""
         if topic is not None:
             self._topics.pop(topic, None)
             return
@@ -223,7 +223,10 @@ class Brokers:
         self._controller = None
 
     def interrupt(self) -> None:
-        """Let requests that another thread waits for fail now, for good; any thread may call it."""
+        """Make requests that another thread waits for fail now, for good.
+
+        Any thread may call it.
+        """
         self.is_interrupted = True
         for link in list(self._links.values()):
             link.connection.interrupt()
@@ -235,7 +238,7 @@ class Brokers:
         self._links.clear()
 
     def at(self, address: Address, deadline: Deadline) -> Link:
-        """The broker at an address; connected to, if it is not yet.
+        """Return the broker at an address, and connect to it if necessary.
 
         Raises:
             NoAnswer, AuthenticationFailed, MalformedResponse: it cannot be, and why.
@@ -264,7 +267,7 @@ class Brokers:
         return link
 
     def _read_security(self) -> None:
-        """Read stores and credentials once, when they are needed first."""
+        """Read stores and credentials once, on first use."""
         security = self.config.security
         if security.uses_tls and self._tls is None:
             from horolog.client.security.tls import Tls  # noqa: PLC0415 - not without TLS

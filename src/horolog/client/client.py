@@ -1,4 +1,4 @@
-"""A blocking client for one thread: everything a command, a job or a test asks of a broker."""
+"""Blocking client for one thread, with all requests that commands, jobs and tests need."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -20,7 +20,9 @@ __all__ = ["Client"]
 
 
 class Client(Closeable):
-    """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.
+    """Client of horolog or Apache Kafka (tried with 3.9 and 4.3).
+
+    Connects on first use.
 
         with Client("127.0.0.1:9092") as client:
             found = client.list_offsets({("clicks", 0): moment_ms})
@@ -59,7 +61,7 @@ class Client(Closeable):
 
     @classmethod
     def of(cls, config: ClientConfig) -> Self:
-        """A client with this configuration."""
+        """Return a client with this configuration."""
         client = cls.__new__(cls)
         client._use(config)
         return client
@@ -95,11 +97,11 @@ class Client(Closeable):
         self.end_transaction = self.transactions.end
 
     def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
-        """Ask the leader of a partition for what it has not carried over from a Kafka."""
+        """Ask the leader of a partition what it did not carry over from a Kafka."""
         return self.ask.many(LEFT_BEHIND, {(topic, partition): AskEntries()})[topic, partition]
 
     def close(self) -> None:
-        """Close all connections; a later call would connect again."""
+        """Close all connections; a later call connects again."""
         self.brokers.close()
 
     def __reduce__(self) -> tuple[Callable[[ClientConfig], Any], tuple[ClientConfig]]:

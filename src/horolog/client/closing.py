@@ -6,11 +6,11 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """An object with a `close` that a `with` block calls."""
+    """Object that a `with` block closes."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what it holds."""
+        """Free the resources of the object."""
 
     def __enter__(self) -> Self:
         return self

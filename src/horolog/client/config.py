@@ -1,4 +1,4 @@
-"""How a client reaches brokers: plain values, so that a task elsewhere can be given a copy."""
+"""Configuration of a client, as plain values that can be pickled."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ __all__ = ["Address", "ClientConfig", "parse_bootstrap_servers"]
 
 
 class Address(NamedTuple):
-    """Where a broker listens; an IPv6 host without its brackets."""
+    """Host and port of a broker; an IPv6 host has no brackets."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class ClientConfig:
     oauth_token: Callable[[], str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what no connection could be made of.
+        """Check the values.
 
         Raises:
             Misconfigured: names the setting, its value and what is allowed.

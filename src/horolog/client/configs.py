@@ -1,4 +1,4 @@
-"""DescribeConfigs and AlterConfigs of one resource, asked of one broker."""
+"""DescribeConfigs and AlterConfigs requests to one broker."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -21,7 +21,7 @@ _DELETE: Final = 1
 def describe_request(
     keys: Mapping[ConfigResource, Sequence[str] | None], *, with_documentation: bool = False
 ) -> dict[str, Any]:
-    """The request for these names of each resource; None stands for all."""
+    """Return the request for these names of each resource; None stands for all names."""
     return {
         "resources": [
             {"resource_type": kind, "resource_name": name, "configuration_keys": names}
@@ -40,7 +40,7 @@ def describe(
     *,
     with_documentation: bool = False,
 ) -> list[Any]:
-    """The entries that the broker has of a resource.
+    """Return the entries of a resource.
 
     Raises:
         RequestRefused: there is no such resource, or another refusal.
@@ -61,7 +61,7 @@ def alter(
     validate_only: bool = False,
     title: str | None = None,
 ) -> None:
-    """Set names of a resource to values; None goes back to the default.
+    """Set names of a resource to values; None restores the default.
 
     Args:
         title: what an error names, by default the resource.
@@ -81,7 +81,7 @@ def alter(
 
 
 def refuse_any(results: Iterable[tuple[str, Any]]) -> None:
-    """Raise for all results that are errors, in one sentence.
+    """Raise one error for all results that are errors.
 
     Raises:
         RequestRefused: with the code of the first.

@@ -1,4 +1,4 @@
-"""One socket to one broker: a request goes out, its answer comes back, in that order."""
+"""Socket to one broker. Responses arrive in the order of their requests."""
 
 import math
 import socket
@@ -35,7 +35,7 @@ _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 
 
 class NoAnswer(HorologError):
-    """A broker that cannot be reached, closed the connection or did not respond in time.
+    """Raised if a broker cannot be reached, closes the connection or does not respond in time.
 
     `sent` says whether the request may have been carried out.
     """
@@ -46,14 +46,14 @@ class NoAnswer(HorologError):
 
 
 class ResponseFrame(NamedTuple):
-    """The bytes of a response, and where its body starts."""
+    """Bytes of a response, and the position of its body."""
 
     frame: memoryview
     body_position: int
 
 
 class Connection:
-    """A connected socket. It serves one request at a time and is of no use after an error."""
+    """Connected socket. It is closed after an error."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Connection:
         max_response_bytes: int,
         tls: "Tls | None" = None,
     ) -> Self:
-        """Connect, in TLS where that is given.
+        """Connect, with TLS if it is given.
 
         Raises:
             NoAnswer: with the address and why.
@@ -107,7 +107,7 @@ class Connection:
         return cls(sock, address, client_id, max_response_bytes, tls)
 
     def is_usable(self) -> bool:
-        """Whether the broker has not closed it while it was idle."""
+        """Return True if the broker has not closed the idle connection."""
         if self._socket is None:
             return False
         if self._in_flight:
@@ -125,7 +125,7 @@ class Connection:
         return False
 
     def expire_after(self, lifetime_s: float) -> None:
-        """Be of use for so long: the broker closes connections that have not authenticated since.
+        """Stop using the connection after this time, before the broker closes it.
 
         A new connection authenticates again, which KIP-368 allows instead of doing so on this one.
         """
@@ -134,7 +134,7 @@ class Connection:
     def receive(
         self, deadline: Deadline, memory: Callable[[int], memoryview] | None = None
     ) -> ResponseFrame:
-        """The answer to the earliest request that has not been answered.
+        """Return the response to the earliest unanswered request.
 
         Args:
             memory: gives writable memory of a size or more for it; its own, if there is none. It
@@ -215,7 +215,7 @@ class Connection:
             self._in_flight.append((self._correlation_id, api_key, version))
 
     def _unread_refusal(self) -> AuthenticationFailed | None:
-        """Why the broker has closed the connection, if it said so in TLS.
+        """Return the reason if the broker has closed the connection with a TLS alert.
 
         In TLS 1.3 it looks at this client's certificate once the handshake is over here. It may
         have closed the connection before a request is sent; its alert can still be read.
@@ -248,7 +248,10 @@ class Connection:
     def _receive(
         self, length: int, deadline: Deadline, memory: Callable[[int], memoryview]
     ) -> memoryview:
-        """Receive so many bytes; the claim of a length alone takes no memory."""
+        """Receive exactly `length` bytes.
+
+        Memory grows with the bytes received, not with the claim.
+        """
         assert self._socket is not None
         view, got = memory(min(length, FIRST_BYTES))[:length], 0
         while got < length:
@@ -267,7 +270,7 @@ class Connection:
         return view.toreadonly()
 
     def interrupt(self) -> None:
-        """Let a request that another thread waits for fail now; any thread may call it."""
+        """Make a request that another thread waits for fail now. Any thread may call it."""
         sock = self._socket
         if sock is not None:
             with suppress(OSError):  # it is closed, or was never connected
@@ -285,7 +288,7 @@ def _own_memory(size: int) -> memoryview:
 
 
 def _joined(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-    """Pieces in order, small neighbours as one."""
+    """Yield pieces in order, with small neighbours joined."""
     small: list[Buffer] = []  # a copy is cheaper than a system call
     for piece in pieces:
         if len(piece) < APART_BYTES:
@@ -300,7 +303,7 @@ def _joined(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
 
 
 def _refusal(tls: "Tls | None", address: Address, error: Exception) -> AuthenticationFailed | None:
-    """The error, if another attempt would fail the same way."""
+    """Return an AuthenticationFailed if another attempt would fail the same way."""
     refusal = None if tls is None else tls.refusal(error, address.host)
     return None if refusal is None else AuthenticationFailed(f"{address}: {refusal}")
 

@@ -1,4 +1,4 @@
-"""How long a call may still take, in the process's own time; record time never matters here."""
+"""Remaining time of a call, measured by the process's monotonic clock."""
 
 import time
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ __all__ = ["Deadline"]
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment by which a call has ended, whatever happens."""
+    """Moment by which a call ends."""
 
     at_s: float  # on time.monotonic()'s scale
 
     @classmethod
     def after_ms(cls, timeout_ms: int) -> Self:
-        """The moment `timeout_ms` from now."""
+        """Return the moment `timeout_ms` from now."""
         return cls(time.monotonic() + timeout_ms / 1000)
 
     def left_s(self) -> float:
-        """Seconds left, never below zero."""
+        """Return the seconds left, never below zero."""
         return max(0.0, self.at_s - time.monotonic())
 
     def left_ms(self) -> int:
-        """Whole milliseconds left, never below zero."""
+        """Return the whole milliseconds left, never below zero."""
         return int(self.left_s() * 1000)
 
     def no_later_than_ms(self, timeout_ms: int) -> "Deadline":
-        """This one, or that many milliseconds from now if that is earlier."""
+        """Return the earlier of this deadline and the moment `timeout_ms` from now."""
         return Deadline(min(self.at_s, time.monotonic() + timeout_ms / 1000))

@@ -1,4 +1,4 @@
-"""Fetches one after the other, the next one sent before what the last one gave is worked on."""
+"""Sequential fetches, each sent while the result of the one before is processed."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ __all__ = ["FetchAhead"]
 
 
 class _SentFetch(NamedTuple):
-    """A request whose answer is to come."""
+    """Request whose response is not read yet."""
 
     request: PartitionFetch
     leader: Link
@@ -24,7 +24,9 @@ class _SentFetch(NamedTuple):
 
 
 class FetchAhead(Closeable):
-    """Fetches of a client. While a request is sent ahead, the client is not asked anything else.
+    """Fetches ahead.
+
+    While a request is in flight, the client must not be used otherwise.
 
     A request sent ahead may fail for any reason: what it was to give is then fetched as
     `Client.fetch` does, with its retries. Closing leaves the client as it was.
@@ -47,7 +49,7 @@ class FetchAhead(Closeable):
         return self._client.config.timeout_ms
 
     def send(self, request: PartitionFetch) -> None:
-        """Send the request that the next `fetch` will be for."""
+        """Send the request that the next `fetch` will make."""
         self._drop()
         deadline = self._deadline(request)
         try:
@@ -58,11 +60,11 @@ class FetchAhead(Closeable):
         self._sent = _SentFetch(request, leader, version)
 
     def fetch(self, request: PartitionFetch) -> Fetched:
-        """Fetch as `Client.fetch` does with these arguments.
+        """Return the result of a fetch, like `Client.fetch` with these arguments.
 
         Raises:
-            RequestRefused: as that.
-            NoAnswer: as that.
+            RequestRefused: like `Client.fetch`.
+            NoAnswer: like `Client.fetch`.
         """
         if self._sent is None or self._sent.request != request:
             self._drop()
@@ -78,7 +80,7 @@ class FetchAhead(Closeable):
         return self._client.records.answer_to(request)
 
     def close(self) -> None:
-        """Do without an answer that is still to come."""
+        """Drop the response that is still to come."""
         self._drop()
 
     def _drop(self) -> None:

@@ -1,4 +1,4 @@
-"""Fetches of many partitions of one leader, one after the other (KIP-227).
+"""Repeated fetches of many partitions from one leader, in a session (KIP-227).
 
 The first fetch names all partitions. Where the broker then offers a session, the next ones name
 only what has changed, and are answered with those partitions alone that have something to say;
@@ -40,7 +40,7 @@ _SESSION_IS_OVER: Final = frozenset(
 
 
 class FetchLimits(NamedTuple):
-    """How much a leader gives at once; the first batch comes whole, however large it is."""
+    """Limits of one response. The first batch is returned whole, however large it is."""
 
     max_bytes: int
     partition_max_bytes: int
@@ -50,7 +50,7 @@ class FetchLimits(NamedTuple):
 
 
 class FetchPosition(NamedTuple):
-    """Where a partition is read."""
+    """Position at which a partition is read."""
 
     offset: int
     topic_id: UUID | None
@@ -61,7 +61,7 @@ class FetchPosition(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """Answer of a leader about one partition."""
+    """Response of a leader about one partition."""
 
     error: ErrorCode
     fetched: Fetched
@@ -70,7 +70,9 @@ class FetchAnswer(NamedTuple):
 
 
 class ClientFetchSession:
-    """See the module. For one thread at a time.
+    """Partitions that are fetched from one leader, and the state of the session.
+
+    For one thread.
 
     Args:
         highest: version of Fetch to ask with.
@@ -93,15 +95,15 @@ class ClientFetchSession:
         """Partitions in the last answer that were not asked for."""
 
     def __len__(self) -> int:
-        """How many partitions are fetched."""
+        """Return the number of partitions that are fetched."""
         return len(self._positions)
 
     def __contains__(self, partition: TopicPartition) -> bool:
-        """Whether a partition is fetched."""
+        """True if the partition is fetched."""
         return partition in self._positions
 
     def want(self, partition: TopicPartition, position: FetchPosition) -> None:
-        """Fetch a partition from a position from now on, after all others."""
+        """Fetch a partition from this position, after all other partitions."""
         before = self._positions.get(partition)
         if before is not None and before.topic_id != position.topic_id:
             self.forget(partition)
@@ -116,7 +118,7 @@ class ClientFetchSession:
         self._forgotten.get((topic, position.topic_id), set()).discard(index)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Fetch a partition no more."""
+        """Stop fetching a partition."""
         position = self._positions.pop(partition, None)
         if position is None:
             return
@@ -130,7 +132,7 @@ class ClientFetchSession:
     def fetch(
         self, link: Link, max_wait_ms: int, deadline: Deadline
     ) -> dict[TopicPartition, FetchAnswer]:
-        """The answers about partitions that have something to say.
+        """Return responses about the partitions that have records or news.
 
         Their records are valid until the next fetch, which may write over them.
 
@@ -140,7 +142,7 @@ class ClientFetchSession:
 
         Raises:
             RequestRefused: the whole request was refused.
-            NoAnswer, MalformedResponse: as of `Link.ask`.
+            NoAnswer, MalformedResponse: like `Link.ask`.
         """
         highest = min(self._highest, highest_for(None if self._without_id else self._nameable))
         version = link.version(ApiKey.FETCH, highest=highest)
@@ -201,7 +203,7 @@ class ClientFetchSession:
         return {"topic": topic, "topic_id": topic_id, "partitions": partitions}
 
     def _note_asked(self, session_id: int) -> None:
-        """The broker knows what it was asked for; in a session, it will next time."""
+        """Note which partitions the broker knows after a successful fetch."""
         if self._epoch:
             self._known.update(self._changed)
         else:
@@ -243,6 +245,6 @@ class ClientFetchSession:
 
 
 def _neighbours(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[int]]]:
-    """Yield the partitions in their order, those of one topic that are neighbours together."""
+    """Yield partitions in order, grouped where neighbours have the same topic."""
     for topic, some in groupby(partitions, lambda partition: partition[0]):
         yield topic, (number for _, number in some)

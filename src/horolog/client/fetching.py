@@ -1,4 +1,4 @@
-"""Fetch requests and what their answers say."""
+"""Fetch requests, and the parsing of their responses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,9 @@ _FIRST_WITH_TOPIC_IDS: Final = 13  # of produce and of fetch
 
 
 class Fetched(NamedTuple):
-    """Result of a fetch: whole batches, the first of which may start before the offset asked for.
+    """Result of a fetch: whole batches.
+
+    The first may start before the requested offset.
 
     The last may be cut short by a broker that is not ours. `aborted` is for committed reads.
     """
@@ -50,7 +52,7 @@ class Fetched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFetch:
-    """One fetch of one partition, as `Client.fetch` describes it."""
+    """Fetch of one partition, with the arguments of `Client.fetch`."""
 
     topic: str
     partition: int
@@ -63,7 +65,7 @@ class PartitionFetch:
     with_seen_times: bool = False
 
     def prepare(self, brokers: Brokers, deadline: Deadline) -> tuple[Link, int, Mapping[str, Any]]:
-        """The leader to ask, the version and the request.
+        """Return the leader, the version and the request.
 
         Raises:
             RequestRefused: there is no such partition, or it has no leader.
@@ -100,7 +102,7 @@ class PartitionFetch:
 
 
 def append_times_level(leader: Link, *, seen: bool) -> int:
-    """Addition to the isolation level that asks for append times, and for `seen` ones.
+    """Return the addition to the isolation level that requests append times, and seen ones.
 
     A horolog that does not announce those has none: to it, they are unknown.
     """
@@ -108,7 +110,7 @@ def append_times_level(leader: Link, *, seen: bool) -> int:
 
 
 def to_fetch(partition: int, offset: int, max_bytes: int) -> dict[str, int]:
-    """One partition of a fetch request."""
+    """Return one partition of a fetch request."""
     return {
         "partition": partition,
         "current_leader_epoch": -1,
@@ -127,7 +129,7 @@ def fetch_request(
     min_bytes: int,
     level: int,
 ) -> dict[str, Any]:
-    """A fetch request without a session."""
+    """Return a fetch request without a session."""
     return {
         "replica_id": -1,
         "max_wait_ms": max_wait_ms,
@@ -143,12 +145,12 @@ def fetch_request(
 
 
 def highest_for(topic_id: object) -> int:
-    """A broker that gave no topic id is asked by name."""
+    """Return the highest usable version; without a topic id, the last version with names."""
     return 0x7FFF if topic_id is not None else _FIRST_WITH_TOPIC_IDS - 1
 
 
 def only_partition(topics: Sequence[Any], what: str) -> Any:
-    """The partition of an answer about one.
+    """Return the partition of a response about one partition.
 
     Raises:
         RequestRefused: the answer does not mention it.

@@ -1,4 +1,4 @@
-"""The offsets that consumer groups have committed."""
+"""Consumer groups and their committed offsets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -26,7 +26,7 @@ FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions
 
 
 class CommittedOffset(NamedTuple):
-    """The next offset that a group will read."""
+    """Next offset that a group will read."""
 
     offset: int
     metadata: str = ""
@@ -34,7 +34,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group as brokers list it; None for what older ones do not say."""
+    """Group in a broker's list; a field is None if older brokers do not return it."""
 
     group: str
     state: str | None
@@ -46,7 +46,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member of a group."""
+    """Member of a group."""
 
     member_id: str
     client_id: str
@@ -58,7 +58,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group with its members, as its coordinator describes it."""
+    """Group with its members, as its coordinator describes it."""
 
     group: str
     state: str
@@ -69,14 +69,14 @@ class GroupDescription(NamedTuple):
 
 
 class Groups(RetriedCalls):
-    """Calls to the coordinators of groups."""
+    """Requests to the coordinators of groups."""
 
     def names(self) -> list[str]:
-        """The names of all consumer groups that any broker coordinates, in order."""
+        """Return the names of all consumer groups in the cluster, in order."""
         return [each.group for each in self.list() if each.protocol_type in ("", "consumer")]
 
     def coordinator(self, group_id: str) -> BrokerMetadata:
-        """The broker that keeps a group's offsets."""
+        """Return the broker that coordinates a group."""
 
         def attempt(deadline: Deadline) -> BrokerMetadata:
             node_id, address = self.brokers.find_coordinator(group_id, deadline)
@@ -85,7 +85,7 @@ class Groups(RetriedCalls):
         return self._persist(attempt)
 
     def list(self) -> "list[GroupListing]":
-        """All groups that any broker coordinates, in the order of their names."""
+        """Return all groups in the cluster, in the order of their names."""
 
         def attempt(deadline: Deadline) -> list[GroupListing]:
             found: dict[str, GroupListing] = {}
@@ -107,7 +107,7 @@ class Groups(RetriedCalls):
         return self._persist(attempt)
 
     def describe(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
-        """Groups with their members, and their states by Kafka's names.
+        """Return groups with their members, and their states by Kafka's names.
 
         A group that does not exist is "Dead". So is one of another type than "classic" (KIP-848),
         which has to be listed instead. "Empty" ones have no members.
@@ -164,7 +164,7 @@ class Groups(RetriedCalls):
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Committed offsets of a group; without `partitions`, all of them.
+        """Return committed offsets of a group; without `partitions`, all of them.
 
         Partitions asked for that it has not committed are None. `require_stable` waits for
         transactions that commit offsets (KIP-447).
@@ -218,7 +218,7 @@ def _member(it: Any) -> GroupMember:
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """The partitions of a consumer's assignment, in order; none before one is there."""
+    """Return the partitions of a consumer's assignment, in order; empty without an assignment."""
     if not assignment:
         return ()
     fields = Fields(bytes(assignment), is_flexible=False)
@@ -238,7 +238,7 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:
 def committed_by_topic(
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> list[dict[str, Any]]:
-    """The topics of a request that commits offsets, in a transaction or not."""
+    """Return the topics of a request that commits offsets, in a transaction or not."""
     topics = []
     for name, numbers in by_topic(offsets).items():
         partitions = []

@@ -1,4 +1,4 @@
-"""How far groups are behind at brokers that do not say it themselves, as Apache Kafka's."""
+"""Lag of groups, also at brokers that do not answer horolog's questions, as Apache Kafka's."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,7 +24,9 @@ def group_lags(
     clock: LagClock = LagClock.APPEND,
     read_committed: bool = False,
 ) -> list[GroupPartitionLag]:
-    """The lags of groups, in order; of an Apache Kafka only what it keeps.
+    """Return the lags of groups, in order.
+
+    An Apache Kafka gives only part of them.
 
     That is offsets, the lag by append time of topics with LogAppendTime, and the first open
     transaction of a partition, as far as `open_transactions.held_up` finds it. Not known there are
@@ -73,7 +75,7 @@ class OfflinePosition(NamedTuple):
 
 
 def offline_positions(client: Client, groups: Sequence[str]) -> list[OfflinePosition]:
-    """Where groups are in partitions without a leader, of which no lag is known.
+    """Return the committed offsets in partitions without a leader, whose lag is unknown.
 
     Raises:
         RequestRefused: of a group, which it names.
@@ -98,7 +100,7 @@ def offline_positions(client: Client, groups: Sequence[str]) -> list[OfflinePosi
 def _held_up(
     client: Client, partitions: Sequence[TopicPartition], now_ms: int
 ) -> dict[TopicPartition, HeldUp]:
-    """The first open transactions; of partitions that have gone meanwhile, or do not say, none."""
+    """Return the first open transaction of each partition that has one, if brokers report it."""
     with suppress(RequestRefused, NoAnswer):
         ends = client.list_offsets(dict.fromkeys(partitions, LATEST))
         stable = client.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
@@ -161,7 +163,7 @@ def _of_offsets(
 
 
 def _age_ms(client: Client, partition: TopicPartition, offset: int, now_ms: int) -> int | None:
-    """How long ago the record of an offset was appended; None if its timestamp does not say it."""
+    """Return the age of a record by its append time; None if its timestamp is no append time."""
     try:
         fetched = client.fetch(*partition, offset, max_bytes=1, max_wait_ms=0)
     except RequestRefused as error:

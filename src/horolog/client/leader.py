@@ -1,4 +1,4 @@
-"""Questions of a follower to the leader of many partitions at once, over a link of the caller's.
+"""Requests of a follower to the leader of many partitions, over a given link.
 
 Each partition has an answer of its own, which may be an error; one that the answer does not mention
 is missing. Nothing is retried.
@@ -22,7 +22,7 @@ _FIRST_WITH_CLUSTER_ID: Final = 2  # of Metadata
 
 
 class EpochEnd(NamedTuple):
-    """Last epoch that a leader knows up to the one asked for, and its end; -1 for none."""
+    """Last epoch that a leader knows up to the requested one, and its end; -1 if unknown."""
 
     error: ErrorCode
     epoch: int
@@ -30,7 +30,7 @@ class EpochEnd(NamedTuple):
 
 
 class LogBounds(NamedTuple):
-    """Where a leader's log starts, and its high watermark."""
+    """Log start offset and high watermark of a leader."""
 
     error: ErrorCode
     start: int
@@ -38,7 +38,7 @@ class LogBounds(NamedTuple):
 
 
 def cluster_of(link: Link, deadline: Deadline) -> str | None:
-    """The id of the cluster that a broker belongs to.
+    """Return the id of the broker's cluster.
 
     Raises:
         NoAnswer, MalformedResponse, RequestRefused: as `epoch_ends`.
@@ -51,7 +51,7 @@ def cluster_of(link: Link, deadline: Deadline) -> str | None:
 def epoch_ends(
     link: Link, asked: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
 ) -> dict[TopicPartition, EpochEnd]:
-    """Where leader epochs end (OffsetForLeaderEpoch, KIP-320).
+    """Return the end offsets of leader epochs (OffsetForLeaderEpoch, KIP-320).
 
     Args:
         asked: for each partition its current leader epoch, and the epoch whose end is asked for.
@@ -89,7 +89,7 @@ def epoch_ends(
 def log_bounds(
     link: Link, asked: Mapping[TopicPartition, int], deadline: Deadline
 ) -> dict[TopicPartition, LogBounds]:
-    """Where logs start and end, for consumers (ListOffsets); in two requests.
+    """Return log start offsets and high watermarks (ListOffsets), by two requests.
 
     Args:
         asked: for each partition its current leader epoch.

@@ -1,4 +1,4 @@
-"""Records of numbered lines, sent one batch after the other; what is refused names its lines."""
+"""Sends numbered lines as records. Errors name the lines of refused records."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ _BATCH_BYTES = 500_000  # well below max.message.bytes, 1 MiB by default
 
 
 class Line(NamedTuple):
-    """A line as a record; `partition` is set if the line has one."""
+    """Line as a record; `partition` is set if the line has one."""
 
     number: int
     record: LogRecord

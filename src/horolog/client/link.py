@@ -1,4 +1,4 @@
-"""A connection with what the broker at its end can do: the highest version that both know."""
+"""Connection together with the versions and features that its broker supports."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -38,7 +38,7 @@ _UNSUPPORTED: Final = ErrorCode.unsupported_version.to_bytes(2, "big")
 
 
 class Link:
-    """One connected broker."""
+    """Connected broker, and the versions that it supports."""
 
     def __init__(
         self, connection: Connection, versions: Mapping[int, Versions], features: Mapping[str, int]
@@ -49,7 +49,7 @@ class Link:
 
     @classmethod
     def negotiate(cls, connection: Connection, deadline: Deadline) -> Self:
-        """Ask what the broker can do (KIP-35, KIP-511).
+        """Ask for the broker's versions and features (KIP-35, KIP-511).
 
         Raises:
             NoAnswer: it closed the connection or did not respond.
@@ -121,7 +121,7 @@ class Link:
             self.connection.expire_after(_OF_A_SESSION * lifetime_ms / 1000)
 
     def version(self, api_key: ApiKey, *, lowest: int = 0, highest: int = 0x7FFF) -> int:
-        """The highest version that both know.
+        """Return the highest version that client and broker support.
 
         Raises:
             RequestRefused: there is none; with the broker's range and the one needed.
@@ -152,7 +152,7 @@ class Link:
         lowest: int = 0,
         highest: int = 0x7FFF,
     ) -> Any:
-        """The body of the answer to a request, in the highest version that both know.
+        """Send a request in the highest common version, and return the body of the response.
 
         Raises:
             RequestRefused: as `version`, or a text is longer than the protocol has it.
@@ -206,7 +206,7 @@ class Link:
         deadline: Deadline,
         memory: Callable[[int], memoryview] | None = None,
     ) -> Any:
-        """The body of the answer to the earliest request that was sent and not answered.
+        """Return the body of the response to the earliest unanswered request.
 
         It lies in `memory`, if that is given: see `Connection.receive`.
 

@@ -1,4 +1,4 @@
-"""Brokers, topics and partitions of a cluster, as one of its brokers returns them."""
+"""Brokers, topics and partitions of a cluster, from Metadata responses."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class BrokerMetadata(NamedTuple):
-    """One broker, where it says that it is reached."""
+    """Broker with its advertised address."""
 
     node_id: int
     address: Address
@@ -30,7 +30,7 @@ class BrokerMetadata(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition; `leader` is None while there is none."""
+    """Partition; `leader` is None while there is none."""
 
     partition_index: int
     leader: int | None
@@ -41,7 +41,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """One topic, or why there is none; no id before Kafka 2.8."""
+    """Topic with its partitions, or its error. Brokers before Kafka 2.8 have no topic ids."""
 
     name: str
     topic_id: UUID | None
@@ -51,7 +51,7 @@ class TopicMetadata(NamedTuple):
 
 
 class ClusterMetadata(NamedTuple):
-    """All brokers, and the topics asked for."""
+    """All brokers, and the requested topics."""
 
     cluster_id: str | None
     controller_id: int | None
@@ -60,7 +60,7 @@ class ClusterMetadata(NamedTuple):
 
 
 def error_of(code: int) -> ErrorCode:
-    """The error with that number; a number from the future is an unknown error."""
+    """Return the error with that number; an unknown number is an unknown error."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -68,7 +68,9 @@ def error_of(code: int) -> ErrorCode:
 
 
 def refuse(code: int, what: str, message: str | None = None) -> None:
-    """Raise what a broker answered, in its own words if it gave any; nothing on code 0.
+    """Raise a broker's error, in its own words if it gave any.
+
+    Code 0 raises nothing.
 
     Raises:
         RequestRefused: `what` failed, and why.
@@ -89,7 +91,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def metadata_request(topics: Sequence[str] | None, *, auto_create: bool = False) -> dict[str, Any]:
-    """The request about these topics, none, or all of them."""
+    """Return the request about these topics; None stands for all topics."""
     requested = None
     if topics is not None:
         requested = [{"name": name, "topic_id": None} for name in topics]
@@ -102,7 +104,7 @@ def metadata_request(topics: Sequence[str] | None, *, auto_create: bool = False)
 
 
 def read_metadata(body: Any) -> ClusterMetadata:
-    """From a Metadata answer of any version."""
+    """Return the content of a Metadata response of any version."""
     controller = getattr(body, "controller_id", -1)
     topics = (_topic(topic) for topic in body.topics if topic.name is not None)
     return ClusterMetadata(

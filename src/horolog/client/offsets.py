@@ -1,4 +1,4 @@
-"""Offsets by time: ListOffsets, by either clock of a record."""
+"""Lookups of offsets by time (ListOffsets), by create time or append time."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -38,7 +38,7 @@ _FIRST_VERSION: Final = {MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 11}
 
 
 class FoundOffset(NamedTuple):
-    """An offset, the time of its record (-1 for a bare end of the log), and its leader epoch."""
+    """Offset, time of its record (-1 at the end of the log), and leader epoch."""
 
     offset: int
     timestamp: int
@@ -46,7 +46,7 @@ class FoundOffset(NamedTuple):
 
 
 class FoundRecord(NamedTuple):
-    """The first record at or after a time by one of the two clocks."""
+    """First record at or after a time, by create time or append time."""
 
     offset: int
     ms: int | None
@@ -68,7 +68,7 @@ class Offsets(RetriedCalls):
         read_committed: bool = False,
         may_lack_times: bool = False,
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """The first offset whose record's time is at or after a target, for each partition.
+        """Return the first offset with a record at or after a time, for each partition.
 
         Targets are milliseconds, or `EARLIEST`, `LATEST` or `MAX_TIMESTAMP`. Partitions without
         such a record are None. So are those that store format v0, where they `may_lack_times`:
@@ -79,7 +79,7 @@ class Offsets(RetriedCalls):
     def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition], *, read_committed: bool = False
     ) -> dict[TopicPartition, int]:
-        """An offset of each before which all is earlier; not of those where everything is.
+        """Return an offset per partition before which all records are earlier than a time.
 
         Offset 0 where brokers do not know: of a time before 1970, which Kafka's requests cannot
         ask for, and in format v0. "None" may mean that Kafka looked into a segment without times
@@ -100,7 +100,7 @@ class Offsets(RetriedCalls):
     def largest(
         self, partitions: Collection[TopicPartition], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """The record with the largest time of each; None where there is none, or it is unknown.
+        """Return the record with the largest time of each partition; None if there is none.
 
         Unknown it is in format v0, and at brokers before Kafka 3.0 and some others (KIP-734).
         """
@@ -123,7 +123,7 @@ class Offsets(RetriedCalls):
         read_committed: bool = False,
         may_lack_times: bool = False,
     ) -> dict[TopicPartition, FoundRecord | None]:
-        """The first record at or after a time by a clock, for each partition; None if none is.
+        """Return the first record at or after a time, by one clock, for each partition.
 
         Times are milliseconds, before 1970 too: none has a special meaning. Of format v0 it is as
         in `list`.
@@ -152,7 +152,7 @@ class Offsets(RetriedCalls):
         where: Mapping[TopicPartition, tuple[int, int]],
         times: TimeRange,
     ) -> dict[TopicPartition, Sequence[OffsetRange] | None]:
-        """The offsets of partitions that may hold records of a time, in order.
+        """Return the ranges of offsets that may contain records of a time, in order.
 
         In one request to each leader, and to all at a time.
 
@@ -212,7 +212,7 @@ class Offsets(RetriedCalls):
         return {at: found[at] for at in targets}
 
     def has_append_times(self) -> bool:
-        """Whether the cluster knows when its records were appended (Apache Kafka does not)."""
+        """Return True if the cluster keeps append times of records (Apache Kafka does not)."""
         return self._persist(lambda deadline: APPEND_TIME in self.brokers.any(deadline).features)
 
 
@@ -272,7 +272,7 @@ def _found_offset(it: Any) -> FoundOffset | None:
 
 
 def require_append_times(link: Link) -> None:
-    """Refuse to ask a broker for what it would not understand.
+    """Raise an error if a broker keeps no append times.
 
     Raises:
         RequestRefused: it keeps no append times.

@@ -1,4 +1,4 @@
-"""Transactions that hold up consumers of committed records, at brokers without a question.
+"""Transactions that hold up consumers of committed records, found without horolog's questions.
 
 In the way of `kafka-transactions.sh find-hanging` (KIP-664), with a few requests to each broker:
 
@@ -43,7 +43,7 @@ _NOT_ANSWERED: Final = (RequestRefused, NoAnswer, MalformedResponse)
 
 
 class UnstableStretch(NamedTuple):
-    """Offsets of a partition that consumers of committed records wait for."""
+    """Offsets of a partition that consumers of committed records cannot read yet."""
 
     stable: int
     """The last stable offset."""
@@ -52,7 +52,7 @@ class UnstableStretch(NamedTuple):
 
 
 class _OpenAtBroker(NamedTuple):
-    """The first open transaction of a partition."""
+    """First open transaction of a partition."""
 
     producer_id: int
     producer_epoch: int
@@ -64,7 +64,7 @@ class _OpenAtBroker(NamedTuple):
 
 
 class _Owner(NamedTuple):
-    """A transactional id whose transaction has a partition."""
+    """Transactional id whose transaction contains a partition."""
 
     transactional_id: str
     start_ms: int
@@ -81,7 +81,7 @@ class _Coordinated(NamedTuple):
 def held_up(
     client: Client, waiting: Mapping[TopicPartition, UnstableStretch], now_ms: int
 ) -> dict[TopicPartition, HeldUp]:
-    """The first open transaction of partitions, as far as brokers say it within ten seconds.
+    """Return the first open transaction of partitions, if brokers report it within ten seconds.
 
     Args:
         waiting: partitions whose last stable offset is before the high watermark.
@@ -121,7 +121,7 @@ def held_up(
 def _open_in(
     client: Client, partitions: Iterable[TopicPartition], deadline: Deadline
 ) -> dict[TopicPartition, _OpenAtBroker]:
-    """The first open transaction of each partition whose leader answers, and has one."""
+    """Return the first open transaction of each partition whose leader reports one."""
     by_leader: dict[Link, list[TopicPartition]] = defaultdict(list)
     for partition in partitions:
         with suppress(*_NOT_ANSWERED):
@@ -189,7 +189,7 @@ def _describe(
     owners: dict[tuple[int, TopicPartition], _Owner],
     deadline: Deadline,
 ) -> bool:
-    """Add what one coordinator knows; whether that is all."""
+    """Add the transactions that one coordinator reports; True if it reported all."""
     request = {"state_filters": (), "producer_id_filters": sorted(producers)}
     listed = link.ask(ApiKey.LIST_TRANSACTIONS, request, deadline)
     ids = [transaction_state.transactional_id for transaction_state in listed.transaction_states]

@@ -1,4 +1,4 @@
-"""Producing Arrow tables: rows to partitions, batches and requests, without an object per record.
+"""Produces Arrow tables: rows to partitions, batches and requests, without an object per record.
 
     table -> chunks of some megabytes -> rows by partition -> batches (`record.column_writer`)
           -> one request a leader, sent by a thread while the next batches are written
@@ -55,7 +55,9 @@ _DECODED: Final = ("key", "value", "headers", "timestamp_ms")
 
 @dataclass(slots=True)
 class Written:
-    """Records that one `send` has appended; complete only if it returned.
+    """Records that one `send` has appended.
+
+    Complete only if it returned.
 
     Attributes:
         records: How many.
@@ -72,7 +74,7 @@ class Written:
 
 
 class RejectedBatch(NamedTuple):
-    """A batch of which a broker has appended nothing, because of some of its records (KIP-467).
+    """Batch that a broker refused because of some of its records (KIP-467).
 
     Attributes:
         topic: Where it was sent.
@@ -90,7 +92,7 @@ class RejectedBatch(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """Records that are appended in the place of a rejected batch.
+    """Records to append in place of a rejected batch.
 
     Attributes:
         kept: For each of its records, whether it is appended.
@@ -160,7 +162,7 @@ class Producer(Closeable):
         self._sender = ThreadPoolExecutor(1, "horolog-producer")
 
     def close(self) -> None:
-        """End the thread; nothing waits to be sent between calls of `send`."""
+        """End the sending thread. No data waits between calls of `send`."""
         self._sender.shutdown()
 
     def send(
@@ -197,7 +199,7 @@ class Producer(Closeable):
         return written
 
     def _begin_sequences(self, producer: ProducerId) -> None:
-        """Go on as another producer, or under another epoch, which nothing was sent under."""
+        """Continue with another producer id or epoch, and begin its sequences at 0."""
         self._id = producer
         self._sequences.clear()
         self._known.clear()
@@ -251,7 +253,7 @@ class Producer(Closeable):
         partitions: Sequence[int],
         metadata: bool,
     ) -> Iterator[tuple[Chunk, dict[TopicPartition, Batch]]]:
-        """Batches of one request after another."""
+        """Yield the batches of one request after another."""
         row = 0
         for rows in chunks:
             pieces = [written_columns(piece, self._now_ms) for piece in rows]
@@ -264,7 +266,7 @@ class Producer(Closeable):
     def _rounds(
         self, topic: str, rows: Mapping[int, PartitionRows]
     ) -> Iterator[dict[TopicPartition, Batch]]:
-        """At most a batch of each partition at a time: brokers take no more in a request."""
+        """Yield one batch of each partition at a time, as brokers accept one in a request."""
         writing = {
             partition: self._batches((topic, partition), its) for partition, its in rows.items()
         }
@@ -340,7 +342,7 @@ class Producer(Closeable):
         """Prepare partitions before batches are sent to them."""
 
     def _settle(self, written: Written, left: int) -> None:
-        """Wait for answers, in order, until no more requests than this are in flight.
+        """Read responses in order until at most `left` requests are in flight.
 
         When one fails, it and all that follow are sent again, one at a time: under the same
         sequences, so that what had been appended is not appended twice.
@@ -376,7 +378,7 @@ class Producer(Closeable):
     def _append(
         self, sent: "_Sent", written: Written, produced: dict[TopicPartition, Produced]
     ) -> None:
-        """Append what is not in `produced` yet, and wait for it."""
+        """Append the batches that are missing in `produced`, and wait for it."""
         self._renumber(sent.batches)
         later: list[_Sent] = []
         try:
@@ -399,7 +401,7 @@ class Producer(Closeable):
             self._append(each, written, {})
 
     def _answered(self) -> "list[tuple[_Sent, dict[TopicPartition, Produced]]]":
-        """The requests behind the first one under way, and what became of them.
+        """Return the requests behind the first one in flight, and their results.
 
         A batch behind one that is refused was refused as well, because of its sequence. It is
         written under another one soon, so that it must not be at the broker still.
@@ -421,7 +423,7 @@ class Producer(Closeable):
         return answered + [(sent, {}) for sent in rest]
 
     def _repair(self, sent: "_Sent", refusal: RecordsRejected) -> "list[_Sent]":
-        """Put what `on_rejected` says in the place of a refused batch; what does not fit there."""
+        """Replace a refused batch by the result of `on_rejected`; return what does not fit."""
         assert self._on_rejected is not None
         partition = refused_partition(refusal, sent.batches)
         if partition is None:
@@ -448,7 +450,7 @@ class Producer(Closeable):
         return later
 
     def _renumber(self, batches: "dict[TopicPartition, Batch]") -> None:
-        """Close the gaps that records leave in the sequences which were taken out."""
+        """Close the gaps in the sequences of partitions from which records were removed."""
         for partition in batches.keys() & self._taken_out.keys():
             batch = batches[partition]
             sequence = next_sequence(batch.sequence, -self._taken_out[partition])
@@ -478,7 +480,7 @@ class Producer(Closeable):
 
 
 class _Sent(NamedTuple):
-    """A request under way; `appending` is None where it could not be sent."""
+    """Request in flight; `appending` is None if it could not be sent."""
 
     chunk: Chunk
     batches: dict[TopicPartition, Batch]

@@ -1,4 +1,4 @@
-"""A client made of Kafka's client properties, by their names."""
+"""Clients made from Kafka's client properties."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ OBEYED: Final = frozenset({*SECURITY_SETTINGS, *_TIMEOUTS, _CLIENT_ID, BOOTSTRAP
 def client_of_properties(
     bootstrap: str, given: Mapping[str, str], client_id: str | None = None
 ) -> Client:
-    """A client of the brokers at `bootstrap`, which connects when it is first asked.
+    """Return a client of the brokers at `bootstrap`, which connects on first use.
 
     Raises:
         Misconfigured: a property that no connection could be made with.
@@ -32,7 +32,7 @@ def client_of_properties(
 def config_of_properties(
     bootstrap: str, given: Mapping[str, str], client_id: str | None = None
 ) -> ClientConfig:
-    """How a client with these properties reaches the brokers at `bootstrap`.
+    """Return the configuration of a client with these properties.
 
     Raises:
         Misconfigured: a property that no connection could be made with.

@@ -1,4 +1,4 @@
-"""Reading and writing partitions: fetch, produce."""
+"""Fetches batches from partitions, and reads the results of appends."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ __all__ = ["Produced", "Records"]
 
 
 class Produced(NamedTuple):
-    """Where the records went; None where the broker did not say (acks 0) or does not do so."""
+    """Result of an append. A field is None if the broker did not return it (acks 0)."""
 
     base_offset: int | None
     log_append_time_ms: int | None
@@ -32,7 +32,7 @@ class Produced(NamedTuple):
 
 
 class Records(RetriedCalls):
-    """Fetch and produce at the leaders of partitions."""
+    """Fetches from the leaders of partitions."""
 
     def fetch(
         self,
@@ -47,7 +47,7 @@ class Records(RetriedCalls):
         with_append_times: bool = False,
         with_seen_times: bool = False,
     ) -> Fetched:
-        """Batches from the one that holds `offset` on.
+        """Return batches, starting with the one that contains `offset`.
 
         Waits up to `max_wait_ms` until there are `min_bytes`; the first batch comes whole even if
         it is larger than `max_bytes`. Large records are a view of the answer, not a copy.
@@ -72,7 +72,7 @@ class Records(RetriedCalls):
         )
 
     def answer_to(self, request: PartitionFetch) -> Fetched:
-        """The same as `fetch` with these arguments."""
+        """Return the result of a fetch."""
 
         def attempt(deadline: Deadline) -> Fetched:
             leader, version, fields = request.prepare(self.brokers, deadline)
@@ -128,7 +128,7 @@ class Records(RetriedCalls):
 
 
 def produced_of(it: Any, what: str, size: int) -> Produced:
-    """Outcome of a batch of `size` bytes.
+    """Return the result of appending a batch of `size` bytes.
 
     Raises:
         RequestRefused: the broker refuses it.

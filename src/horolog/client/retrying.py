@@ -1,4 +1,4 @@
-"""Requests are sent again after a retriable error, until the deadline."""
+"""Repeats requests after retriable errors, until a deadline."""
 
 import logging
 import time
@@ -42,7 +42,7 @@ _HOPELESS: Final = frozenset({ErrorCode.corrupt_message})  # Kafka calls it retr
 
 
 class RetriedCalls:
-    """A part of a client: calls of one kind, repeated until the deadline.
+    """Part of a client whose calls are repeated until a deadline.
 
     Each call raises `RequestRefused` when a broker refuses, and `NoAnswer` when none answers.
     """

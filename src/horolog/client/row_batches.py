@@ -1,4 +1,4 @@
-"""Rows of Arrow data by partition, and what became of each once its batch was sent.
+"""Rows of Arrow data by partition, and the results of their batches.
 
 This module imports pyarrow.
 """
@@ -35,14 +35,14 @@ METADATA: Final = pa.schema(
 
 
 class PartitionRows(NamedTuple):
-    """The rows of one partition; `start` is where they begin in the sorted chunk."""
+    """Rows of one partition; `start` is their position in the sorted chunk."""
 
     rows: Sequence[PickedRows]
     start: int
 
 
 class Batch(NamedTuple):
-    """A batch, and which rows of the sorted chunk it holds."""
+    """Batch, and the rows of the sorted chunk that it contains."""
 
     data: bytes | memoryview
     start: int
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class Chunk:
-    """Some rows of what is sent: in which order they are written, and what became of them."""
+    """Part of the rows of a `send`, with their order and their results."""
 
     def __init__(
         self, topic: str, pieces: Sequence[pa.RecordBatch], first_row: int, *, noted: bool
@@ -73,13 +73,13 @@ class Chunk:
             )
 
     def column(self, name: str) -> pa.Array | None:
-        """A column of all rows; None if they have none of this name."""
+        """Return a column of all rows; None if there is no column of this name."""
         if name not in self.pieces[0].schema.names:
             return None
         return pa.concat_arrays([piece.column(name) for piece in self.pieces])
 
     def by_partition(self, chosen: npt.NDArray[np.int32] | int) -> dict[int, PartitionRows]:
-        """The rows by partition, in their order; the chunk keeps none of them."""
+        """Return the rows by partition, in their order. The chunk drops its own reference."""
         pieces, self.pieces = [RowColumns(piece) for piece in self.pieces], []
         if isinstance(chosen, int):
             return {chosen: PartitionRows([PickedRows(piece) for piece in pieces], 0)}
@@ -98,7 +98,7 @@ class Chunk:
         }
 
     def note(self, partition: int, batch: Batch, produced: Produced) -> None:
-        """Note the outcome of a batch."""
+        """Note the result of a batch."""
         if not len(self._offsets):
             return
         where: Any = slice(batch.start, batch.start + batch.rows)
@@ -115,7 +115,7 @@ class Chunk:
             self._times[where] = produced.log_append_time_ms
 
     def metadata(self) -> pa.RecordBatch:
-        """A row for each row, as `METADATA`."""
+        """Return the results of all rows, with the columns of `METADATA`."""
         offsets = pa.array(self._offsets, mask=self._offsets < 0)
         names = pa.array([each.kafka_name for each in TimestampType])
         types = names.take(pa.array(self._types, mask=self._types < 0))
@@ -123,7 +123,7 @@ class Chunk:
         return pa.RecordBatch.from_arrays(columns, schema=METADATA)
 
     def numbers(self, batch: Batch) -> npt.NDArray[np.int64]:
-        """The numbers of a batch's rows in what was given to `send`."""
+        """Return the row numbers of a batch in the data of `send`."""
         if batch.numbers is not None:
             return batch.numbers
         rows = np.arange(batch.start, batch.start + batch.rows)
@@ -132,7 +132,7 @@ class Chunk:
     def with_rows(
         self, refusal: RecordsRejected, sending: Mapping[TopicPartition, Batch]
     ) -> RecordsRejected:
-        """The refusal with the numbers of rows of what was given to `send`."""
+        """Return the error with row numbers of the data of `send`."""
         partition = refused_partition(refusal, sending)
         if partition is None:
             return refusal
@@ -152,7 +152,7 @@ class Chunk:
 def refused_partition(
     refusal: RecordsRejected, batches: Mapping[TopicPartition, Batch]
 ) -> TopicPartition | None:
-    """Index of the batch among these."""
+    """Return the partition whose batch was refused, or None."""
     said = str(refusal)
     return next((tp for tp in batches if said.startswith(f"produce to {tp[0]}-{tp[1]}:")), None)
 
@@ -160,7 +160,7 @@ def refused_partition(
 def choose_partitions(
     chunk: Chunk, partitions: Sequence[int], turn: int, batch_bytes: int
 ) -> tuple[npt.NDArray[np.int32] | int, int]:
-    """The partition of each row, or of all; and whose turn it is then among keyless rows."""
+    """Return the partition of each row or of all rows, and the next turn of rows without a key."""
     count = len(partitions)
     given = chunk.column("partition")
     if given is None and count == 1:
@@ -201,7 +201,7 @@ def choose_partitions(
 def _picked(
     pieces: Sequence[RowColumns], ends: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
 ) -> list[PickedRows]:
-    """The rows of ascending numbers, which continue from piece to piece up to `ends`."""
+    """Return the rows with ascending numbers, which continue over pieces up to `ends`."""
     cuts = [0, *np.searchsorted(numbers, ends).tolist()]
     begins = [0, *ends[:-1].tolist()]
     return [

@@ -1,4 +1,4 @@
-"""Whether two attempts have sent the same rows in the same order, however Arrow divides them.
+"""Digest of rows that shows if two attempts sent the same rows in the same order.
 
 Of each column there are the size and the CRC-32C of its values, and of their lengths. Hashes that
 resist an adversary take as long as all the rest of a write.
@@ -27,7 +27,7 @@ _NULL: Final = -1
 
 
 class RowsDigest:
-    """A digest of all rows added; how those of different topics interleave does not count."""
+    """Digest of all rows added. The order of rows of different topics does not matter."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -45,7 +45,7 @@ class RowsDigest:
         self._topics.setdefault(topic, _Columns()).add(rows)
 
     def hexdigest(self) -> str:
-        """The digest of what was added so far: 32 hexadecimal digits."""
+        """Return the digest of the rows added so far: 32 hexadecimal digits."""
         whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for topic in sorted(self._topics):
             name = topic.encode()
@@ -55,7 +55,7 @@ class RowsDigest:
 
 
 class _Columns:
-    """The rows of one topic: of each column a sum over its lengths and one over its bytes."""
+    """Sums over the rows of one topic: for each column, of its lengths and of its bytes."""
 
     def __init__(self) -> None:
         self._rows = 0

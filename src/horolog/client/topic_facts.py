@@ -1,4 +1,4 @@
-"""A topic's partitions as a broker reports them: leaders, offsets, largest timestamps."""
+"""Facts about the partitions of a topic: leaders, offsets, largest timestamps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ from horolog.wire.questions import HEALTH
 
 
 class ServedPartitions(NamedTuple):
-    """Partitions of a topic, by whether a broker leads them now."""
+    """Partitions of a topic, divided into those with a leader and those without."""
 
     topic: str
     leaders: dict[int, int]
@@ -20,7 +20,7 @@ class ServedPartitions(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """All of them, in order."""
+        """Numbers of all partitions, in order."""
         return sorted({*self.leaders, *self.offline})
 
 
@@ -42,7 +42,7 @@ class PartitionFacts(NamedTuple):
 def partition_numbers(
     client: Client, topic: str, named: Sequence[int] | None = None
 ) -> dict[int, int | None]:
-    """The requested partitions of a topic, with their leaders.
+    """Return the requested partitions of a topic, with their leaders.
 
     Raises:
         RequestRefused: the topic or a partition does not exist.
@@ -68,7 +68,7 @@ def partition_numbers(
 def served_partitions(
     client: Client, topic: str, named: Sequence[int] | None = None
 ) -> ServedPartitions:
-    """The requested partitions of a topic; those without a leader are not waited for.
+    """Return the requested partitions of a topic, without waiting for missing leaders.
 
     Raises:
         RequestRefused: the topic or a partition does not exist.
@@ -82,7 +82,7 @@ def served_partitions(
 
 
 def why_offline(client: Client) -> dict[str, str]:
-    """Why partitions are offline, by their names; nothing from brokers that do not say it."""
+    """Return the reasons why partitions are offline, by their names, if the broker reports them."""
     with suppress(RequestRefused, NoAnswer):
         health = client.ask(HEALTH)
         wrong = () if health is None else health.wrong
@@ -91,24 +91,24 @@ def why_offline(client: Client) -> dict[str, str]:
 
 
 def offline_text(topic: str, partition: int, reasons: Mapping[str, str]) -> str:
-    """A sentence about a partition without a leader."""
+    """Return a sentence about a partition without a leader."""
     name = f"{topic}-{partition}"
     return f"{name} is offline: {reasons.get(name, 'no broker leads it now')}"
 
 
 def topic_ids(client: Client, names: Iterable[str]) -> dict[str, str | None]:
-    """The ids of the topics that exist; a topic that was created again has another one."""
+    """Return the ids of the topics that exist. A topic that was created again has a new id."""
     found = client.metadata(sorted(names)).topics
     return {name: known_id(each) for name, each in found.items() if each.error == ErrorCode.none}
 
 
 def known_id(topic: TopicMetadata) -> str | None:
-    """The id of a topic; None from brokers before Kafka 2.8."""
+    """Return the id of a topic; None from brokers before Kafka 2.8."""
     return None if topic.topic_id is None or not topic.topic_id.int else str(topic.topic_id)
 
 
 def partition_facts(client: Client, topic: str, leaders: Mapping[int, int]) -> list[PartitionFacts]:
-    """The facts of each partition that has a leader, in the given order."""
+    """Return the facts of each partition that has a leader, in the given order."""
     earliest = client.list_offsets({(topic, number): EARLIEST for number in leaders})
     ends = client.list_offsets({(topic, number): LATEST for number in leaders})
     latest = _latest(client, topic, list(leaders))

@@ -1,4 +1,4 @@
-"""Topics and their settings: made, changed and described; who leads them."""
+"""Topics and their settings: creation, changes, descriptions, promotions."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ _FIRST_WITH_DEFAULTS: Final = 4  # of CreateTopics (KIP-464, Apache Kafka 2.4)
 
 
 class ConfigEntry(NamedTuple):
-    """One setting; `source` is Kafka's number: 1 topic, 2 broker, 3 cluster, 4 file, 5 default."""
+    """Setting of a resource; `source` is 1 topic, 2 broker, 3 cluster, 4 file or 5 default."""
 
     name: str
     value: str | None
@@ -52,12 +52,12 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether it has its default value."""
+        """True if the setting has its default value."""
         return self.source == 5
 
     @property
     def is_given(self) -> bool:
-        """Whether a topic has it from someone's choice, not from a broker's own."""
+        """True if the setting was chosen for the topic, and is not one of the broker's own."""
         return not self.is_default and (self.source == _OF_TOPIC or self.name not in _OF_BROKERS)
 
 
@@ -72,7 +72,7 @@ _TOPIC_DEFAULTS: Final = ("num.partitions", "default.replication.factor")
 
 
 class Topics(RetriedCalls):
-    """Calls to the controller, and to brokers about themselves."""
+    """Requests to the controller, and to brokers about themselves."""
 
     def __init__(self, brokers: Brokers) -> None:
         super().__init__(brokers)
@@ -85,7 +85,7 @@ class Topics(RetriedCalls):
         auto_create: bool = False,
         node: int | None = None,
     ) -> ClusterMetadata:
-        """Brokers and topics of the cluster, by `node` or any broker; `None` asks for every topic.
+        """Return brokers and topics of the cluster, from `node` or any broker; `None`: all topics.
 
         A topic that does not exist is there with its error, even where `auto_create` has just
         made the broker create it.
@@ -138,7 +138,7 @@ class Topics(RetriedCalls):
         return {topic.name: getattr(topic, "topic_id", None) for topic in body.topics}
 
     def _defaults_of_topics(self) -> _TopicDefaults:
-        """Meaning of -1, where the controller does not know it; otherwise -1."""
+        """Return the defaults behind -1 if the controller does not know -1; otherwise -1."""
         controller = self._persist(self.brokers.controller)
         if controller.version(ApiKey.CREATE_TOPICS) >= _FIRST_WITH_DEFAULTS:
             return _TopicDefaults()
@@ -147,7 +147,7 @@ class Topics(RetriedCalls):
         return _TopicDefaults(*(int(settings[name].value or -1) for name in _TOPIC_DEFAULTS))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete topics and all that they hold."""
+        """Delete topics with their records."""
         self._ask_controller(
             ApiKey.DELETE_TOPICS,
             {"topics": [{"name": name, "topic_id": None} for name in names], "topic_names": names},
@@ -156,7 +156,7 @@ class Topics(RetriedCalls):
         self.brokers.forget()
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Give topics more partitions: the number given is the total."""
+        """Increase the number of partitions of topics to the given total."""
         topics = [
             {"name": name, "count": count, "assignments": None} for name, count in counts.items()
         ]
@@ -170,7 +170,7 @@ class Topics(RetriedCalls):
     def describe_configs(
         self, resources: Sequence[ConfigResource], *, names: Sequence[str] | None = None
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """The settings of topics and brokers, defaults included; `names` narrows them down.
+        """Return the settings of topics and brokers, defaults included; `names` selects some.
 
         Raises:
             RequestRefused: a resource that does not exist.
@@ -205,7 +205,7 @@ class Topics(RetriedCalls):
             raise RequestRefused(refusal.code, f"{refusal}, of {limit} bytes") from None
 
     def settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Settings of topics or of their brokers, without the defaults of the software.
+        """Return settings of topics, or of their brokers, without the defaults of the software.
 
         The format that a broker stores is its own (KIP-32), unless it is set for the topic, and so
         is `min.insync.replicas`, which a Kafka 4 stores for the whole cluster (KIP-966).
@@ -232,7 +232,7 @@ class Topics(RetriedCalls):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set some settings, leaving the others; None goes back to the default.
+        """Set some settings, and leave the others; None restores the default.
 
         Raises:
             RequestRefused: a setting or value that the broker does not take, with its reason.
@@ -250,7 +250,7 @@ class Topics(RetriedCalls):
             self._persist(attempt)
 
     def cluster_time_ms(self) -> int | None:
-        """The time of the cluster's active controller, in milliseconds (KIP-836).
+        """Return the time of the active controller, in milliseconds (KIP-836).
 
         None from a cluster that does not say it: one with ZooKeeper, one before Kafka 3.3, or one
         that does not let this client describe it.
@@ -279,7 +279,7 @@ class Topics(RetriedCalls):
             return None
 
     def numbers(self, topic: str, *, auto_create: bool = False) -> list[int]:
-        """The numbers of a topic's partitions, in order."""
+        """Return the numbers of a topic's partitions, in order."""
         return self._persist(
             lambda deadline: sorted(
                 self.brokers.topic(topic, deadline, auto_create=auto_create).partitions
@@ -287,7 +287,7 @@ class Topics(RetriedCalls):
         )
 
     def promote(self, topics: Sequence[str] | None) -> None:
-        """Have a horolog broker lead topics that it follows.
+        """Make a horolog broker lead topics that it follows.
 
         Without names it leads all of them, and follows nothing any more. It may be called again:
         topics that are led stay so.
@@ -298,7 +298,7 @@ class Topics(RetriedCalls):
             self._ask.act(PROMOTE, "", json.dumps(some))
 
     def promoted(self, topics: Sequence[str] = ()) -> list[PromotedEntry] | None:
-        """Outcome of promotions of these topics, or all, since the start of a broker.
+        """Return the outcome of promotions of these topics, or all, since the start of a broker.
 
         None from a broker that does not report it.
         """
@@ -311,7 +311,7 @@ class Topics(RetriedCalls):
         return found
 
     def demote(self, servers: str, topics_pattern: str = ".*") -> None:
-        """Have a horolog broker follow a cluster, also in topics that it leads.
+        """Make a horolog broker follow a cluster, also in topics that it leads.
 
         Args:
             servers: the bootstrap servers of the cluster, as the broker reaches it.
@@ -320,7 +320,7 @@ class Topics(RetriedCalls):
         self._ask.act(DEMOTE, "", json.dumps(Demotion(servers, topics_pattern)._asdict()))
 
     def append_times_ahead(self, topic: str) -> AppendTimesAhead:
-        """How far a topic's append times are ahead of the clock of a horolog broker."""
+        """Return how far a topic's append times are ahead of the clock of a horolog broker."""
         return self._ask.needed(APPEND_TIMES_AHEAD, topic)
 
     def reset_append_times(self, topic: str, partitions: Sequence[int] | None = None) -> None:
@@ -329,7 +329,7 @@ class Topics(RetriedCalls):
         self._ask.act(APPEND_TIME_RESET, topic, value)
 
     def _about(self, resource: ConfigResource, deadline: Deadline) -> Link:
-        """Broker to ask about a resource: a broker about itself, any about the rest."""
+        """Return the broker to ask about a resource: a broker about itself, any about the rest."""
         kind, name = resource
         if kind is ResourceType.BROKER and name:
             return self.brokers.node(int(name), deadline)
@@ -351,7 +351,7 @@ class Topics(RetriedCalls):
 
 
 def _parts(topics: Sequence[str]) -> list[list[str]]:
-    """Topics, as many at a time as one request has."""
+    """Split topics into groups that fit one request."""
     return [list(topics[at : at + _MOST_TOPICS]) for at in range(0, len(topics), _MOST_TOPICS)]
 
 

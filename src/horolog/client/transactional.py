@@ -1,4 +1,4 @@
-"""A producer whose rows become visible when its transaction is committed (KIP-98).
+"""Producer whose rows become visible when its transaction is committed (KIP-98).
 
 This module imports pyarrow.
 """
@@ -25,7 +25,7 @@ __all__ = ["TransactionalProducer"]
 
 
 class TransactionalProducer(Producer):
-    """Sends Arrow data in transactions, at horolog's brokers as at Apache Kafka's.
+    """Sends Arrow data in transactions, to horolog's or Apache Kafka's brokers.
 
         with Client("127.0.0.1:9092") as client:
             with TransactionalProducer(client, "nightly") as producer:
@@ -83,7 +83,9 @@ class TransactionalProducer(Producer):
 
     @property
     def open_transaction(self) -> Transaction | None:
-        """Open transaction, which `Client.end_transaction` ends here or elsewhere; None if none.
+        """Open transaction, or None.
+
+        Any process can end it with `Client.end_transaction`.
 
         Raises:
             RequestRefused: an error has ended it.
@@ -94,7 +96,7 @@ class TransactionalProducer(Producer):
     def send(
         self, topic: str, data: Any, *, metadata: bool = False, into: Written | None = None
     ) -> Written:
-        """Append rows as part of the transaction; see `Producer.send`.
+        """Append rows as part of the transaction, like `Producer.send`.
 
         Raises:
             RequestRefused: another producer has the transactional id now, an error before this one
@@ -121,7 +123,7 @@ class TransactionalProducer(Producer):
             raise
 
     def commit(self) -> None:
-        """Make everything since the last commit or abort visible, or nothing of it.
+        """Commit the open transaction: all of its rows become visible, or none.
 
         Raises:
             RequestRefused: another producer has the transactional id, or the transaction was open
@@ -132,7 +134,7 @@ class TransactionalProducer(Producer):
         self._end(commit=True)
 
     def abort(self) -> None:
-        """Drop everything since the last commit or abort; after an error, too.
+        """Abort the open transaction; also after an error.
 
         Raises:
             RequestRefused: another producer has the transactional id.

@@ -1,4 +1,4 @@
-"""Transactions (KIP-98): any process that knows the producer adds to and ends them.
+"""Transactions (KIP-98), which any process that knows the producer can extend and end.
 
     init ── add ── append ── commit_offsets ── end
 
@@ -28,7 +28,7 @@ _LAST_OF_INIT: Final = 4  # later ones are for transactions of KIP-890
 
 
 class Transaction(NamedTuple):
-    """Identity of a transaction: the transactional id, and the producer that has it now.
+    """Identity of a transaction: the transactional id, and its present producer.
 
     Any process that has it can end it; another `init` fences it.
     """
@@ -38,7 +38,7 @@ class Transaction(NamedTuple):
 
 
 class Transactions(RetriedCalls):
-    """Calls to the coordinators of transactions."""
+    """Requests to the coordinators of transactions."""
 
     def init(
         self,
@@ -47,7 +47,7 @@ class Transactions(RetriedCalls):
         transaction_timeout_ms: int,
         after: Transaction | None = None,
     ) -> Transaction:
-        """Take over a transactional id: what is open under it is aborted, its producer is fenced.
+        """Take over a transactional id: its open transaction is aborted, and its producer fenced.
 
         The coordinator aborts a transaction that is open for longer than `transaction_timeout_ms`.
         A producer that continues `after` one of its own that has ended is refused where another has
@@ -76,7 +76,7 @@ class Transactions(RetriedCalls):
         return self._persist(attempt)
 
     def add(self, transaction: Transaction, partitions: Collection[TopicPartition]) -> None:
-        """Begin a transaction with these partitions, or add them: before they are appended to.
+        """Add partitions to a transaction before batches are appended to them.
 
         Raises:
             RequestRefused: the producer is fenced, or may not write to a partition.
@@ -110,7 +110,7 @@ class Transactions(RetriedCalls):
         group_id: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """Commit offsets of a group with the transaction: if it is aborted, so are they.
+        """Commit offsets of a group as part of a transaction.
 
         Raises:
             RequestRefused: the producer is fenced, or a partition is refused, which it names.
@@ -138,7 +138,9 @@ class Transactions(RetriedCalls):
         self._persist(commit)
 
     def end(self, transaction: Transaction, *, commit: bool) -> None:
-        """Commit or abort what was added; saying the same again changes nothing.
+        """Commit or abort a transaction.
+
+        Repeating the same end changes nothing.
 
         Raises:
             RequestRefused: the producer is fenced, nothing is open (INVALID_TXN_STATE), or the
@@ -177,7 +179,7 @@ def _producer_of(transaction: Transaction) -> dict[str, Any]:
 
 
 def _refuse_any(codes: Mapping[str, int], what: str) -> None:
-    """Where one partition is refused, others were not attempted: say which one it was."""
+    """Raise the error of the partition that was refused; the others were not attempted."""
     attempted = {
         name: code for name, code in codes.items() if code != ErrorCode.operation_not_attempted
     }

@@ -120,7 +120,7 @@ class Settings:
         ]
 
     def deprecated(self, overrides: Mapping[str, str] | None = None) -> list[str]:
-        """Return a sentence for each deprecated name in the overrides, or in the broker's settings."""
+        """Return a sentence for each deprecated name in overrides, or in the broker's settings."""
         setting, names = topic_settings()[_DIFFERENCE], set(overrides or ())
         known = {setting.name, *setting.aliases}
         if overrides is None:

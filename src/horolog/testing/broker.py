@@ -1,4 +1,4 @@
-"""A broker for a test, in the test's process: ready in a moment, gone without a trace."""
+"""Broker for tests, in the test's process. It leaves no files behind."""
 
 import tempfile
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from horolog.testing.settings import as_text, for_tests
 
 
 class Broker:
-    """A Kafka broker with a clock that can be turned.
+    """Kafka broker with a clock that tests can move.
 
     with Broker({"num.partitions": 3}) as broker:
         broker.create_topic("clicks", settings={"retention.ms": 3_600_000})
@@ -36,7 +36,7 @@ class Broker:
         clock: ManualClock | None = None,
         log_dir: Path | str | None = None,
     ) -> None:
-        """Not started yet.
+        """Prepare a broker, without starting it.
 
         Args:
             settings: the broker's, under Kafka's names, stronger than those of `for_tests`.
@@ -58,13 +58,13 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`127.0.0.1:PORT`, the address for clients; the same after `stop` and `start`."""
+        """Address for clients, `127.0.0.1:PORT`; it does not change between `stop` and `start`."""
         assert self._bootstrap_servers is not None, "the broker was never started"
         return self._bootstrap_servers
 
     @property
     def log_dir(self) -> Path:
-        """Where the log is, in Apache Kafka's own files."""
+        """Log directory, in Apache Kafka's format."""
         if self._log_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="horolog-")
             self._log_dir = Path(self._temporary.name)
@@ -72,7 +72,7 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it accepts connections."""
+        """True if the broker accepts connections."""
         return self._thread is not None
 
     def create_topic(
@@ -82,7 +82,9 @@ class Broker:
         partitions: int = 1,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        """Make a topic, with settings under Kafka's names; there when this returns.
+        """Create a topic, with settings under Kafka's names.
+
+        It exists when this returns.
 
         Raises:
             RequestRefused: there is one already, or a setting makes no sense.
@@ -91,7 +93,7 @@ class Broker:
         self._running().call(lambda service: service.broker.controller.create_topic(new))
 
     def expire(self) -> Expired:
-        """Run everything that is due by the clock, and wait for it; return how much that was.
+        """Run everything that is due by the clock, wait for it, and return what was done.
 
         Retention, removal of files deleted `file.delete.delay.ms` ago, expiry of committed
         offsets, of idempotent producers and of transactional ids. Transactions that have timed out
@@ -103,7 +105,7 @@ class Broker:
     # --- start and stop ---------------------------------------------------------------
 
     def start(self) -> Self:
-        """Accept connections; nothing if it does already.
+        """Start accepting connections, unless the broker is running.
 
         Raises:
             Misconfigured: a setting that makes no sense, or the port was taken meanwhile.
@@ -120,7 +122,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop cleanly, as SIGTERM does; nothing if it is stopped.
+        """Stop cleanly, as SIGTERM does, unless the broker is stopped.
 
         Raises:
             BrokerFailed: it had a bug of its own since it was started.
@@ -128,7 +130,7 @@ class Broker:
         self._end(clean=True)
 
     def kill(self) -> None:
-        """Stop as `kill -9` does, except that the process lives on; `start` recovers the log.
+        """Stop as `kill -9` does, without ending the process; `start` recovers the log.
 
         Raises:
             BrokerFailed: it had a bug of its own since it was started.
@@ -136,7 +138,7 @@ class Broker:
         self._end(clean=False)
 
     def close(self) -> None:
-        """Stop, and remove the log unless a place was named for it.
+        """Stop, and remove the log unless its directory was given.
 
         Raises:
             BrokerFailed: it had a bug of its own since it was started.

@@ -1,4 +1,4 @@
-"""Errors inside a broker, kept until the test can report them."""
+"""Errors inside a broker, kept until the test reports them."""
 
 import asyncio
 import logging
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class BrokerFailed(Exception):
-    """A bug in the broker showed while the test ran; the traceback is in the message."""
+    """Raised if the broker had a bug while the test ran. The text contains the traceback."""
 
 
 class Failures(logging.Handler):
-    """Notes the bugs that one thread logs.
+    """Logging handler that keeps the bugs logged by one thread.
 
     The broker logs what others got wrong in a sentence, and its own bugs with a traceback.
     """
@@ -23,7 +23,7 @@ class Failures(logging.Handler):
         self._format = logging.Formatter("%(name)s: %(message)s")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record that carries a traceback."""
+        """Keep a log record that has a traceback."""
         if record.exc_info and record.thread == self._thread:
             self._texts.append(self._format.format(record))
 

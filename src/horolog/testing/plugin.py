@@ -1,4 +1,4 @@
-"""The pytest plugin: a broker as a fixture. See docs/testing.md.
+"""Pytest plugin: a broker as a fixture (docs/testing.md).
 
 pytest imports this at every start, so it imports nothing but pytest; the broker is imported
 by the first test that needs one.
@@ -31,7 +31,7 @@ def horolog_broker(
 def horolog_session_broker(
     horolog_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Broker]":
-    """A Kafka broker for all tests together, and so is its clock."""
+    """A Kafka broker and a clock that all tests of the session share."""
     yield from _broker(horolog_settings, tmp_path_factory)
 
 

@@ -1,4 +1,4 @@
-"""A broker at work on a thread of its own."""
+"""Broker that runs on a thread of its own."""
 
 import asyncio
 import logging
@@ -20,10 +20,10 @@ TIMEOUT_S: Final = 60.0
 
 
 class ServiceThread:
-    """Runs from when it is made until `end`."""
+    """Thread with a running broker, from its creation until `end`."""
 
     def __init__(self, settings: Settings, clock: ManualClock) -> None:
-        """Returns when connections are accepted.
+        """Start the broker, and wait until it accepts connections.
 
         Raises:
             Misconfigured: a directory, a port or a setting that cannot be used.
@@ -45,7 +45,7 @@ class ServiceThread:
         clock.watch(self._catch_up)
 
     def call(self, make: Callable[[Service], Coroutine[Any, Any, T]]) -> T:
-        """Await something in the broker's thread.
+        """Run a coroutine in the broker's thread, and return its result.
 
         Raises:
             TimeoutError: it took longer.
@@ -53,11 +53,11 @@ class ServiceThread:
         return asyncio.run_coroutine_threadsafe(make(self._service), self._loop).result(TIMEOUT_S)
 
     def take_failures(self) -> str | None:
-        """The bugs that have shown since this was last asked."""
+        """Return the bugs logged since the last call; None without any."""
         return self._failures.take()
 
     def end(self, *, clean: bool) -> None:
-        """Stop, or be killed; returns when the thread has gone."""
+        """Stop or kill the broker, and wait for the end of the thread."""
         self._clock.unwatch(self._catch_up)
         self._clean = clean
         with suppress(RuntimeError):  # the loop is closed: it has ended by itself, in an error
@@ -66,7 +66,7 @@ class ServiceThread:
         self._ended.result()
 
     def _catch_up(self) -> None:
-        """Have done what is due since the clock was moved, unless a client has moved it."""
+        """Run the work that is due since a test moved the clock."""
         if threading.current_thread() is not self._thread:
             with suppress(CancelledError):  # it is stopped meanwhile
                 self.call(lambda service: service.background_tasks.catch_up())

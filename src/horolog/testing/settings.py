@@ -1,4 +1,4 @@
-"""The default settings of a broker for tests."""
+"""Default settings of a broker for tests."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,7 +28,7 @@ QUIET: Final[Mapping[str, str]] = {
 
 
 def for_tests(given: Mapping[str, str]) -> dict[str, str]:
-    """The given settings, with defaults that suit tests.
+    """Return the given settings, with defaults that suit tests.
 
     A given `log.retention.check.interval.ms` also delays the first check.
     """
@@ -39,7 +39,7 @@ def for_tests(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_text(settings: Mapping[str, object]) -> dict[str, str]:
-    """Settings as Kafka writes them: `True` is `true`.
+    """Return settings as Kafka writes them: `True` is `true`.
 
     Raises:
         TypeError: a value that has no such form.

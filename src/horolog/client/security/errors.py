@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a broker that requires security."""
+"""Errors between a client and a broker that requires security."""
 
 from horolog.errors import HorologError
 
@@ -6,8 +6,8 @@ __all__ = ["AuthenticationFailed", "NoToken"]
 
 
 class AuthenticationFailed(HorologError):
-    """A broker and this client do not accept each other; another attempt would end alike."""
+    """Raised if broker and client do not accept each other. Another attempt would fail too."""
 
 
 class NoToken(AuthenticationFailed):
-    """There is no bearer token; says why, without what was sent for it."""
+    """Raised if no bearer token is available. The text contains no secret."""

@@ -30,7 +30,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """A login module and its options; the `repr` shows none of their values."""
+    """Login module and its options. The `repr` shows no option values."""
 
     name: str
     options: Mapping[str, str]

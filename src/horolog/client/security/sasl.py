@@ -1,4 +1,4 @@
-"""What a client sends to authenticate (KIP-43, KIP-152): the SASL mechanisms, without I/O.
+"""SASL mechanisms of a client (KIP-43, KIP-152), without I/O.
 
 An exchange is a generator: it yields the client's messages and is sent the broker's answers. It
 ends when the broker is proved to be the one it claims to be, as far as the mechanism can.
@@ -28,10 +28,10 @@ _MAX_ITERATIONS: Final = 1_000_000  # a broker must not keep a client busy for m
 
 
 class Sasl:
-    """The credentials of one client."""
+    """Credentials of one client."""
 
     def __init__(self, security: Security, oauth_token: Callable[[], str] | None) -> None:
-        """Read them; they have been checked (`Security.check_sasl`).
+        """Read credentials that `Security.check_sasl` has checked.
 
         Raises:
             Misconfigured: the settings name no source of tokens, or one that is not supported.
@@ -45,7 +45,7 @@ class Sasl:
             self._options = parse_jaas(security.get("sasl.jaas.config") or "").options
 
     def exchange(self, deadline: Deadline) -> Exchange:
-        """What to send for a new connection.
+        """Return the messages for authenticating a new connection.
 
         Raises:
             NoToken: OAUTHBEARER, and its token cannot be had by the deadline.
@@ -65,7 +65,7 @@ class Sasl:
 
 
 def plain(username: str, password: str) -> Exchange:
-    """PLAIN (RFC 4616), as Kafka's own."""
+    """Yield the message of PLAIN (RFC 4616), in Kafka's form."""
     yield b"\0" + username.encode() + b"\0" + password.encode()
 
 
@@ -77,7 +77,9 @@ def scram(
     extensions: Mapping[str, str],
     nonce: str | None = None,
 ) -> Exchange:
-    """SCRAM (RFC 5802) with `SHA256` or `SHA512`; Kafka normalises names and passwords to UTF-8.
+    """Yield the messages of SCRAM (RFC 5802) with `SHA256` or `SHA512`.
+
+    Texts are sent as UTF-8.
 
     Raises:
         AuthenticationFailed: the broker does not know the password's keys, or breaks the protocol.
@@ -109,7 +111,7 @@ def scram(
 
 
 def oauthbearer(token: "Token") -> Exchange:
-    """OAUTHBEARER (RFC 7628, KIP-255).
+    """Yield the messages of OAUTHBEARER (RFC 7628, KIP-255).
 
     Raises:
         AuthenticationFailed: the broker's reason, where it gives one.

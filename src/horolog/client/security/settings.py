@@ -1,4 +1,4 @@
-"""The security settings of Kafka's clients: which are obeyed, and which are refused by name.
+"""Security settings of Kafka's clients: the obeyed ones, and the ones refused by name.
 
 The names, defaults and rules are those of Kafka's Java clients (SslConfigs and SaslConfigs of
 Apache Kafka 4). `SECURITY_SETTINGS` is the only table of them: commands and the Spark source hand
@@ -139,7 +139,7 @@ _PREFIXES: Final = ("ssl.", "sasl.")
 
 
 class Hidden(str):
-    """A secret text: its `repr` shows nothing of it, nor does that of what contains it."""
+    """Secret text. Its `repr` does not show it."""
 
     __slots__ = ()
 
@@ -149,7 +149,7 @@ class Hidden(str):
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How brokers are talked to: the protocol, and the settings that have an effect with it.
+    """Security protocol, and the settings that have an effect with it.
 
     Plain values, so that tasks elsewhere can be given a copy; secrets are hidden in its `repr`.
     """
@@ -159,7 +159,7 @@ class Security:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Security":
-        """Read the security settings among `given`; others are left alone.
+        """Read the security settings among `given`, and ignore other settings.
 
         Settings of TLS or SASL without effect under `security.protocol` are ignored, as in Java.
 
@@ -191,16 +191,16 @@ class Security:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """True if connections are encrypted."""
         return self.protocol in {"SSL", "SASL_SSL"}
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether a connection authenticates before its first request."""
+        """True if a connection authenticates before its first request."""
         return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
 
     def get(self, name: str) -> str | None:
-        """The value of a setting; None where it is not given or empty."""
+        """Return the value of a setting; None if it is missing or empty."""
         return dict(self.settings).get(name) or None
 
     def check_sasl(self, *, has_token_callback: bool) -> None:
@@ -237,7 +237,7 @@ class Security:
 
     @property
     def mechanism(self) -> str:
-        """`sasl.mechanism`, Kafka's default included."""
+        """Value of `sasl.mechanism`, or Kafka's default."""
         return (self.get("sasl.mechanism") or "GSSAPI").upper()
 
 

@@ -1,4 +1,4 @@
-"""The TLS of a connection: the context that the settings ask for, and what failures mean."""
+"""TLS of a connection: its context, and explanations of failures."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ class Tls:
     """TLS for all connections of one client."""
 
     def __init__(self, security: Security) -> None:
-        """Read the stores.
+        """Create the TLS context from the settings and stores.
 
         Raises:
             Misconfigured: a store or a setting cannot be used; names the setting.
@@ -61,7 +61,7 @@ class Tls:
 
     @staticmethod
     def refusal(error: Exception, host: str) -> str | None:
-        """Return what to do about a failed handshake or an alert; None if a retry may succeed."""
+        """Return an explanation of a failed handshake or an alert; None if a retry may succeed."""
         if not isinstance(error, ssl.SSLError):
             return None
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -126,7 +126,7 @@ def _load(context: ssl.SSLContext, identity: StoredIdentity) -> None:
 
 @contextmanager
 def _file_of(text: str) -> Iterator[str]:
-    """A path that OpenSSL can read the text from: in memory where the system has such files."""
+    """Yield a path from which OpenSSL can read the text, in memory if the system has such files."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("key"), "wb") as file:
             file.write(text.encode())

@@ -23,7 +23,7 @@ _MAX_REASON: Final = 200
 
 
 def checked_url(url: str) -> urllib.parse.SplitResult:
-    """The parts of the URL of a token endpoint, or of a file that holds a token.
+    """Return the parts of the URL of a token endpoint, or of a file with a token.
 
     Raises:
         Misconfigured: it is none; without what may be a secret in it.
@@ -53,7 +53,7 @@ def checked_url(url: str) -> urllib.parse.SplitResult:
 
 
 def without_secrets(parts: urllib.parse.SplitResult) -> str:
-    """The URL for a message: without a user, a password and a query."""
+    """Return the URL without user, password and query, for messages."""
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=host, query="", fragment="").geturl()
 

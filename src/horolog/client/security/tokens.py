@@ -1,4 +1,4 @@
-"""Where OAUTHBEARER takes its token from: a function, a token endpoint, a file, or no proof at all.
+"""Sources of OAUTHBEARER tokens: a function, a token endpoint, a file, or none (unsecured).
 
 A token is asked for when a connection is made and kept until four fifths of its life are over.
 """
@@ -41,7 +41,7 @@ _Source: TypeAlias = Callable[[Deadline], "Token"]
 
 
 class Token(NamedTuple):
-    """A bearer token, the seconds for which it may be kept, and SASL extensions (KIP-342)."""
+    """Bearer token, its lifetime in seconds, and SASL extensions (KIP-342)."""
 
     value: str
     lifetime_s: float
@@ -52,10 +52,10 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens of one client."""
+    """Source and cache of the tokens of one client."""
 
     def __init__(self, security: Security, callback: Callable[[], str] | None = None) -> None:
-        """Choose the source.
+        """Choose the source of tokens.
 
         Raises:
             Misconfigured: the settings name none, or one that is not supported.
@@ -65,7 +65,7 @@ class Tokens:
         self._until_s = 0.0
 
     def current(self, deadline: Deadline) -> Token:
-        """A token that is valid for a while.
+        """Return a token that is valid for a while.
 
         Raises:
             NoToken: there is none to be had by the deadline.
@@ -130,7 +130,7 @@ def _from_file(url_path: str, extensions: Mapping[str, str]) -> Token:
 
 
 def _unsecured(options: Mapping[str, str]) -> _Source:
-    """An unsigned token for tests, as Kafka's handler of that name makes it."""
+    """Return a source of unsigned tokens, as made by Kafka's unsecured handler, for tests."""
     strings = _prefixed(options, "unsecuredLoginStringClaim_")
     principal = options.get("unsecuredLoginPrincipalClaimName", "sub")
     claims: dict[str, Any] = dict(strings)
