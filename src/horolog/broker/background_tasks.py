@@ -22,7 +22,6 @@ from horolog.config import LONG_MAX
 from horolog.errors import HorologError
 from horolog.metadata.store import MetadataStore
 from horolog.storage.log_dir.log_dir import LogDir
-from horolog.storage.logs.log import Log
 from horolog.storage.removal.removed_files import DeletedSegment
 
 _LOG = logging.getLogger(__name__)
@@ -136,9 +135,11 @@ class BackgroundTasks:
 
     async def run_retention(self) -> list[tuple[str, DeletedSegment]]:
         """Delete segments that have outlived `retention.ms` or `retention.bytes`; return them."""
-        deleted = []
+        deleted, clock = [], self._clock
         for partition in list(self._partitions.values()):
-            retention = partition.change(self._apply_retention)
+            retention = partition.change(
+                lambda log: log.apply_retention(clock.now_ms(), clock.monotonic_ms())
+            )
             gone = await self._do("retention", partition, retention) or ()
             for segment in gone:
                 _LOG.info(
@@ -153,9 +154,12 @@ class BackgroundTasks:
 
     async def tidy(self) -> None:
         """Remove deleted files, and check that the log directory still exists."""
+        clock = self._clock
         for partition in list(self._partitions.values()):
             if partition.log.removed_files.are_waiting:
-                removal = partition.change(self._remove_deleted)
+                removal = partition.change(
+                    lambda log: log.removed_files.remove_due(clock.monotonic_ms())
+                )
                 await self._do("removal of deleted files", partition, removal)
         monotonic_ms = self._clock.monotonic_ms()
         await self._partitions.run(lambda log_dir: log_dir.remove_deleted(monotonic_ms))
@@ -194,22 +198,15 @@ class BackgroundTasks:
 
     async def expire_producers(self) -> int:
         """Expire inactive idempotent producers; return their number."""
-        gone = 0
+        gone, clock = 0, self._clock
+        limit_ms = self._live.config.producer_id_expiration_ms
         for partition in list(self._partitions.values()):
             if len(partition.log.producers):
-                expiry = partition.change(self._expire_producers)
+                expiry = partition.change(
+                    lambda log: log.producers.expire(clock.now_ms(), limit_ms)
+                )
                 gone += await self._do("expiry", partition, expiry) or 0
         return gone
-
-    def _apply_retention(self, log: Log) -> list[DeletedSegment]:
-        return log.apply_retention(self._clock.now_ms(), self._clock.monotonic_ms())
-
-    def _remove_deleted(self, log: Log) -> int:
-        return log.removed_files.remove_due(self._clock.monotonic_ms())
-
-    def _expire_producers(self, log: Log) -> int:
-        limit_ms = self._live.config.producer_id_expiration_ms
-        return log.producers.expire(self._clock.now_ms(), limit_ms)
 
     async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:
         """Await a job of one partition, and log its failure without affecting the others."""

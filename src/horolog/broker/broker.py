@@ -63,7 +63,7 @@ _LOG = logging.getLogger(__name__)
 WORKERS: Final = 4
 READERS: Final = 4
 LOADING_S: Final = 1.0
-"""For which a start waits for groups to be loaded; after that they are loaded while it serves."""
+"""Longest wait of a start for groups. After that they are loaded while it serves."""
 SEARCHERS: Final = 2  # lookups may decompress as much as batches hold
 
 

@@ -46,7 +46,7 @@ class Uncleanable(NamedTuple):
 
     reason: str
     retry_at_ms: int | None
-    """By a monotonic clock; None where it is not tried again."""
+    """Monotonic time of the next try; None if there is none."""
 
 
 class DuePartition(NamedTuple):
@@ -62,7 +62,7 @@ class Cleaner:
     def __init__(self, catalogue: Catalogue) -> None:
         self._live, self._clock, _, self._partitions, _ = catalogue
         self.pace = ThreadPace()
-        """Of all its threads, by `log.cleaner.io.max.bytes.per.second`."""
+        """Limits all threads to `log.cleaner.io.max.bytes.per.second`."""
         self._executor: ThreadPoolExecutor | None = None  # made when there is something to clean
         self._busy: dict[Partition, asyncio.Future[None]] = {}  # set when the run has ended
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -70,11 +70,11 @@ class Cleaner:
         self._is_stopped = False
         self.monotonic_ms = SystemClock().monotonic_ms
         self.runs: WeakKeyDictionary[Partition, CleaningRun] = WeakKeyDictionary()
-        """The last run of each partition, or the one under way."""
+        """Last or current run of each partition."""
         self.found: WeakKeyDictionary[Partition, Cleanable] = WeakKeyDictionary()
-        """What of each compacted partition could be cleaned when the cleaner last looked."""
+        """Cleanable range of each compacted partition, as of `looked_ms`."""
         self.looked_ms: int | None = None
-        """When it did, by the clock."""
+        """Time of the last look, by the clock."""
         self._uncleanable: WeakKeyDictionary[Partition, Uncleanable] = WeakKeyDictionary()
 
     # --- what it does by itself -------------------------------------------------------

@@ -66,7 +66,7 @@ class Request(Generic[BodyT]):
         self.frame = frame
         """The request as it was received, header included."""
         self.is_large = is_large
-        """Whether it has very many fields; then nothing behind it is begun before its end."""
+        """Whether it has very many fields. The requests behind it wait for its end."""
         self._slice: TimeSlice | None = None
 
     async def checkpoint(self) -> None:
@@ -113,10 +113,10 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 Shortcut: TypeAlias = Callable[
     [BrokerParts, Authorise, Peer, bytes], Reply | Coroutine[Any, Any, Reply] | None
 ]
-"""Answers a frame without decoding it by its schema; None, without any effect, if that must be."""
+"""Answers a frame without decoding it by its schema; None without an effect if it cannot."""
 
 KEY_BYTES: Final = 2
-"""Of an API's key, with which a request begins."""
+"""Size of an API's key, with which a request begins."""
 
 HANDLERS: dict[ApiKey, Handler] = {}
 _SHORTCUTS: dict[bytes, Shortcut] = {}  # by the bytes of an API's key

@@ -24,7 +24,7 @@ CONVERTED_BYTES: Final = 8 << 20
 
 SOURCE_BYTES: Final = 1 << 20
 _MAX_BATCH_BYTES: Final = 64 << 20
-"""What one batch may decompress to; a larger one old clients cannot have."""
+"""Decompressed size of a batch. A larger one cannot be given to old clients."""
 _MAX_ROUNDS: Final = 64  # of reads that find control batches only
 
 _LAST_WITH_V0: Final = 1

@@ -82,7 +82,7 @@ class FetchReading:
         self.size = 0
         """Bytes of records."""
         self.converted: dict[str, int] = {}
-        """Records that had to be converted for the client, by topic."""
+        """Number of converted records by topic."""
 
     def read(self, some: Sequence[RequestedPartition]) -> list[FetchedPartition]:
         """Read the next partitions, in the order of the request."""

@@ -37,9 +37,9 @@ __all__ = ["FetchSession", "FetchSessions", "SessionFetch"]
 
 MIN_EVICTION_MS: Final = 120_000
 MOST_PARTITIONS: Final = 10_000
-"""Of one session: they are looked through in each of its fetches."""
+"""Partitions of one session, because each of its fetches looks at all of them."""
 MOST_PARTITIONS_OF_ALL: Final = 100_000
-"""Of all sessions: some 40 MB."""
+"""Partitions of all sessions, some 40 MB."""
 _MOST_NAME: Final = 249
 _LAST_EPOCH: Final = 0x7FFF_FFFF
 _TOPIC_IDS_SINCE: Final = 13
@@ -48,7 +48,7 @@ _Key = tuple[str | UUID | None, int]
 
 
 _Rank = tuple[bool, int, int]
-"""Of a session: whether it is a follower's, its size and its id. The lowest is evicted first."""
+"""Rank of a session: whether it is a follower's, its size and its id. The lowest goes first."""
 
 
 class SessionPartition:
@@ -72,7 +72,7 @@ class SessionPartition:
         self.topic, self.topic_id = topic.topic, topic.topic_id
         self.partition = requested.partition
         self.high_watermark = self.log_start_offset = -1
-        """As of the last response that named it; -1 unknown, or after an error."""
+        """Offsets in the last response about it; -1 if unknown, or after an error."""
         self.ask(requested)
 
     def ask(self, requested: FetchPartition) -> None:
@@ -140,11 +140,11 @@ class FetchSession:
         self.is_privileged = is_privileged
         self.created_ms = self.used_ms = now_ms
         self.epoch = 1
-        """Of the next fetch."""
+        """Epoch of the next fetch."""
         self.size = len(partitions)
         """Partitions at its last use."""
         self.ranked: tuple[int, int] | None = None
-        """By which size, and whether not at all (0), for followers (1) or for all (2)."""
+        """Size in its rank, and by whom it may be evicted: nobody (0), followers (1) or all (2)."""
 
 
 class SessionFetch:
@@ -214,7 +214,7 @@ class FetchSessions:
         self._for_consumers: list[_Rank] = []  # what may be evicted for them, in order
         self._for_followers: list[_Rank] = []
         self.partitions = 0
-        """Of all sessions."""
+        """Number of partitions of all sessions."""
         self.evictions = 0
         """Sessions that made room for others."""
 

@@ -32,9 +32,9 @@ from horolog.wire.questions import FollowedState, Wrong
 
 LEAST_SHARE_FREE: Final = 0.05
 ENOUGH_FREE_BYTES: Final = 10 << 30
-"""With this much left a disk is not nearly full, whatever its size."""
+"""A disk with this much free space is not nearly full, whatever its size."""
 LATE_MS: Final = 60_000
-"""A partition that waits for its source is wrong once it is so far behind."""
+"""A waiting partition is a problem once it is this far behind its source."""
 _MOST_NAMES: Final = 5  # of topics in an error
 _LONGEST: Final = 500  # characters of an error
 

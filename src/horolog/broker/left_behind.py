@@ -30,9 +30,9 @@ class LeftByKafka:
     metadata: AdoptedMetadata = field(default_factory=lambda: AdoptedMetadata({}, {}, {}, {}))
     offsets: KafkaOffsets = field(default_factory=lambda: KafkaOffsets({}, ()))
     ignored: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By topic, the settings that its Kafka gave it and that are not obeyed here."""
+    """Settings by topic that its Kafka gave it and that are not obeyed here."""
     is_kafkas: bool = False
-    """Whether the directory is a Kafka's, by its internal topics."""
+    """Whether the directory belongs to a Kafka, as its internal topics show."""
 
     def is_made_here(self, topic: Topic) -> bool:
         """True if the directory's Kafka does not know the topic.
@@ -78,16 +78,18 @@ class LeftByKafka:
             )
         yield from self._groups(topics, is_committed)
         yield from self._settings({topic.name for topic in topics}, settings)
-        unknown = {"topics (their directories become *-stray)": self._made(topics), **made_here}
+        unknown = {
+            "topics (their directories become *-stray)": sorted(
+                topic.name for topic in topics if self.is_made_here(topic)
+            ),
+            **made_here,
+        }
         found = [f"{what} {_listed(names)}" for what, each in unknown.items() if (names := [*each])]
         yield (
             "what is made here is unknown to the Kafka that had this directory, should it be "
             f"started on it again: {'; '.join(found) or 'so far nothing'} "
             "(docs/moving-in-and-out.md)"
         )
-
-    def _made(self, topics: Iterable[Topic]) -> list[str]:
-        return sorted(topic.name for topic in topics if self.is_made_here(topic))
 
     def _groups(self, topics: Iterable[Topic], is_committed: IsCommitted) -> Iterator[str]:
         positions: dict[str, list[str]] = {}

@@ -30,7 +30,10 @@ def describe_loggers(names: Collection[str] | None) -> list[DescribedSetting]:
     return [
         DescribedSetting(
             name,
-            _name_of(logger.getEffectiveLevel()),
+            next(
+                (known for known, least in _LEVELS.items() if logger.getEffectiveLevel() >= least),
+                "TRACE",
+            ),
             SettingSource.DYNAMIC_BROKER_LOGGER,
             read_only=False,
             sensitive=False,
@@ -85,7 +88,3 @@ def _loggers() -> dict[str, logging.Logger]:
         for name, logger in made
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == _PACKAGE
     }
-
-
-def _name_of(level: int) -> str:
-    return next((name for name, least in _LEVELS.items() if level >= least), "TRACE")

@@ -31,7 +31,7 @@ class OpenFiles(NamedTuple):
     logs: int
     """Files of segments that stay open for later requests."""
     answers: int
-    """Stretches of segments in answers that are not sent yet; each may hold a file of its own."""
+    """Slices of segments in unsent responses; each may keep a file open."""
     connections: int
 
 

@@ -51,7 +51,7 @@ from horolog.storage.names import TopicPartition
 
 _NOT_SERVED: Final = names.INTERNAL_TOPICS - names.SERVED_INTERNAL
 _UNASSIGNED: Final = uuid.UUID(int=1)
-"""Kafka's id of a directory that is not known."""
+"""Kafka's id of an unknown directory."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,18 +61,17 @@ class OpenedStorage:
     """Opened storage of a broker."""
 
     settings: Settings
-    """Those given, with the dynamic ones of the last run."""
+    """Given settings, with the dynamic ones of the last run."""
     store: MetadataStore
     stored: Stored
     beside: StateBeside
-    """What was kept beside the state here, and is to be taken over."""
+    """State that was kept elsewhere and has to be taken over."""
     log_dir: LogDir
     topics: tuple[Topic, ...]
-    """The topics to serve."""
     left_behind: LeftByKafka
-    """By an Apache Kafka that had this directory, or by the one that is followed."""
+    """State of an Apache Kafka that had this directory."""
     made_here: Mapping[str, list[str]]
-    """Settings that such a Kafka does not know, by what has them."""
+    """Names of topics and broker settings that such a Kafka does not know."""
 
     def close(self) -> None:
         """Close everything without a clean shutdown."""
@@ -148,12 +147,11 @@ class _Opening:
     plan: StartPlan = field(default_factory=StartPlan)
     owned: dict[str, uuid.UUID] = field(default_factory=dict)
     led: dict[str, uuid.UUID] = field(default_factory=dict)
-    """The topics whose leader epochs the metadata have, with their ids."""
+    """Ids of the topics whose leader epochs are in the metadata."""
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     followed: set[str] = field(default_factory=set)
-    """Topics that another cluster leads."""
     compacted: set[str] = field(default_factory=set)
-    """By an Apache Kafka that had this directory."""
+    """Topics that an Apache Kafka or the source compacts."""
     left_behind: LeftByKafka = field(default_factory=LeftByKafka)
 
     def open(self, files: Files, lock: DirectoryLock) -> OpenedStorage:

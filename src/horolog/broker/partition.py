@@ -49,12 +49,12 @@ class Partition:
         max_uncompressed_bytes: int,
     ) -> None:
         self.log = log
-        """Any thread may read it, which may wait for the disk. It is written to by `writes`."""
+        """Any thread may read it, which may wait for the disk. Writes go through `writes`."""
         self.topic, self.index = log.topic, log.partition
         self.name = str(log)
         self.listeners: dict[DelayedFetch, None] = {}
         self.next_warning_at = 0.0
-        """When, on the event loop's clock, the next warning of its records' times is due."""
+        """Event loop's time of the next warning about the times of its records."""
         self._loop = asyncio.get_running_loop()
         self._workers = workers
         self._cleaning: CleaningJob | None = None  # the run that is under way
@@ -268,14 +268,14 @@ class CleaningJob:
         threads: Executor,
     ) -> None:
         self.run = cleaning.run
-        """What it has done so far; any thread may look."""
+        """Progress; any thread may read it."""
         self._partition = partition
         self._cleaning = cleaning
         self._hold = hold
         self._stop = threading.Event()
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self._loop.run_in_executor(threads, self._work)
-        """Set when the thread has ended."""
+        """Completes when the thread has ended."""
 
     async def wait(self) -> None:
         """Wait for the end of the run.

@@ -49,11 +49,11 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         checkers: Checkers,
     ) -> None:
         self.cluster_id = str(log_dir.meta.cluster_id)
-        """The id in the log directory's meta.properties."""
+        """Cluster id in `meta.properties` of the log directory."""
         self.inline_lookups = InlineTries()
         self.traffic = Traffic()
         self.refusal: str | None = None
-        """Why everything is refused, as the last `check` has found."""
+        """Reason of the last `check` to refuse everything; None if there is none."""
         self._served: dict[tuple[str, int], Partition] = {}
         self._log_dir = log_dir
         self._live = live

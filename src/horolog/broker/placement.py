@@ -45,11 +45,11 @@ class Placement:
         self, node_id: int, metadata: MetadataThread, store: MetadataStore, stored: Stored
     ) -> None:
         self.source = stored.source
-        """The cluster that is followed, or was; its id is empty as long as it was never reached."""
+        """Cluster that is or was followed. Its id is empty until it was reached once."""
         self.rows = {row.topic: row for row in stored.followed}
-        """What is known of topics that are followed, or were promoted."""
+        """Rows of topics that are followed, or were promoted."""
         self.seen: SourceTopics | None = None
-        """What the source had when it was last asked."""
+        """Last snapshot of the source."""
         self._held: set[str] = set()
         self._node_id = node_id
         self._metadata = metadata

@@ -9,9 +9,9 @@ from typing import Final
 from horolog.wire.questions import ProducerClient
 
 MOST_PRODUCERS: Final = 10_000
-"""The producers that were heard first are forgotten beyond."""
+"""Limit of known producers. The earliest are forgotten first."""
 MOST_CHARACTERS: Final = 249
-"""Of a client id; the rest is left out."""
+"""Length to which a client id is cut."""
 
 
 class ProducerClients:

@@ -8,7 +8,7 @@ from typing import Final
 from horolog.history import AskGroupHistory, GroupHistory
 
 _MOST: Final = 4
-"""Answers; each has at most `MOST_ENTRIES`, of cut texts."""
+"""Number of kept answers. Each has at most `MOST_ENTRIES`, with cut texts."""
 
 
 class RecentHistories:

@@ -63,9 +63,9 @@ class Service:
         self.broker = broker
         self.background_tasks = broker.background_tasks
         self.bound = bound
-        """The bound endpoints, with their actual ports."""
+        """Bound endpoints, with their actual ports."""
         self.metrics = metrics
-        """Where metrics are served, if they are."""
+        """Page of metrics, if it is served."""
         self._dispatcher = dispatcher
         self.server = server
         self._kernels: asyncio.TimerHandle | None = None

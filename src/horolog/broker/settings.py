@@ -114,13 +114,13 @@ class OfflineTopic(NamedTuple):
 
     config: TopicConfig
     overrides: Mapping[str, str]
-    """Its own, under Kafka's names, without the tried ones."""
+    """Settings of its own under Kafka's names, without the tried ones."""
     is_exempt: bool
-    """A broker that starts here deletes nothing of it: it is adopted, or a setting is invalid."""
+    """Whether retention deletes nothing: the topic is adopted, or a setting is invalid."""
     source: str
-    """Where its settings are from."""
+    """Origin of its settings, in words."""
     is_adopted: bool = False
-    """The same whatever is tried: what is open there counts as ended."""
+    """Like `is_exempt` without tried settings. Open transactions count as ended."""
 
 
 class OfflineSettings:
@@ -141,7 +141,12 @@ class OfflineSettings:
             Misconfigured: a tried setting is unknown or invalid.
             StorageFailed: the metadata cannot be read.
         """
-        of_topics = {name: text for name, text in tried.items() if _is_of_topics(name)}
+        topics_names = {
+            name
+            for setting in topic_settings().values()
+            for name in (setting.name, *setting.aliases)
+        }
+        of_topics = {name: text for name, text in tried.items() if name in topics_names}
         static = {name: text for name, text in tried.items() if name not in of_topics}
         stored = read_stored(log_dir)
         found = StoredSettings() if stored is None else read_stored_settings(stored.settings)
@@ -184,10 +189,3 @@ class OfflineSettings:
             return self._settings.topic_config(overrides)
         except ValueError as error:
             raise Misconfigured(str(error)) from None
-
-
-def _is_of_topics(name: str) -> bool:
-    return any(
-        name == topic_setting.name or name in topic_setting.aliases
-        for topic_setting in topic_settings().values()
-    )

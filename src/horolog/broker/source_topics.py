@@ -13,7 +13,7 @@ class SourcePartition(NamedTuple):
     partition: int
     leader: int | None
     leader_epoch: int | None
-    """None from brokers that do not say it (before Apache Kafka 2.1)."""
+    """None from brokers before Apache Kafka 2.1."""
 
 
 class TopicAtSource(NamedTuple):
@@ -21,12 +21,12 @@ class TopicAtSource(NamedTuple):
 
     name: str
     topic_id: UUID | None
-    """None from brokers without topic ids (before Apache Kafka 2.8)."""
+    """None from brokers before Apache Kafka 2.8."""
     partitions: tuple[SourcePartition, ...]
-    """All of them: index 0, 1, 2 and so on."""
+    """All partitions, in the order of their indexes 0, 1, 2 and so on."""
     settings: Mapping[str, str] | None
-    """What is set for the topic or by the source's brokers, without defaults of the software.
-    None as long as the source has not given them."""
+    """Settings of the topic and the source's brokers, without defaults of the software. None
+    until the source has given them."""
 
 
 class SourceTopics(NamedTuple):
@@ -35,13 +35,13 @@ class SourceTopics(NamedTuple):
     cluster_id: str
     brokers: Mapping[int, Address]
     topics: Mapping[str, TopicAtSource]
-    """The selected ones that exist, by name."""
+    """Selected topics that exist, by name."""
     deleted: frozenset[str] = frozenset()
-    """Followed topics that the source has no more. A topic that is merely absent from `topics` may
+    """Followed topics that the source has deleted. A topic that is only absent from `topics` may
     be unknown to one broker, or this client may not describe it any more."""
     unreadable: Mapping[str, str] = {}
-    """Topics to follow that cannot be followed now, with the reason."""
+    """Selected topics that cannot be followed now, with the reason."""
     from_here: frozenset[str] = frozenset()
     """Topics that the source follows itself, and whose records come from this cluster."""
     upstream: tuple[str, ...] = ()
-    """The ids of the clusters that its records come from: its own, and those that it follows."""
+    """Ids of the clusters that its records come from: its own, and those that it follows."""

@@ -32,9 +32,9 @@ class Traffic:
         self.converted = {ApiKey.PRODUCE: ByTopic(), ApiKey.FETCH: ByTopic()}
         """Records that were converted to another format (KIP-32)."""
         self.converted_for: Counter[tuple[ApiKey, int]] = Counter()
-        """The same by API and version of the request."""
+        """Converted records by API and version of the request."""
         self.deleted = NONE
-        """What was appended to partitions that are deleted since."""
+        """Counts of appends to partitions that were deleted since."""
 
     def refuse(self, topic: str | None, error: HorologError) -> None:
         """Count a refused batch; the topic is None if it does not exist."""

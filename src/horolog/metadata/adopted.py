@@ -38,12 +38,12 @@ class AdoptedMetadata(NamedTuple):
     """Metadata of a Kafka. Settings are under Kafka's names."""
 
     topics: Overrides
-    """Of each topic that has settings of its own."""
+    """Settings of each topic that has some of its own."""
     topic_ids: Mapping[str, UUID]
     others: Mapping[tuple[str, str], Mapping[str, str]]
-    """Settings by kind and name of what has them; those of all brokers have the name ""."""
+    """Settings by kind and name of the resource; the name of all brokers is ""."""
     counted: Mapping[str, int]
-    """How many there are of what is no setting, by what it is called."""
+    """Number of entries that are not settings, by kind."""
     nodes: frozenset[int] = frozenset()
     """Ids of all brokers, voters and replicas of the cluster."""
 

@@ -20,7 +20,7 @@ from horolog.storage.files import Files
 from horolog.storage.removal.leftovers import segments_in, stable_look
 
 MOST_BYTES: Final = 16 << 20
-"""Read at one start, which waits for it: about a second."""
+"""Bytes that a start reads and waits for, in about a second."""
 MOST_OFFSETS: Final = 100_000
 
 _logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class KafkaOffsets(NamedTuple):
     """Committed offsets, and the partitions that were not read."""
 
     of_topics: Committed
-    """Of each topic by group and partition, in their order."""
+    """Offsets of each topic by group and partition, in order."""
     unread: tuple[str, ...]
     """Directories of `__consumer_offsets` that were too large, or damaged."""
 
@@ -71,15 +71,13 @@ def _logs_in(files: Files, directory: Path) -> list[str]:
     """List the `.log` files of a partition in order, also while segments are being replaced."""
 
     def look() -> list[int]:
-        found = {each.name for each in directory.iterdir() if _is_regular(each)}
+        found = {
+            path.name for path in directory.iterdir() if path.is_file() and not path.is_symlink()
+        }
         return segments_in(files, str(directory), found)
 
     bases = stable_look(look)
     return [f"{directory}/{names.segment_file(base, names.LOG)}" for base in bases]
-
-
-def _is_regular(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
 
 
 def _replay(files: Files, logs: Iterable[str], most: int) -> tuple[GroupReplay, bool]:

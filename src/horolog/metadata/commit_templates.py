@@ -16,7 +16,7 @@ from horolog.record.builder import LogRecord
 from horolog.schemas.offsets import committed_bytes, read_committed
 
 _MOST: Final = 10_000
-"""Templates, of at most `_LONGEST` bytes."""
+"""Number of templates, each of at most `_LONGEST` bytes."""
 _MOST_LAYOUTS: Final = 4  # of batches of one size
 _LONGEST: Final = 1_000
 _I16, _I64 = Struct(">h"), Struct(">q")
@@ -25,7 +25,7 @@ _PLAIN_TEXT, _FLEXIBLE_TEXT = 3, 4  # versions: metadata behind two bytes, or be
 _ONE_BYTE: Final = 127  # a longer text has a longer varint
 
 _Layout = tuple[int, int]
-"""Where the offset begins, and the commit time."""
+"""Positions of the offset and of the commit time."""
 
 
 class CommitTemplates:

@@ -42,9 +42,9 @@ from horolog.storage.removal.leftovers import base_offsets
 PARTITION: Final = TopicPartition(names.CLUSTER_METADATA, 0)
 TOPIC_ID: Final = UUID(int=1)
 QUORUM_STATE: Final = "quorum-state"
-"""Kafka's: JSON with the last leader epoch of its quorum."""
+"""Kafka's file with the last leader epoch of its quorum, as JSON."""
 HISTORY_MS: Final = 366 * 24 * 3_600_000
-"""For so long snapshots are kept, and the records before them."""
+"""Time for which snapshots are kept, with the records before them."""
 
 _MAX_QUORUM_BYTES = 1 << 20
 _MAX_EPOCH = (1 << 31) - 2
@@ -62,7 +62,7 @@ class KafkaForm:
         self.size_behind_snapshot = 0
         """Bytes that a start reads besides a snapshot."""
         self.snapshot_size = 0
-        """Bytes of that, 0 if there is none."""
+        """Size of the newest snapshot; 0 without one."""
         self._files = files
         self._log_dir = log_dir
         self._log: Log | None = None

@@ -50,7 +50,7 @@ from horolog.storage.removal.leftovers import current_bases
 from horolog.storage.segments.reader import SegmentReader
 
 if TYPE_CHECKING:
-    from horolog.metadata.segment_parts import Part, SmallParts
+    from horolog.metadata.segment_parts import SmallParts
 
 _TYPE_BYTES: Final = 2  # of a key, before its fields; the length of a name has two, too
 _PARTITION_BYTES: Final = 4
@@ -156,9 +156,9 @@ class _GroupLog(PastLog[GroupEvent]):
         self._templates = CommitTemplates()
         self._next_offset: int | None = 0
         self.since: int | None = None
-        """The base offset of the first segment to read; None for all."""
+        """Base offset of the first segment to read; None for all."""
         self.at_ms: int | None = None
-        """Entries that are later are not asked for; None for all."""
+        """Time after which entries are not needed; None for all."""
 
     def enough_since(self, most: int) -> int | None:
         """Return the last base offset behind which there seem to be records for that many entries.
@@ -242,7 +242,8 @@ class _GroupLog(PastLog[GroupEvent]):
                         yield from self._of_small(part, are_whole)
                         passed += len(part.small.next_offsets)
                     else:
-                        yield from self._of_one(part)
+                        self._pass(part.header)
+                        yield part.header, bytes(part.data)
                         passed += 1
             except CorruptBatch:
                 pass  # it is read again from there on, and said what is damaged
@@ -252,10 +253,6 @@ class _GroupLog(PastLog[GroupEvent]):
             header = parse_header(batch)
             self._pass(header)
             yield header, bytes(batch)
-
-    def _of_one(self, part: "Part") -> Iterator[tuple[BatchHeader, bytes]]:
-        self._pass(part.header)
-        yield part.header, bytes(part.data)
 
     def _of_small(
         self, parts: "SmallParts", are_whole: bool

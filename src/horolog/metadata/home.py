@@ -26,25 +26,24 @@ from horolog.storage.files import Files
 _logger = logging.getLogger(__name__)
 
 OWN: Final = "own"
-"""The value of the mark."""
 PROPERTIES: Final = {names.METADATA_PROPERTY: OWN}
-"""In `meta.properties`, of a directory that horolog has made."""
+"""Entry in `meta.properties` of a directory that horolog has made."""
 
 
 class Signs(NamedTuple):
     """Evidence of a directory's owner."""
 
     is_marked: bool | None
-    """Whether the metadata in `__cluster_metadata-0` has the mark; None without any."""
+    """Whether the metadata in `__cluster_metadata-0` has the mark; None without metadata."""
     has_file_beside: bool = False
     """`horolog-metadata.log` exists, in which an earlier version kept the metadata."""
     internal: Collection[str] = ()
     """Kafka's internal topics that have directories."""
     meta: MetaProperties | None = None
     was_served: bool = False
-    """A broker has had it: files are there that only brokers write."""
+    """Whether a broker has served it: it contains files that only brokers write."""
     was_served_here: bool = False
-    """A horolog has, likewise."""
+    """Whether a horolog has served it."""
     has_partitions: bool = False
     has_state_beside: bool = False
     """The state directory beside it has metadata."""

@@ -32,7 +32,7 @@ class TopicImage:
         self.name = name
         self.topic_id = topic_id
         self.partitions: dict[int, metadata.PartitionRecord] = {}
-        """By number, as the last change left them."""
+        """Partitions by index, after the last change."""
 
 
 class Image:
@@ -42,15 +42,16 @@ class Image:
         self.topics: dict[str, TopicImage] = {}
         self.by_id: dict[UUID, TopicImage] = {}
         self.configs: dict[Resource, dict[str, str]] = {}
-        """Settings by type and name of the resource; none is empty."""
+        """Settings by type and name of the resource; resources without settings are absent."""
         self.features: dict[str, int] = {}
         self.brokers: dict[int, metadata.RegisterBroker] = {}
-        """The registrations, as the last change left them."""
+        """Registrations, after the last change."""
         self.controllers: dict[int, metadata.RegisterController] = {}
         self.producer_ids: metadata.ProducerIdsRecord | None = None
-        """The last block that was given."""
+        """Last reserved block."""
         self.others: dict[tuple[object, ...], Record] = {}
-        """By what a later record would replace or remove."""
+        """Records that are only kept, by the key that a later record shares to replace or remove
+        them."""
         self._takes = {
             metadata.TopicRecord: self._topic,
             metadata.PartitionRecord: self._partition,
@@ -63,7 +64,7 @@ class Image:
             metadata.UnregisterBroker: self._unregister,
             metadata.BrokerChange: self._change_broker,
             metadata.FenceBroker: self._fence,
-            metadata.UnfenceBroker: self._unfence,
+            metadata.UnfenceBroker: self._fence,
             metadata.RegisterController: self._controller,
             metadata.ProducerIdsRecord: self._producer_ids,
             metadata.AccessControlEntry: self._keep,
@@ -239,13 +240,10 @@ class Image:
             cordoned=old.cordoned if record.cordoned is None else record.cordoned,
         )
 
-    def _fence(self, record: metadata.FenceBroker) -> None:
+    def _fence(self, record: metadata.FenceBroker | metadata.UnfenceBroker) -> None:
+        fenced = isinstance(record, metadata.FenceBroker)
         old = self._registration(record.broker_id)
-        self.brokers[record.broker_id] = old._replace(fenced=True)
-
-    def _unfence(self, record: metadata.UnfenceBroker) -> None:
-        old = self._registration(record.broker_id)
-        self.brokers[record.broker_id] = old._replace(fenced=False)
+        self.brokers[record.broker_id] = old._replace(fenced=fenced)
 
     def _controller(self, record: metadata.RegisterController) -> None:
         self.controllers[record.controller_id] = record

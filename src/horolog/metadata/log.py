@@ -35,9 +35,9 @@ from horolog.schemas.metadata import (
 from horolog.storage.files import Files
 
 SNAPSHOT_BYTES: Final = 1 << 20
-"""A snapshot follows where this was appended after the last one, and at least as much as that has.
-Kafka waits for 20 MB (`metadata.log.max.record.bytes.between.snapshots`); a start that read that
-much here would take seconds."""
+"""Bytes after the last snapshot that lead to the next one, if they are at least its size. Kafka
+waits for 20 MB (`metadata.log.max.record.bytes.between.snapshots`); a start here would read
+that for seconds."""
 
 _MAX_EPOCH: Final = (1 << 31) - 1
 
@@ -64,7 +64,7 @@ class MetadataLog:
         self._leads_in: int | None = None
         self._snapshot_bytes = snapshot_bytes
         self.damage = tuple(map(str, replay.damage))
-        """What of the log could not be read, and may be lost; empty where it is whole."""
+        """Sentences about unreadable parts of the log; empty if it is whole."""
 
     @classmethod
     def open(
@@ -155,7 +155,8 @@ class MetadataLog:
         replay.next_offset = offset + len(values)
         replay.last_epoch = epoch
         replay.last_timestamp = max(replay.last_timestamp, now_ms)
-        replay.take_all(records)
+        for record in records:
+            self.image.apply(record)
         if self._form.size_behind_snapshot > max(self._snapshot_bytes, self._form.snapshot_size):
             try:
                 self.snapshot(now_ms)

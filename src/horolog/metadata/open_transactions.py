@@ -72,7 +72,7 @@ class _States(NamedTuple):
 
     states: Mapping[str, CoordinatedTransaction]
     are_all: bool
-    """Whether none is missing: the coordinator of all is here, and nothing is damaged."""
+    """Whether all ids are known: their coordinator is here, and nothing is damaged."""
 
 
 def _read_states(files: Files, log_dir: Path, state_dir: Path | None = None) -> _States:

@@ -17,7 +17,7 @@ _MOST_READS: Final = 3
 _MOST_DAMAGE: Final = 5
 _MOST_LOGS: Final = 20
 LONGEST: Final = 300
-"""Characters of a text in an answer."""
+"""Longest text in an answer, in characters."""
 
 
 class _Timed(Protocol):
@@ -34,9 +34,9 @@ class PastLog(ABC, Generic[EntryT]):
     def __init__(self, name: str) -> None:
         self.name = name
         self.whole_from: int | None = None
-        """After `entries`: as of `KeptLog`."""
+        """`KeptLog.whole_from`, after `entries`."""
         self.damage: list[str] = []
-        """After `entries`: what could not be read."""
+        """Sentences about unreadable parts, after `entries`."""
 
     def note(self, damage: str) -> None:
         """Note damage; only the first few are kept."""

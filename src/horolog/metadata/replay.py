@@ -5,7 +5,7 @@ What cannot be read, or is about something that is not there, is left out and no
 it counts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
@@ -24,7 +24,7 @@ from horolog.schemas.metadata import (
 )
 
 MOST_BATCH_BYTES: Final = 256 << 20
-"""What one batch may decompress to."""
+"""Limit of the decompressed size of a batch."""
 _MOST_DAMAGE: Final = 100
 
 
@@ -32,11 +32,11 @@ class Damage(NamedTuple):
     """Damaged record, or bytes without a whole batch."""
 
     path: str
-    """The file, or the directory of the log."""
+    """File, or directory of the log."""
     what: str
     offset: int | None = None
     is_of_segment: bool = False
-    """Bytes of a segment that are no batch."""
+    """Whether it is about bytes of a segment that are not a batch."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.what}"
@@ -51,21 +51,19 @@ class MetadataReplay:
         self.image = Image()
         self.damage: list[Damage] = []
         self.next_offset = 0
-        """The offset after the last batch."""
+        """Offset after the last batch."""
         self.leader_epoch = -1
-        """The largest of a batch."""
+        """Largest in any batch."""
         self.last_epoch = 0
-        """That of the last batch."""
+        """Leader epoch of the last batch."""
         self.last_timestamp = 0
-        """The largest of a batch."""
+        """Largest in any batch."""
         self.voters: tuple[Voter, ...] = ()
-        """Those of a dynamic quorum."""
+        """Voters of a dynamic quorum."""
         self.kept_control: dict[int, bytes] = {}
         """Values of the last control records of `kraft.version` and the voters, by type."""
-        self.snapshots = 0
-        """How many footers of snapshots there were."""
         self.snapshot_ms: int | None = None
-        """Within a snapshot: the timestamp of the last record that is in it."""
+        """Timestamp of the last record in the snapshot, while a snapshot is being read."""
         self._pending: list[tuple[int, Record]] | None = None
 
     @property
@@ -124,18 +122,12 @@ class MetadataReplay:
         """Forget the open transaction, which never ends."""
         self._pending = None
 
-    def take_all(self, records: Iterable[Record]) -> None:
-        """Apply records that have just been written."""
-        for record in records:
-            self.image.apply(record)
-
     def _control(self, batch: Buffer) -> None:
         for record in read_records(batch, max_bytes=MOST_BATCH_BYTES):
             kind = kind_of(record.key)
             if kind == control.SNAPSHOT_HEADER:
                 self.snapshot_ms = header_timestamp(record.value)
             elif kind == control.SNAPSHOT_FOOTER:
-                self.snapshots += 1
                 self.snapshot_ms = None
             if kind in (control.KRAFT_VERSION, control.VOTERS):
                 if kind == control.VOTERS:

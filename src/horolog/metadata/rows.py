@@ -8,7 +8,7 @@ from uuid import UUID
 from horolog.json_text import from_json
 
 AS_FOUND: Final = 0
-"""A number of partitions that means: those that have directories."""
+"""Stored number of partitions of a topic whose partitions are those on disk."""
 
 TOPIC_SCOPE = "topic"
 BROKER_SCOPE = "broker"
@@ -49,15 +49,15 @@ class SourceRow(NamedTuple):
     """The cluster that this broker follows, or has followed (docs/following.md)."""
 
     cluster_id: str
-    """Empty if it was never reached; so it is stored only once it has ended."""
+    """Empty if it was never reached. It is stored like that only once it has ended."""
     servers: str
-    """Its bootstrap servers, as in Kafka's setting."""
+    """Bootstrap servers, as in Kafka's setting."""
     topics: str
-    """A pattern that the names of followed topics match as a whole; empty for no topics."""
+    """Pattern that the whole names of followed topics match; empty for no topics."""
     config: str
-    """The path of a file of client properties, empty for none."""
+    """Path of a file of client properties; empty for none."""
     ended: bool = False
-    """Every topic was promoted: nothing is followed until this broker is demoted."""
+    """Whether everything was promoted. Nothing is followed until this broker is demoted."""
 
 
 class FollowedRow(NamedTuple):
@@ -68,15 +68,16 @@ class FollowedRow(NamedTuple):
 
     topic: str
     source_id: UUID | None
-    """The topic id at the source; None if the source has none (Kafka before 2.8)."""
+    """Topic id at the source; None from a Kafka before 2.8."""
     led: bool
     """Whether it was promoted."""
     epoch: int
-    """The least leader epoch in which its partitions are led; -1 while it is followed."""
+    """Lowest leader epoch in which its partitions are led; -1 while it is followed."""
     settings: str
-    """A JSON object: the topic's own settings at the source, as they were last seen."""
+    """JSON object of the topic's own settings at the source, as last seen."""
     committed: Mapping[int, tuple[int, ...]] = {}
-    """Producer ids by partition, whose transactions its promotion commits. It aborts the others."""
+    """Producer ids by partition whose open transactions its promotion commits. It aborts the
+    others."""
 
     @property
     def is_compacted(self) -> bool:
@@ -98,7 +99,7 @@ class Stored(NamedTuple):
     source: SourceRow | None = None
     followed: Sequence[FollowedRow] = ()
     is_salvaged: bool = False
-    """Rows of topics may be lost: topics on disk without a row must not expire."""
+    """Whether rows of topics may be lost. Then topics on disk without a row must not expire."""
 
 
 def settings_of_source(text: str) -> dict[str, str]:

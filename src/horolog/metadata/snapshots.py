@@ -51,9 +51,9 @@ class SnapshotReader:
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
         self.damage: str | None = None
-        """After `read`: what is wrong with it; None of a whole one."""
+        """Damage found by `read`; None if the snapshot is whole."""
         self.last_timestamp = 0
-        """That of the last record that is in it, by its header."""
+        """Timestamp of its last record, by its header."""
         self._file = RecordFile(files, path)
 
     def read(self) -> Iterator[Buffer]:

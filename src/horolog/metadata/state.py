@@ -78,12 +78,12 @@ class TopicState(NamedTuple):
     """Flags of one topic that Kafka's records do not have."""
 
     id: str
-    """As Kafka prints it."""
+    """Id as Kafka prints it."""
     adopted: bool = False
     salvaged: bool = False
     followed: bool = False
     small_segments: bool = False
-    """Its `internal.segment.bytes` is what it has as `segment.bytes`."""
+    """Whether its `internal.segment.bytes` is the value of its `segment.bytes`."""
 
 
 class Identity(NamedTuple):
@@ -92,7 +92,7 @@ class Identity(NamedTuple):
     cluster_id: str
     node_id: Annotated[int, range(1 << 31)]
     directory_id: str | None = None
-    """As Kafka prints it."""
+    """Id as Kafka prints it."""
     version: Annotated[int, range(2)] = 1
 
 
@@ -101,7 +101,7 @@ class Split(NamedTuple):
 
     own: dict[str, str]
     shared: dict[str, str]
-    """Of the resource of all brokers."""
+    """Settings of the resource of all brokers."""
 
 
 class _Deletion(NamedTuple):

@@ -80,9 +80,9 @@ class MetadataStore:
         self._log = log
         self._reserve = reserve
         self.state_dir = state_dir
-        """Has the metadata log, and the topics of the coordinators."""
+        """Directory of the metadata log and of the coordinators' topics."""
         self.is_own = is_own
-        """Whether horolog owns the log directory, so that it is the state directory as well."""
+        """Whether horolog owns the log directory, which is the state directory then."""
         self._beside = beside
         self._present = present
         self._now_ms = now_ms
@@ -91,14 +91,14 @@ class MetadataStore:
         self._registration: RegisterBroker | None = None  # until it is noted
         self._identity: Identity | None = None
         self.remembered = remembered
-        """What is known of the directory's identity without `meta.properties`."""
+        """Identity of the directory as far as it is known without `meta.properties`."""
         self.succeeds_another = succeeds_another
-        """Whether another broker led the partitions last: each is led in a new epoch."""
+        """Whether another broker led the partitions last, so that each is led in a new epoch."""
         self.refusal: str | None = None
-        """Why writes are refused: what is written cannot be read back."""
+        """Reason to refuse writes, because they could not be read back."""
         damage = [*log.damage, *(["The metadata log is gone"] if is_lost else [])]
         self.lost = tuple(damage)
-        """What of the metadata could not be read at this start; empty where they are whole."""
+        """Sentences about metadata that this start could not read; empty if it is whole."""
         if damage:
             self._exempt_all(damage, first_producer_id)
 

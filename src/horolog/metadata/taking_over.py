@@ -25,13 +25,13 @@ from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage.files import Files
 
 UNASSIGNED: Final = UUID(int=1)
-"""The directory of a replica that has not said yet where it is (KIP-858)."""
+"""Directory id of a replica that has not reported its directory yet (KIP-858)."""
 
 SUPPORTED: Final = (
     Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),
     Supported(TRANSACTION_VERSION, FIRST_FLOW, SECOND_FLOW),
 )
-"""The features of a horolog, as it registers. No Kafka supports exactly these."""
+"""Features that a horolog registers. No Kafka supports exactly these."""
 
 _REMOTE: Final = "remote.storage.enable"
 _MAX_QUORUM_BYTES: Final = 1 << 20
@@ -41,11 +41,11 @@ class FormerNode(NamedTuple):
     """Identity of this broker, and of the node that wrote the directory."""
 
     node_id: int
-    """Of this broker."""
+    """Node id of this broker."""
     found_id: int | None
-    """The `node.id` in `meta.properties`."""
+    """`node.id` in `meta.properties`."""
     directory_id: UUID | None
-    """The `directory.id` in it."""
+    """`directory.id` in `meta.properties`."""
 
 
 def why_not(
@@ -88,15 +88,11 @@ def _reasons(
             f"it is of node {node.found_id}, and this broker is node {node.node_id}: "
             f"set node.id={node.found_id}"
         )
-    migration = next((other for other in image.others.values() if _migrates(other)), None)
-    if migration is not None:
+    others = image.others.values()
+    if any(isinstance(other, ZkMigrationState) and other.state != 0 for other in others):
         yield "its migration from ZooKeeper has not ended"
     yield from _other_nodes(image, node, voters)
     yield from _elsewhere(image, node)
-
-
-def _migrates(record: object) -> bool:
-    return isinstance(record, ZkMigrationState) and record.state != 0
 
 
 def _other_nodes(image: Image, node: FormerNode, voters: Collection[Voter]) -> Iterator[str]:

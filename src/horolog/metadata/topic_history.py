@@ -66,10 +66,10 @@ class Change(NamedTuple):
     """Records that count together: a batch, a transaction, or a part of a snapshot."""
 
     timestamp: int
-    """When they were written, by the clock of the node that led; milliseconds."""
+    """Time in milliseconds at which they were written, by the leader's clock."""
     records: list[Record]
     is_snapshot: bool
-    """It was so by then; when it changed is not known."""
+    """Whether they are from a snapshot, so that the time of the change is unknown."""
 
 
 def changes(files: Files, log_dir: str, damage: list[Damage] | None = None) -> Iterator[Change]:

@@ -84,7 +84,7 @@ def _seen_ends(view: LogView) -> tuple[int | None, int | None]:
 
 
 MOST_RANGES: Final = 1_000
-"""In one answer, if they fit."""
+"""Limit of ranges in one answer."""
 
 
 @answers(LOOKUP_WAY)

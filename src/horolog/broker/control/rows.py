@@ -21,7 +21,7 @@ Perform: TypeAlias = Callable[[], Awaitable[None]]
 Answer: TypeAlias = Callable[[BrokerParts, Peer, str, TakesT], Awaitable[GivesT]]
 """Answers a question for a client, about the resource of a name."""
 Prepare: TypeAlias = Callable[[BrokerParts, str, Mapping[str, str]], Perform]
-"""Checks the values by name, for the resource of a name; returns what performs the actions."""
+"""Checks the values by name for a resource; returns the function that performs the actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ActionRow:
     actions: tuple[Action, ...]
     prepare: Prepare
     is_alone: bool
-    """Whether a request has nothing else."""
+    """Whether a request may contain nothing else."""
 
 
 QUESTION_ROWS: Final[list[QuestionRow[Any, Any]]] = []
@@ -69,7 +69,7 @@ def performs(*actions: Action, is_alone: bool = True) -> Callable[[Prepare], Pre
 
 
 Show: TypeAlias = Callable[[BrokerParts, str, Collection[str] | None], Iterable[DescribedSetting]]
-"""Entries of a resource that are described as settings are: by name, or without any (None)."""
+"""Returns entries of a resource that are described like settings, by name or all (None)."""
 
 
 def as_many_as_fit(

@@ -29,7 +29,7 @@ ANSWERING: Final = (brokers, groups, history, partitions, topics)
 SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = ((ResourceType.BROKER, show_clock),)
 
 _LEAST_OF_TOO_LONG: Final = MAX_STRING_BYTES // 4
-"""In characters: one has up to four bytes."""
+"""Length in characters of a text that may be too long. A character has up to four bytes."""
 _QUESTIONS: Final[Mapping[tuple[int, str], QuestionRow[Any, Any]]] = {
     (row.question.about, row.question.name): row for row in QUESTION_ROWS
 }

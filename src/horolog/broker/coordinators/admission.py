@@ -24,10 +24,10 @@ class Admitted(NamedTuple):
     """The coordinator's answers for the batches of one request."""
 
     producer_id: int
-    """-1 where it was asked about none."""
+    """Producer id; -1 if the coordinator was not asked."""
     is_strict: bool
     codes: Mapping[TopicPartition, ErrorCode]
-    """Of the partitions that get a batch of the transaction."""
+    """Codes of the partitions that get a batch of the transaction."""
 
     def refuse_unless_in(self, partition: TopicPartition) -> None:
         """Refuse the batch of a partition that is not in the transaction.

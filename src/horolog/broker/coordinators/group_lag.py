@@ -50,9 +50,9 @@ class Behind(NamedTuple):
     key: Key
     committed: int
     start: int
-    """The log start offset."""
+    """Log start offset."""
     end: int
-    """Where the group reads to: the high watermark, or the last stable offset."""
+    """End of the readable records: the high watermark, or the last stable offset."""
     log: ReadableLog
     is_committed: bool
     """Whether it reads up to the last stable offset."""
@@ -103,7 +103,7 @@ class Doomed(NamedTuple):
 
     records: int = 0
     first_ms: int | None = None
-    """When the first of them is deleted, in milliseconds; a time in the past: at the next check."""
+    """Deletion time of the first of them in milliseconds; a past time means the next check."""
 
 
 class _Sample(NamedTuple):

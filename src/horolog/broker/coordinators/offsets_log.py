@@ -52,9 +52,9 @@ class _Pieces:
     """Batches and records that one partition gets, in order."""
 
     steps: list[tuple[_Step, list[int]]] = field(default_factory=list)
-    """Each with the places of the changes that it holds."""
+    """Batches and markers, each with the positions of its changes."""
     parts: list[tuple[list[LogRecord], int]] = field(default_factory=list)
-    """Records that are no batch yet."""
+    """Records that are not in a batch yet, with the positions of their changes."""
 
     def pack(self, now_ms: int, most_bytes: int, codec: Codec) -> None:
         """Turn the records so far into batches."""

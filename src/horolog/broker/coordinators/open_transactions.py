@@ -17,7 +17,8 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.names import TopicPartition
 
 MOST: Final = 1_000
-"""Of a partition that are looked at: clients choose how many there are. The oldest are first."""
+"""Limit of listed transactions of a partition, oldest first, because clients choose their
+number."""
 
 _LONGEST_ID: Final = 1_000  # of a transactional id in an answer, so that any fits a page
 
@@ -29,11 +30,11 @@ class OpenTransaction(NamedTuple):
     producer_epoch: int
     first_offset: int
     transactional_id: str | None
-    """None: no transactional id has it, or the coordinator that may know one is another's."""
+    """None if no transactional id has it, or another coordinator may know one."""
     open_ms: int | None
-    """For how long the coordinator has had it open."""
+    """Time for which the coordinator has had it open."""
     is_hanging: bool | None
-    """None: not known yet, as the coordinator loads, or as it is another broker's."""
+    """None if unknown, because the coordinator is loading or at another cluster."""
 
 
 class FirstOpen(NamedTuple):
@@ -41,7 +42,7 @@ class FirstOpen(NamedTuple):
 
     transaction: OpenTransaction
     opened: int
-    """Of all that are open there."""
+    """Number of open transactions there."""
     log: ReadableLog
 
     def held_up(self) -> HeldUp:

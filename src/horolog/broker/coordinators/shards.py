@@ -19,7 +19,7 @@ from horolog.transactions.replay import TransactionReplay
 _LOG = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
-"""The first pause before what the disk refused is tried again; each further one is doubled."""
+"""First pause before a retry of a failed read; each further pause is doubled."""
 MOST_RETRY_S: Final = 5.0
 
 

@@ -32,8 +32,8 @@ from horolog.storage.validation.validate import Prepared, trusted
 _LOG = logging.getLogger(__name__)
 
 _OF_LATEST_VALUES: Final = frozenset({CONSUMER_OFFSETS})
-"""Of these the latest value of a key counts, whether it can be read or not. In __transaction_state
-the last that can be read does; and its history is short, as it is compacted without a lag."""
+"""Topics in which the latest value of a key counts, readable or not. In __transaction_state the
+latest readable value counts."""
 
 
 class StateTopic:

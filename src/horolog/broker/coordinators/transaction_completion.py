@@ -34,9 +34,9 @@ from horolog.transactions.values import CoordinatedTransaction
 _LOG = logging.getLogger(__name__)
 
 _SHARE: Final = 16
-"""One in this many that wait has its turn between two looks at the sockets, and one at least."""
+"""Share of the waiting ones that has its turn between two looks at the sockets; at least one."""
 _MOST_WOKEN: Final = 8
-"""How many begin transactions between two looks at the sockets: that takes about a slice."""
+"""Number of transactions that begin between two looks at the sockets, in about a time slice."""
 _NO_PLACE: Final = (
     ErrorCode.invalid_producer_epoch,
     ErrorCode.transaction_coordinator_fenced,

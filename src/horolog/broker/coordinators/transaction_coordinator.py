@@ -64,7 +64,7 @@ class TransactionCoordinator:
         clock: Clock,
     ) -> None:
         self.topic = topic
-        """Has the states, and the source's while that is followed."""
+        """Topic with the states; the source writes it while it is followed."""
         self._live = live
         self._markers = markers
         self._new_producer_id = new_producer_id
@@ -78,7 +78,7 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Load the states and complete prepared transactions, unless the source does that."""
         is_due = self._states.is_loading and not self.is_followed
-        if is_due and not self.is_started and not self._completion.is_closed:
+        if is_due and self._loading is None and not self._completion.is_closed:
             self._loading = self._completion.begin(
                 self._states.load(self._completion.complete_soon)
             )
@@ -87,11 +87,6 @@ class TransactionCoordinator:
     def is_followed(self) -> bool:
         """True if the source, which this broker follows, coordinates transactions."""
         return self.topic.is_followed
-
-    @property
-    def is_started(self) -> bool:
-        """True if the states are loaded, or are being loaded."""
-        return self._loading is not None or not self._states.is_loading
 
     async def begin_anew(self) -> None:
         """Stop and drop all loaded state, because the topic changes its leader.

@@ -17,7 +17,7 @@ from horolog.storage.names import (
 )
 
 _OF_OFFSETS: Final = UUID(int=3)
-"""Stands for the topic id of `__consumer_offsets`, which is never made again."""
+"""Replaces the topic id of `__consumer_offsets`, which is never created again."""
 
 
 class LocalMarkers:

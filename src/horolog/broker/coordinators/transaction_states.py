@@ -25,7 +25,7 @@ from horolog.transactions.values import CoordinatedTransaction
 _LOG = logging.getLogger(__name__)
 
 TopicId = Callable[[str], UUID | None]
-"""The id of a topic; None if there is none."""
+"""Returns the id of a topic; None if it does not exist."""
 
 
 class Entry:
@@ -38,9 +38,9 @@ class Entry:
         self.lock = asyncio.Lock()
         self.transaction: CoordinatedTransaction | None = None
         self.topic_ids: dict[str, UUID | None] = {}
-        """Of the open transaction: a topic that is made again has none of its records."""
+        """Topic ids of the open transaction, to tell a topic from a later one of its name."""
         self.since_ms = 0
-        """Monotonic: the start of the open transaction, or else the last change."""
+        """Monotonic time of the start of the open transaction, otherwise of the last change."""
         self.completing: asyncio.Task[None] | None = None
 
 

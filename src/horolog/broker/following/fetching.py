@@ -45,10 +45,10 @@ LONGEST_PAUSE_S: Final = 1.0
 """Pauses after errors of a leader as a whole."""
 
 SILENT_MS: Final = 2_000
-"""A leader that has not answered for so long, beyond its own wait, may have any news."""
+"""Silence of a leader, beyond its own wait, after which it counts as not answering."""
 
 BUSY_MS: Final = 20
-"""Pause until a partition is looked at again whose log is being changed for a former leader."""
+"""Pause before another look at a partition whose log is being changed."""
 
 
 class Followed:
@@ -64,14 +64,14 @@ class Followed:
         self.key: TopicPartition = (partition.topic, partition.index)
         self.partition = partition
         self.topic_id = topic_id
-        """The source's."""
+        """Topic id at the source."""
         self.state = state
         self.is_busy = False
-        """Its log is being changed: what its leader is asked depends on the outcome."""
+        """Whether its log is being changed. The next question depends on the outcome."""
         self.reading_since_ms = 0
-        """Requests from then on ask for its records."""
+        """Time from which on requests ask for its records."""
         self.arrived_ms = now_ms
-        """When its last record came, at the latest."""
+        """Latest time at which its last record can have arrived."""
 
 
 class SourceLeader:
@@ -187,11 +187,11 @@ class LeaderFetcher:
         look_again: Callable[[], None],
     ) -> None:
         self.why: str | None = None
-        """Why the leader cannot be asked; None if it can."""
+        """Reason why the leader cannot be asked; None if it can."""
         self.answered_ms: int | None = None
-        """When it answered a fetch the last time, by the event loop's time."""
+        """Event loop's time of its last answer to a fetch."""
         self.asked_ms: int | None = None
-        """When it was asked the last fetch whose answer is in the logs."""
+        """Event loop's time of the last fetch whose answer is in the logs."""
         self._leader = leader
         self._title = title
         self._clock = clock

@@ -37,20 +37,20 @@ LOOK_S: Final = 1.0
 
 LOOK_SHARE: Final = 50
 LONGEST_LOOK_S: Final = 10.0
-"""A look that takes long, at a source of many topics, is followed by a pause of this many times
-that, and no longer."""
+"""Longest pause after a look. A slow look is followed by a pause of `LOOK_SHARE` times its
+duration."""
 
 AT_ONCE_S: Final = 0.05
-"""Time between two looks that fetchers ask for."""
+"""Least time between two looks that fetchers ask for."""
 
 CONFIRM_MS: Final = 3_000
-"""For which a promotion waits for the source to say that nothing is missing."""
+"""Longest wait of a promotion for the source's confirmation that nothing is missing."""
 
 PROGRESS_S: Final = 30.0
-"""Time between two lines in the log on how far it is behind."""
+"""Time between two log lines about the lag."""
 
 FAR_BEHIND: Final = 10_000
-"""Offsets behind of all partitions together that the log has lines about."""
+"""Lag in offsets of all partitions together from which log lines report it."""
 
 _MOST_NAMED: Final = 10
 
@@ -73,10 +73,10 @@ class PartitionStatus(NamedTuple):
     next_offset: int
     offsets_behind: int | None
     lag_ms: int | None
-    """How long ago everything of the source was here; None if it never was since the start."""
+    """Time since everything of the source was here; None if it never was since the start."""
     gaps: tuple[Gap, ...]
     why: str | None
-    """Why it is not followed now."""
+    """Reason why it is not followed now."""
 
 
 class Follower:
@@ -89,7 +89,7 @@ class Follower:
             followed_topics: makes the topics here what the source has.
         """
         self.why: str | None = None
-        """Why the source cannot be looked at; None if it can."""
+        """Reason why the source cannot be looked at; None if it can."""
         self._live, self._clock, self._topics, self._partitions, self._placement = catalogue
         self._followed_topics = followed_topics
         self._loop = asyncio.get_running_loop()
@@ -235,9 +235,13 @@ class Follower:
             self._wakes.clear()
             try:
                 pause_s = max(pause_s, min(LOOK_SHARE * await self._look(), LONGEST_LOOK_S))
-                self._recovered()
+                if self.why is not None:
+                    _LOG.info("the source is followed again")
+                self.why = None
             except HorologError as error:
-                self._complain(str(error))
+                if str(error) != self.why:
+                    _LOG.error("the source cannot be followed now: %s", error)
+                self.why = str(error)
             except Exception:  # noqa: BLE001 - a bug in one look does not end the following
                 _LOG.exception("a bug in looking at the source")
                 self.why = "a bug: see the log"
@@ -385,16 +389,6 @@ class Follower:
         return int(self._loop.time() * 1000)
 
     # --- what the log says ------------------------------------------------------------
-
-    def _recovered(self) -> None:
-        if self.why is not None:
-            _LOG.info("the source is followed again")
-        self.why = None
-
-    def _complain(self, why: str) -> None:
-        if why != self.why:
-            _LOG.error("the source cannot be followed now: %s", why)
-        self.why = why
 
     def _say_progress(self) -> None:
         """Log each problem once, and the lag from time to time."""

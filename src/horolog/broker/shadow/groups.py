@@ -19,7 +19,7 @@ from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.client.client import Client
 from horolog.client.groups import CommittedOffset
-from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 GroupOffsets = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 GroupChanges = Mapping[str, Mapping[TopicPartition, CommittedOffset | None]]
-"""None where a group has no offset any more."""
+"""None if a group has removed its offset."""
 
 NOBODY: Final = Committer("", None, -1)
 """Commits for a group without members."""
@@ -114,27 +114,19 @@ class FollowedGroups:
             await turns.pause()
             if not group_id:
                 continue  # of a client that gave none, and can give none here
+            why: str | None = None
             try:
                 await self._take(group_id, offsets, find)
-                self._refused.pop(group_id, None)
-                continue
-            except RequestRefused as error:
-                self._refuse(group_id, error)
             except HorologError as error:
-                self._name(group_id, error)
-            failed.add(group_id)
+                failed.add(group_id)
+                if code_for(error) not in _HAS_MEMBERS:
+                    why = str(error)
+            if why is None:
+                self._refused.pop(group_id, None)
+            elif self._refused.get(group_id) != why:
+                self._refused[group_id] = why
+                _LOG.warning("offsets of group %r are not followed: %s", group_id, why)
         return failed
-
-    def _refuse(self, group_id: str, error: RequestRefused) -> None:
-        if error.code in _HAS_MEMBERS:
-            self._refused.pop(group_id, None)
-        else:
-            self._name(group_id, error)
-
-    def _name(self, group_id: str, error: HorologError) -> None:
-        if self._refused.get(group_id) != str(error):
-            _LOG.warning("offsets of group %r are not followed: %s", group_id, error)
-        self._refused[group_id] = str(error)
 
     async def _take(
         self,

@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_BYTES: Final = 128 << 20
-"""That the offsets of all groups of a source may have in memory, those of open transactions too."""
+"""Limit of memory for the offsets of a source's groups, including open transactions."""
 
 _READ_BYTES: Final = 1 << 20
 _OF_OFFSETS: Final = (b"\0\0", b"\0\1")  # what keys of offsets begin with
@@ -86,7 +86,7 @@ class _Reading:
         self.partition = partition
         self.replayed = _Replayed()
         self.why: str | None = None
-        """Why it is not read."""
+        """Reason why it is not read."""
         self._position = 0
         self._truncations = partition.log.truncations
 

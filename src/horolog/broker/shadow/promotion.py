@@ -55,7 +55,7 @@ _LOG = logging.getLogger(__name__)
 _LEAST_STEP: Final = 1 << 10
 _MOST_STEP: Final = 1 << 16
 _UNSEEN: Final = 1 << 32
-"""Producer ids that the source may have given without a record of them here."""
+"""Number of producer ids that the source may have allocated without a record here."""
 
 
 class _Still(NamedTuple):
@@ -64,9 +64,9 @@ class _Still(NamedTuple):
     start_offset: int
     end_offset: int
     epoch: int
-    """The highest that it has seen."""
+    """Highest leader epoch of its records."""
     producer_id: int
-    """The highest; -1 without one."""
+    """Highest producer id; -1 without one."""
 
 
 def epoch_after(latest: int) -> int:
@@ -95,7 +95,7 @@ class Promotions:
         offsets: SourceOffsets,
     ) -> None:
         self.done: dict[str, list[PromotedEntry]] = {}
-        """What was done for each topic that was promoted since the start, and has to be known."""
+        """Outcome of promotions since the start, by topic."""
         _, self._clock, self._topics, self._partitions, self._placement = catalogue
         self._controller = controller
         self._groups = groups
@@ -405,7 +405,10 @@ class Promotions:
                     topic.name, epoch, group_id, row.partition, row.committed, clamped
                 )
                 try:
-                    await self._commit(row, clamped)
+                    after = row._replace(
+                        committed=clamped, leader_epoch=-1, commit_ms=self._clock.now_ms()
+                    )
+                    await self._groups.replace_offset(row, after)
                 except HorologError as error:
                     entry = entry._replace(clamped=None, text=f"it is not clamped: {error}")
                 entries.append(entry)
@@ -430,10 +433,6 @@ class Promotions:
                 clamped = min(max(row.committed, here.start_offset), here.end_offset)
                 if clamped != row.committed:
                     yield row, clamped
-
-    async def _commit(self, row: OffsetRow, clamped: int) -> None:
-        after = row._replace(committed=clamped, leader_epoch=-1, commit_ms=self._clock.now_ms())
-        await self._groups.replace_offset(row, after)
 
 
 class _GroupsByTopic:

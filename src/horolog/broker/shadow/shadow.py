@@ -52,7 +52,7 @@ _LOG = logging.getLogger(__name__)
 GROUPS_S: Final = 5.0
 """Time between two rounds over the groups of the source."""
 GROUPS_SHARE: Final = 20
-"""A round that takes long is followed by a pause of this many times that."""
+"""A slow round is followed by a pause of this many times its duration."""
 _MOST_GAPS: Final = 3  # that are named of a partition
 
 

@@ -29,7 +29,7 @@ from horolog.storage.names import (
 from horolog.wire.questions import FOLLOWING
 
 MOST_UPSTREAM: Final = 50
-"""Clusters that a source may follow, one after the other."""
+"""Limit of clusters that a source may follow, one after the other."""
 CONFIRMATIONS: Final = 3
 """Looks in a row, each at another broker, that must find a topic deleted or re-created."""
 
@@ -40,7 +40,7 @@ LEAST_SETTINGS: Final = 20
 """Topics whose settings each look reads at least."""
 
 _OF_INTERNAL: Final = MappingProxyType({"cleanup.policy": "compact", "segment.bytes": "104857600"})
-"""Settings of an internal topic, as Kafka 4.3 has them; those of replicas are not of use here."""
+"""Settings of an internal topic in Kafka 4.3, without those of replicas."""
 
 _WITHOUT_LEADER: Final = frozenset({ErrorCode.none, ErrorCode.leader_not_available})
 _GONE: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
@@ -65,7 +65,7 @@ class Source:
         own_cluster_id: str = "",
     ) -> None:
         self.cluster_id = cluster_id
-        """Of the cluster that is followed, once it is known. Another one is refused."""
+        """Id of the followed cluster, once it is known. Another cluster is refused."""
         self._client = Client.of(config)
         self._is_selected = is_selected
         self._settings: dict[str, Mapping[str, str]] = {}

@@ -40,7 +40,7 @@ class FollowedTopics:
 
     def __init__(self, catalogue: Catalogue, controller: Controller) -> None:
         self.refused: dict[str, str] = {}
-        """Why topics are not followed, or not in everything, by name."""
+        """Reasons by name why topics are not followed, or only in part."""
         # What a topic was at the source and here when there was nothing left to do.
         self._done: dict[str, tuple[UUID | None, int, Mapping[str, str] | None, Topic | None]] = {}
         self._left_out: set[str] = set()
