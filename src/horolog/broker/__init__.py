@@ -62,7 +62,7 @@ __getattr__, __dir__ = lazy_names(
         "partition": "Partition",
         "partitions": "Partitions",
         "placement": "Placement",
-        "producer_ids": "FIRST_PRODUCER_ID",
+        "producers": "FIRST_PRODUCER_ID",
         "scheduling": "garbage turns write_queue",
         "scheduling.blocking_thread": "BlockingThread",
         "scheduling.checking": "Checkers",

@@ -1,8 +1,8 @@
 """The broker's background tasks: retention, flushing, checkpoints, expiry.
 
-The event loop's time determines when a task runs, the Clock what it does, so a test moves the clock
-and calls the task. Flushing protects against power failures, which happen in real time: `flush.ms`
-is measured with the monotonic clock.
+The event loop's time determines when a task runs. The Clock determines which items are due, so that
+a test moves the clock and calls the task. `flush.ms` is measured with the monotonic clock, because
+flushing protects against power failures, which happen in real time.
 """
 
 import asyncio

@@ -18,7 +18,6 @@ from horolog.broker.background_tasks import BackgroundTasks, PeriodicTask
 from horolog.broker.catalogue import Catalogue
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
-from horolog.broker.conversions import Conversions
 from horolog.broker.coordinators.admission import ProducerTurns
 from horolog.broker.coordinators.carrying_state import carry_groups, carry_transactions
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
@@ -37,8 +36,7 @@ from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
-from horolog.broker.producer_clients import ProducerClients
-from horolog.broker.producer_ids import FIRST_PRODUCER_ID, ProducerIds
+from horolog.broker.producers import FIRST_PRODUCER_ID, ProducerClients, ProducerIds
 from horolog.broker.recent_histories import RecentHistories
 from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
@@ -46,6 +44,7 @@ from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.settings import LiveSettings
 from horolog.broker.shadow.shadow import Shadow
+from horolog.broker.traffic import Conversions
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed

@@ -4,11 +4,12 @@ A run reads and writes in a thread of its own, in pieces: between two of them it
 `log.cleaner.io.max.bytes.per.second`, and stops at once when its partition or the broker does. What
 becomes of segments is put in their place between two writes to the log (storage/logs/cleaning.py).
 
-A partition that cannot be cleaned is named, in the log, by `horolog health` and in the metrics, and
-left out; the others are cleaned. Where the log or an index is damaged that is so until a restart;
-where the disk refused, or memory or a bug did, it is tried again ten minutes later.
+A partition that cannot be cleaned is left out; the others are cleaned. It is reported in the log,
+by `horolog health` and in the metrics. After damage of the log or an index it is left out until a
+restart. After a refusal by the disk, a lack of memory or a bug it is retried ten minutes later.
 
-The event loop's time determines when the cleaner looks, the Clock what is due.
+The event loop's time determines when the cleaner looks. The Clock determines which partitions are
+due.
 """
 
 import asyncio

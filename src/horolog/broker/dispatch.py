@@ -7,10 +7,9 @@ A handler gets a `Request` and the broker, and returns one of
 - an `Apart`, which makes one of these in a thread, where that takes long;
 - None, where the protocol has no answer (acks=0);
 
-or a coroutine of such. A coroutine is begun at once, outside of any task, and becomes a task only
-where it has to wait: so most are answered without one. It is never cancelled: what it began it
-finishes. Where it has much to do it calls `request.checkpoint()`, which lets others have their turn
-and ends it if its client has gone.
+or a coroutine that returns one of these. A coroutine is begun at once and becomes a task only if it
+has to wait, so that most requests are answered without a task. It is never cancelled. A long one
+calls `request.checkpoint()`, which yields to other requests and ends it if its client has gone.
 
 What a client got wrong about one topic, partition or group is answered there by the handler; an
 error that reaches this module ends the connection.

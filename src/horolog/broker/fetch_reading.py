@@ -238,8 +238,8 @@ def _read_partition(
 def _aborted(view: LogView, offset: int, size: int, end_offset: int) -> list[FetchedAbort]:
     """Return the aborted transactions that a committed reader of some bytes has to know.
 
-    What was open when the broker of an adopted log stopped is one of them, so that everything
-    there is stable.
+    Transactions that were open when the broker of an adopted log stopped count as aborted, so that
+    everything there is stable.
     """
     if not view.has_transactions or not size:
         return []
@@ -252,8 +252,7 @@ def _with_append_times(
 ) -> Sequence[FetchedAbort]:
     """Add the append times of the records: a count of the entries before them, then each stretch.
 
-    To a follower, which reads what is not committed, too, transactions are named that no marker
-    will end.
+    A follower also reads uncommitted records. It is given the transactions that no marker will end.
     """
     if aborted is None:
         aborted = [

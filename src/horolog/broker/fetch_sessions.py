@@ -1,9 +1,9 @@
 """Fetch sessions (KIP-227): partitions that a client fetches, kept between its requests.
 
-The first fetch of a session names all partitions, those that follow only what has changed, and
-their responses have only the partitions with records, an error, or another high watermark or log
-start offset than the client knows. A partition that gave records goes to the end of the order, so
-that none starves where `max_bytes` are used up before it.
+The first fetch of a session names all partitions. Later fetches name only changes. Their responses
+contain only partitions with records, an error, or offsets that are new to the client. A partition
+that gave records goes to the end of the order, so that no partition starves when `max_bytes` are
+used up.
 
     session id    epoch    meaning
     0             -1       no session
@@ -12,11 +12,11 @@ that none starves where `max_bytes` are used up before it.
     id            -1       no session, and the end of this one
     id            1...     the next fetch of this session; after 2^31 - 1 comes 1
 
-Whether a session makes room for a new one is decided as in Apache Kafka 4.3 (`FetchSessionCache`,
-without its shards): the one used least recently, if that was over two minutes ago. Else the
-smallest of those older than two minutes, followers last, if it is smaller than the new one; for a
-follower any session of a consumer. A client that gets none names all partitions in each
-fetch. A session belongs to no connection, as in Kafka.
+Sessions are evicted as in Apache Kafka 4.3 (`FetchSessionCache`, without its shards). The least
+recently used session goes if it was last used over two minutes ago. Otherwise the smallest session
+older than two minutes goes, followers last, if it is smaller than the new one. For a follower any
+session of a consumer goes. A client without a session names all partitions in each fetch. A session
+belongs to no connection, as in Kafka.
 
 For the event loop's thread only.
 """

@@ -1,8 +1,7 @@
 """State of an Apache Kafka's log directory that horolog does not take over, and the reverse.
 
-Kafka keeps committed offsets and cluster-wide settings in its internal topics, horolog in its
-metadata store, and neither reads the other's. Each start names what is at stake, in the log;
-`horolog topics describe` asks about one topic. docs/moving-in-and-out.md is the user's side.
+Each start logs the groups and settings that are concerned; `horolog topics describe` reports those
+of one topic. docs/moving-in-and-out.md is the user's side.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

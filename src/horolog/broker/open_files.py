@@ -1,8 +1,7 @@
 """Divides the limit of open files between logs, responses, connections and the rest.
 
-Kafka runs into the limit and dies of it, or of a disk that it then takes for broken.
-Here a connection too many is closed before it takes the handle of a log, and an answer
-for which there is no handle left is shorter.
+Kafka fails at the limit, or takes the disk for broken. Here a connection beyond the limit is closed
+before it takes the handle of a log, and a response without a free handle is shorter.
 """
 
 import resource

@@ -16,7 +16,7 @@ from typing import Final
 
 from horolog.broker.left_behind import LeftByKafka
 from horolog.broker.placement import source_of, undecided
-from horolog.broker.producer_ids import FIRST_PRODUCER_ID
+from horolog.broker.producers import FIRST_PRODUCER_ID
 from horolog.broker.settings import (
     StoredSettings,
     compacting,
@@ -351,7 +351,8 @@ class _Opening:
     def _known_epoch(self, partition: TopicPartition) -> int:
         """Return the leader epoch in the metadata, if the metadata decides it; -1 otherwise.
 
-        Of what a source leads it is the source's, of adopted topics beside a Kafka that Kafka's.
+        For followed topics the source decides it, and for adopted topics beside a Kafka that Kafka
+        does.
         """
         topic_id = self.led.get(partition.topic)
         return -1 if topic_id is None else self.store.leader_epoch(topic_id, partition.partition)
@@ -452,8 +453,8 @@ class _Opening:
     def _claim(self, log_dir: LogDir) -> None:
         """Write the ids of topics into directories that have none, of a Kafka before 2.8.
 
-        The metadata names these topics, and a Kafka that reads it sets such directories aside as
-        strays. Beside another's metadata its directories stay as they are.
+        A Kafka that reads the metadata sets directories without an id aside as strays. In a
+        directory that another product owns nothing is changed.
         """
         if not self.store.is_own:
             return

@@ -174,7 +174,7 @@ class Partition:
     async def begin_cleaning(self, chosen: Cleanable) -> bool:
         """Note that the log is cleaned from now on; return True if that is new.
 
-        A kill within its first run leaves gaps, which are no damage where there is a cleaner point.
+        A kill within the first run leaves gaps, which only a cleaner point explains.
         """
         if self.log.cleaner_point is not None:
             return False

@@ -1,8 +1,7 @@
 """Knows who leads each topic: this broker, or the cluster that it follows (docs/following.md).
 
-A topic that another cluster leads has `Topic.followed`. `Placement` knows that cluster, what was
-promoted, and where the leaders are; it is asked by handlers, and changed by `Controller` in the
-same step as the topic. The store's rows are written before it changes.
+A topic that another cluster leads has `Topic.followed`. Handlers ask `Placement`; `Controller`
+changes it in the same step as the topic, after the rows are stored.
 """
 
 import logging
@@ -104,8 +103,8 @@ class Placement:
     def awaits(self, name: str, topics: Iterable[Topic]) -> bool:
         """True if an internal topic that does not exist here will come from the source.
 
-        Made here before it came, it would keep the source's out, and what is decided in that.
-        Where topics are led here, as after a promotion, it is not followed.
+        A topic created here earlier would keep out the source's, with its decisions. A broker that
+        leads topics, as after a promotion, does not follow it.
         """
         return self.wants(name) and not leads_some(topics)
 
@@ -170,7 +169,7 @@ class Placement:
 def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | None:
     """Return the cluster to follow by the settings and the stored row of the last run.
 
-    A broker whose topics were all promoted follows nothing, whatever its settings say.
+    A broker whose topics were all promoted follows nothing, whatever its settings are.
 
     Raises:
         Misconfigured: a setting is invalid.

@@ -82,8 +82,8 @@ class Service:
     ) -> Self:
         """Open the log directory and accept connections.
 
-        A service that `owns_process` collects no garbage while it loads, excludes what it has
-        loaded, and decides when the rest is looked at.
+        A service that `owns_process` disables garbage collection while it loads, excludes the
+        loaded objects from it, and schedules it from then on.
 
         Raises:
             Misconfigured: a directory, a port or a setting is unusable.

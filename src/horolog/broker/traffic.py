@@ -1,10 +1,28 @@
-"""Counters of answered requests, which no log can reproduce later."""
+"""Counters of answered requests, which no log can reproduce later, and of conversions (KIP-32).
 
-from collections import Counter
+Conversions are also logged: the first time and then at most once a minute for each client and
+topic, so that operators see when no client needs them any more. Conversions of formats count, in
+both directions. A recompression in the same format does not.
+"""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from typing import Final, NamedTuple
 
 from horolog.errors import HorologError, RecordsRejected
 from horolog.storage.companion.counts import NONE, BlockTotals
 from horolog.wire.api import ApiKey
+
+_LOG = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 60.0
+_MAX_CLIENTS: Final = 1_000  # names of clients are theirs to choose; the least recent go first
+
+_METRICS: Final = {
+    ApiKey.PRODUCE: "ProduceMessageConversionsPerSec",
+    ApiKey.FETCH: "FetchMessageConversionsPerSec",
+}
 
 
 class ByTopic:
@@ -55,3 +73,57 @@ class Traffic:
             each.topics.pop(topic, None)
         for key in [key for key in self.refused if key[0] == topic]:
             del self.refused[key]
+
+
+class _Client(NamedTuple):
+    api_key: ApiKey
+    client_id: str
+    host: str
+    version: int
+    topic: str
+
+
+class _Seen:
+    __slots__ = ("records", "told_at")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.told_at = float("-inf")
+
+
+class Conversions:
+    """Conversions of one broker. For the event loop's thread only."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clients: OrderedDict[_Client, _Seen] = OrderedDict()
+        self._traffic = traffic
+
+    def note(
+        self, api_key: ApiKey, version: int, client_id: str, host: str, topic: str, records: int
+    ) -> None:
+        """Count records of a topic that were converted for a client's request."""
+        self._traffic.convert(api_key, version, topic, records)
+        client = _Client(api_key, client_id, host, version, topic)
+        seen = self._clients.setdefault(client, _Seen())
+        self._clients.move_to_end(client)
+        if len(self._clients) > _MAX_CLIENTS:
+            self._clients.popitem(last=False)
+        seen.records += records
+        now = self._loop.time()
+        if now - seen.told_at < INTERVAL_SECONDS:
+            return
+        seen.told_at = now
+        _LOG.info(
+            "client %r at %s sends %s version %d: %d records of %s were converted for it so far "
+            "(%s is %d in total); a client of the release in message.format.version needs no "
+            "conversion (KIP-32)",
+            client.client_id,
+            client.host,
+            api_key.title,
+            client.version,
+            seen.records,
+            topic,
+            _METRICS[api_key],
+            self._traffic.converted[api_key].total,
+        )

@@ -1,7 +1,7 @@
 """Reads the topics and settings that the metadata of an Apache Kafka has for this log directory.
 
-A broker that is its own controller (KRaft) keeps them in `__cluster_metadata-0`. Others keep no
-settings here; `cleaner-offset-checkpoint` still says what was compacted.
+A broker that is its own controller (KRaft) has them in `__cluster_metadata-0`. Other brokers have
+no settings here, but `cleaner-offset-checkpoint` lists the compacted partitions.
 """
 
 import logging

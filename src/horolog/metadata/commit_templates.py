@@ -1,9 +1,8 @@
 """Reads commits that differ from an earlier one only in numbers, without decoding them.
 
-A consumer commits the same partition again and again: of two such batches, each with one plain
-record, only base offset, leader epoch, checksum, timestamp, and in the value the offset, its leader
-epoch and the commit time differ. Any bytes are valid there. So if all others are equal, the batch
-is as readable as the earlier one, and says the same but for time and offset.
+A consumer commits the same partition again and again. Two such batches of one plain record differ
+only in base offset, leader epoch, checksum, timestamps, and the committed offset with its leader
+epoch and time. Any bytes are valid there. So a batch with equal other bytes needs no decoding.
 """
 
 from struct import Struct

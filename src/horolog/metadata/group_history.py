@@ -1,14 +1,13 @@
 """Reads the history of a group: its commits with their times, and the offsets in force at a time.
 
-From the partition of `__consumer_offsets` that has the group, in the log directory and in a state
-directory beside it. Both are read from their first record on for each answer. For the last entries
-of a group that has many, a single partition is read from a segment on behind which these are, if no
-transaction was open where that begins. What was in force at a time is not looked for behind the
-last segment of a partition that may have a record as old.
+Logs are in the log directory and in a state directory beside it. Each answer reads both from their
+first records on. The last entries of a group with many are read from a later segment, if no
+transaction was open at its start. An answer about a time stops at the last segment that may contain
+a record of that time.
 
-**How far back.** A log that is compacted keeps all records for `min.compaction.lag.ms`, and of
-older ones the last of each key. Where offsets are missing, records were removed: behind the last
-such place every change is there. An entry from before is right, but others may be missing.
+**How far back.** A compacted log keeps all records for `min.compaction.lag.ms`, and of older ones
+the last of each key. Missing offsets mean that records were removed. Every change after the last
+such place is there; earlier entries are right, but others may be missing.
 """
 
 import os

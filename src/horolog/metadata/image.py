@@ -270,7 +270,8 @@ def changed(
 
     The new epochs follow from the change.
 
-    A leader, also the same one again, begins a leader epoch; every change a partition epoch.
+    Every leader, even the same one again, begins a leader epoch. Every change begins a partition
+    epoch.
     """
     leads = change.leader != NO_CHANGE
     return old._replace(

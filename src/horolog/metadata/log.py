@@ -9,8 +9,9 @@
 The log is `__cluster_metadata-0`, as the only voter of a KRaft quorum writes it (KIP-595): an
 Apache Kafka continues with it, and the other way round.
 
-Each process that appends leads in an epoch of its own, which a LeaderChange record begins. What is
-damaged is left out: `damage` says what may be lost, and a snapshot of what was read comes first.
+Each process that appends leads in an epoch of its own, which a LeaderChange record begins. Damaged
+records are left out and reported in `damage`. A snapshot of the others comes before the first
+append.
 """
 
 import logging

@@ -210,10 +210,9 @@ def carried(
 ) -> list[Record]:
     """Return the records that horolog kept beside another's log and takes into it now.
 
-    These are topics that were made here, settings that were given here, and what is followed. An
-    adopted topic that the log has is as it is there, also where its directories had no id and it
-    was given another here. A topic of the log that was deleted here has neither a row nor a
-    directory any more, and is deleted in the log.
+    These are topics and settings of horolog, and the followed cluster. An adopted topic keeps its
+    records in the log. A topic of the log that horolog has deleted has neither a row nor a
+    directory, and is deleted in the log.
 
     Args:
         beside: what horolog kept; nothing, if it was never started in the directory.

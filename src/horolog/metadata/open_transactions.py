@@ -1,9 +1,9 @@
 """Finds the open transactions of a partition's directory, and their owners, without a broker.
 
-The producers' newest snapshot and the batches after it say what is open; transactional ids are in
-`__transaction_state` of the state directory. A broker may be at work meanwhile. It writes the state
-of an id before the first record, and again after the marker: so what was open before and after
-states were read has had its state in between.
+The newest snapshot of producers and the batches after it contain the open transactions;
+transactional ids are in `__transaction_state` of the state directory. A broker may be at work
+meanwhile. It writes the state of an id before the first record and after the marker. So a
+transaction that is open before and after the states are read has its state in between.
 """
 
 import logging

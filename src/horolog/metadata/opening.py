@@ -1,11 +1,11 @@
 """Opens the store of a log directory, in the directory itself or in its state directory.
 
-With `horolog.take.over` the log of a Kafka node that was alone is continued. What horolog has
-kept beside it until then is carried into it, and a mark says from then on that the directory is
-horolog's (`home`): both with the first change, so that a kill before it leaves all as it was.
+With `horolog.take.over` the log of a Kafka node that was alone is continued. The first change
+carries horolog's state from beside it into the log, and marks the directory as horolog's (`home`).
+A kill before that leaves everything as it was.
 
-A directory whose Kafka restricted its clients, or knew them by credentials, is opened only where
-the operator says that all clients may do everything: no broker here enforces these.
+A directory whose Kafka restricted its clients, or had credentials, is opened only if the operator
+allows everything to all clients, because this broker does not enforce restrictions.
 """
 
 import logging

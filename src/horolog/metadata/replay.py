@@ -1,8 +1,7 @@
 """Builds the image of a metadata log from its batches.
 
-Records of a transaction (KIP-868) count once it has ended; those of one that never ends do not.
-What cannot be read, or is about something that is not there, is left out and noted; what follows
-it counts.
+Records of a transaction (KIP-868) count once it has ended. Unreadable records, and those about
+unknown things, are left out and noted; later records count.
 """
 
 from collections.abc import Iterator

@@ -2,9 +2,9 @@
 
     <end offset, 20 digits>-<epoch, 10 digits>.checkpoint
 
-holds what all records before the offset, the last of which has the epoch, have come to: record
-batches, of which the first is a control batch that begins with a header, and the last a footer.
-One that is being written has the suffix `.part`. A snapshot counts if it can be read to its footer.
+contains the state after all records before the offset; the last of them has the epoch. Its first
+batch is a control batch that begins with a header, its last one a footer. A snapshot that is being
+written has the suffix `.part`. A snapshot counts if it can be read to its footer.
 """
 
 import re

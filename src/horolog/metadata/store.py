@@ -3,9 +3,9 @@
 Rows in and out; beneath them the records of a `MetadataLog` (`mapping`, `state`). Every method is
 one batch: a kill leaves all of it or nothing. It is synced before a method returns.
 
-Where the metadata is damaged, settings may be lost that kept records: every topic is exempt from
-retention until it is given settings, and producer ids continue beyond any that can have been given.
-That is in the snapshot that takes the place of what is damaged.
+If metadata is damaged, settings that keep records may be lost. Then every topic is exempt from
+retention until it is given settings, and producer ids continue beyond all possible ones. The
+snapshot that replaces the damage contains both.
 
 Not thread-safe. Never call it on the event loop, because every change is synced.
 """
@@ -176,8 +176,8 @@ class MetadataStore:
     ) -> None:
         """Create or replace a topic; `overrides`, if given, replace its settings.
 
-        `followed`, if given, replaces what is known of it as a followed topic. One that is
-        `deleting` stays as a note until it is forgotten, or another of its name is made.
+        `followed`, if given, replaces the row of a followed topic. A topic that is `deleting` stays
+        as a note until it is forgotten, or another topic of its name is created.
 
         Raises:
             StorageFailed: the disk refused; nothing has changed.

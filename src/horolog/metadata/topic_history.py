@@ -1,8 +1,7 @@
 """Reads the history of a topic: its changes, and its settings in force at a time.
 
-The metadata log is read from its first record that is kept; nothing is remembered between answers.
-Where horolog keeps its records beside another's log, both are read, and each entry says which it is
-from.
+Each answer reads the metadata log from its first record on. If horolog keeps its records beside
+another's log, both are read, and each entry names its log.
 """
 
 from collections.abc import Iterable, Iterator
@@ -75,8 +74,8 @@ class Change(NamedTuple):
 def changes(files: Files, log_dir: str, damage: list[Damage] | None = None) -> Iterator[Change]:
     """Yield the changes in order; those of a transaction at the time of its end.
 
-    What cannot be read is left out. Applied to an `Image`, those before a time give what was known
-    then. What was before the log begins (`forms.HISTORY_MS`) comes as the records of a snapshot,
+    Unreadable records are left out. Applied to an `Image`, the changes before a time give the state
+    at that time. Changes before the log begins (`forms.HISTORY_MS`) come as records of a snapshot,
     all at the time of the last of them.
 
     Args:

@@ -1,7 +1,7 @@
 """Writes state that was kept beside the internal topics into them, once, at a start.
 
-Groups that the topics have in a later state stay as they are. The next start takes over what the
-disk refuses, except transactions: without their states the broker would not know what it owes.
+Groups with a later state in the topics keep it. The next start retries what the disk refuses.
+Transactions are the exception: a start without their states fails, because their markers are owed.
 """
 
 import logging

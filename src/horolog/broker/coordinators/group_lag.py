@@ -9,9 +9,9 @@
 age of the oldest record among the unread ones, not of the first: behind it older ones may follow
 (KIP-33).
 
-**Retention.** Of the unread records those count that retention deletes before the group gets to
-them at the pace at which it has committed lately; a group whose pace is not known is taken to stand
-still. Retention is judged as if nothing more were appended.
+**Retention.** Unread records count as lost if retention deletes them before the group reaches them
+at its recent pace. A group of unknown pace counts as standing still. Later appends are not
+considered.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -272,8 +272,8 @@ def doomed(
 ) -> Doomed:
     """Count the unread records that these segments lose before the group, at its pace, reads them.
 
-    They are counted by the block maps of a view, or by offsets where these do not count them, or
-    where there is none. Any thread may ask.
+    They are counted by the block maps of a view, or by offsets where no block map counts them. Any
+    thread may call it.
 
     Raises:
         StorageFailed: the disk refused.

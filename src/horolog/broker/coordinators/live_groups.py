@@ -1,7 +1,7 @@
 """Groups in memory, each with its queue, its timer and the requests that wait for it.
 
-An operation is decided in the group's queue (`GroupQueue`); what it changes is stored, timers are
-set by the group's next deadline, and waiting requests get their responses.
+An operation is decided in the group's queue (`GroupQueue`). Its change is stored, the timer is set
+to the group's next deadline, and waiting requests are answered.
 """
 
 import asyncio

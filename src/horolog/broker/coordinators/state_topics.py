@@ -1,9 +1,8 @@
 """Kafka's internal topics, in which the coordinators of this broker keep their state.
 
-A topic is made when its coordinator first needs it, as an ordinary topic: it is listed, read,
-compacted and closed as all others are, and a new broker has none. Clients cannot write to it, or
-change its partitions. Where another product owns the log directory, they are in a directory beside
-it (metadata/home.py).
+A topic is created when its coordinator first needs it. It is listed, read, compacted and closed
+like any topic, but clients cannot write to it or change its partitions. If another product owns the
+log directory, the topic is in the state directory (metadata/home.py).
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """Completes transactions whose outcome is written: first the markers, then Complete.
 
-What a client has asked for comes first: a transaction is completed after the requests that have
-arrived by then, or when the next request of its transactional id needs it. Most are completed
-without a task; those that have to wait get one. What begins a transaction is longer work than an
-end, which is all that a client waits for when it commits. So it waits in the same queue: an end
-that arrives waits for one completion or one begin at most, and for other ends.
+Requests of clients come first. A transaction is completed after the requests that have arrived by
+then, or when the next request of its transactional id needs it. Most are completed without a task.
+A request that begins a transaction takes longer than one that ends it, so it waits in the same
+queue. An end that arrives waits for one completion or one begin at most, and for other ends.
 
 Each marker is retried until it is written or has no place: its partition is gone, or another
 coordinator has ended the transaction. A kill leaves the rest to the next start.
@@ -151,7 +150,7 @@ class Completion:
     def _complete_waiting(self) -> None:
         """Complete the first of the waiting ones, or let it begin; then requests have their turn.
 
-        Where very many wait it is a share of them, so that none is left behind for long.
+        If very many wait, a share of them is completed, so that the delay stays bounded.
         """
         self._is_scheduled = False
         until = perf_counter() + SLICE_SECONDS

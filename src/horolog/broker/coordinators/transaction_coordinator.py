@@ -4,8 +4,8 @@ Each transactional id has a lock: a decision is made, written to `__transaction_
 counts in memory. A write that fails changes nothing, and is answered with a retriable error.
 
 EndTxn is answered once the outcome is written (Prepare). Then the marker of each partition is
-written, as often as it takes, and Complete (transaction_completion.py). A start completes what it
-finds prepared.
+written, with retries, and finally Complete (transaction_completion.py). A start completes prepared
+transactions.
 
 Timeouts count in monotonic time from the start that is stored, so that a step of the wall clock
 aborts nothing.

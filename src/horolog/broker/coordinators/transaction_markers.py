@@ -50,7 +50,7 @@ class LocalMarkers:
     def end(self, partition: TopicPartition, ended: TransactionEnd) -> Awaitable[object] | None:
         """Write a marker, which any coordinator may have decided; None if it is written.
 
-        Otherwise the result is awaited. Offsets that are pending there are settled.
+        Otherwise await the result. Pending offsets of the partition are committed or dropped.
 
         Raises, or what is awaited does:
             RequestRefused: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED: another

@@ -17,7 +17,7 @@ def choose(
 ) -> list[tuple[Topic, FollowedRow]]:
     """Return the topics that are led here and that the source has, each with its new row.
 
-    Their settings count as the source's, so that those that differ there are taken over.
+    Their settings are stored as the source's, so that settings which differ there are taken over.
 
     Args:
         latest_epoch: of the records of a partition here.

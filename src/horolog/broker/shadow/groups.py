@@ -1,11 +1,10 @@
 """Commits offsets here that consumer groups have committed at the source.
 
-They are read from the source's `__consumer_offsets`, as far as it is here (offsets.py). Else all
-groups of the source are asked, again and again. An offset is committed here when it has changed
-there, or is not here, for partitions that are followed: what a group commits here stays until it
-moves on at the source. After a start, only offsets that are ahead of those here are committed. A
-group that has members here commits for itself (as in MirrorMaker 2). Nothing is clamped: the
-records come later. A promotion clamps.
+Offsets are read from the copy of the source's `__consumer_offsets` (offsets.py). If there is none,
+all groups of the source are asked periodically. An offset of a followed partition is committed here
+if it has changed at the source or is missing here. Right after a start only offsets ahead of those
+here are committed. A group with members here commits for itself, as in MirrorMaker 2. Offsets
+beyond the copied records are kept; a promotion clamps them.
 """
 
 import logging
@@ -83,7 +82,7 @@ class FollowedGroups:
     async def apply(self, found: GroupOffsets, asked: Mapping[str, UUID]) -> None:
         """Commit offsets that have changed since the source was last asked.
 
-        A group whose offsets cannot be committed is tried again the next time.
+        A failed group is retried the next time.
 
         Args:
             found: what the groups have committed.

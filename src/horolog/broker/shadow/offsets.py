@@ -1,11 +1,10 @@
 """Reads the committed offsets of the source's groups from its `__consumer_offsets`, as copied here.
 
-It is followed as any topic, under another name (`FOLLOWED_OFFSETS`), beside the groups of this
-broker. What groups commit in transactions counts from the marker on, so that an offset is here only
-if its transaction is committed here, too. What is open is known to a promotion (carrying.py).
+The topic is followed like any other, as `FOLLOWED_OFFSETS`, beside the groups of this broker.
+Offsets of a transaction count from its marker on. A promotion uses the pending ones.
 
-It is read from where the last reading ended. What it adds up to is held in memory, up to a limit.
-Beyond it, and where the source does not give it, groups are asked (groups.py).
+Each reading continues the last one. The last values are held in memory up to a limit. Beyond it,
+and if the source denies the topic, groups are asked (groups.py).
 """
 
 import asyncio

@@ -1,13 +1,14 @@
 """Promotes followed topics: leads them here.
 
-A promotion ends the following of a topic first, so that its log holds still. Then the offsets of
-groups are clamped to what is here, producer ids are raised above all that were copied, and only
-then it is stored that the topic is led: a kill before leaves it followed, a kill after is completed
-by the next start. Producers are accepted once all of its partitions lead.
+A promotion first stops following a topic, so that its log does not change. Then committed offsets
+are clamped to the log, and producer ids are raised above all copied ones. Only then is it stored
+that the topic is led. A kill before leaves it followed; the next start completes the promotion
+after a kill. Producers are accepted once all partitions lead.
 
-Before any of them `__transaction_state` is led, once the decisions on transactions are written to
-it, and before that the offsets which groups have committed in them. A kill before that leaves it
-undecided, for the next promotion. After it the source's `__consumer_offsets` has no more use here.
+`__transaction_state` is led before any other topic, once the decisions on transactions are written
+to it. The offsets that groups have committed in transactions are written before that. After a kill
+earlier than that the next promotion decides. Then the copy of the source's `__consumer_offsets` is
+not needed any more.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from horolog.broker.controller import Controller
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from horolog.broker.partition import Partition
-from horolog.broker.producer_ids import FIRST_PRODUCER_ID, ProducerIds
+from horolog.broker.producers import FIRST_PRODUCER_ID, ProducerIds
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.groups import NOBODY
@@ -72,10 +73,9 @@ class _Still(NamedTuple):
 def epoch_after(latest: int) -> int:
     """Return a leader epoch after `latest` in which no other broker leads.
 
-    Two logs are taken for the same as far as their epochs are (KIP-101). A source that was killed
-    leads in the next epoch when it is started again, or has elected another leader by now, and a
-    second shadow of it, or a copy of this one, may be promoted, too. So the step is large and drawn
-    by lot.
+    Two logs count as equal up to their common epochs (KIP-101). Another broker may lead in the next
+    epochs: the restarted source, its next leader, a second shadow, or a copy of this one. So the
+    step is large and random.
     """
     step = random.randrange(_LEAST_STEP, _MOST_STEP)  # noqa: S311 - not a secret
     return min(latest + step, MAX_EPOCH + 1)

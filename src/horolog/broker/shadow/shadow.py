@@ -22,7 +22,7 @@ from horolog.broker.placement import (
     match_all,
     widened,
 )
-from horolog.broker.producer_ids import ProducerIds
+from horolog.broker.producers import ProducerIds
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shadow.demotion import choose, drop_pending

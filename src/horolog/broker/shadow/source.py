@@ -1,9 +1,8 @@
 """Asks the followed cluster for its brokers, topics, leaders with their epochs, and settings.
 
-`Source.look` asks for all of it with a blocking client, in a thread of the caller's, and returns a
-snapshot of plain values. Brokers of one cluster do not know everything at the same moment, so each
-look asks another one, and what would destroy something here (a topic that is gone, or that has
-another id) has to be seen in several looks before a snapshot says so.
+`Source.look` asks with a blocking client in a thread of the caller, and returns a snapshot. Brokers
+of a cluster do not learn changes at the same moment, so each look asks another broker. A deleted or
+re-created topic must be seen in several looks before a snapshot reports it.
 """
 
 from collections.abc import Callable, Mapping

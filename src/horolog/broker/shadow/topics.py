@@ -1,12 +1,11 @@
 """Creates, grows, alters and deletes topics here as the source does.
 
-`FollowedTopics.apply` is given what the source had (`source.SourceTopics`) and does what is left to
-do. Each topic is handled alone: why one cannot be followed is kept by its name, and logged once.
+`FollowedTopics.apply` compares a snapshot of the source with the topics here. Each topic is handled
+alone. The reason why one cannot be followed is kept by its name, and logged once.
 
-Settings are merged by three: what has changed at the source since it was last asked is changed
-here, where the value here is still the source's; what was altered here stays. Settings that this
-broker refuses are kept in the topic's row. A topic that the source compacts is compacted here by
-the settings that it has here, as each replica does it for itself.
+Settings are merged three-way. A change at the source since the last snapshot is applied here,
+unless the setting was altered here. Settings that this broker refuses are kept in the topic's row.
+A topic that the source compacts is compacted here by the settings here, as each replica does.
 """
 
 import logging
