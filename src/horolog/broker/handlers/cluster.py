@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, served
 from horolog.broker.handlers import authorized
-from horolog.broker.handlers.results import Outcome, each
+from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, RequestRefused, printable
 from horolog.schemas.metadata import TRANSACTION_VERSION
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
@@ -280,9 +280,11 @@ async def elect_leaders(
     election_type = request.body.election_type
     is_known = election_type in _ELECTION_TYPES
     outcome = (
-        Outcome(ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
+        PartOutcome(
+            ErrorCode.election_not_needed, "Leader election not needed for topic partition."
+        )
         if is_known
-        else Outcome(ErrorCode.invalid_request, f"Unknown election type {election_type}")
+        else PartOutcome(ErrorCode.invalid_request, f"Unknown election type {election_type}")
     )
     results: list[ReplicaElectionResult] = [
         {
@@ -305,11 +307,13 @@ async def elect_leaders(
     }
 
 
-def _if_exists(broker: BrokerParts, topic_name: str, index: int, outcome: Outcome) -> Outcome:
+def _if_exists(
+    broker: BrokerParts, topic_name: str, index: int, outcome: PartOutcome
+) -> PartOutcome:
     """Return the outcome for a partition, or the error of a partition that does not exist."""
     topic = broker.topics.find(topic_name)
     if topic is None or not topic.has_partition(index):
-        return Outcome(
+        return PartOutcome(
             ErrorCode.unknown_topic_or_partition,
             printable(f"there is no partition {index} of topic {topic_name}"),
         )
@@ -348,17 +352,17 @@ async def alter_partition_reassignments(
     }
 
 
-def _reassigned(partition: ReassignablePartition, here: int) -> Outcome:
+def _reassigned(partition: ReassignablePartition, here: int) -> PartOutcome:
     if partition.replicas is None:
-        return Outcome(
+        return PartOutcome(
             ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress."
         )
     if list(partition.replicas) != [here]:
-        return Outcome(
+        return PartOutcome(
             ErrorCode.invalid_replica_assignment,
             f"the replicas of a partition are [{here}]: broker {here} is the only one",
         )
-    return Outcome()
+    return PartOutcome()
 
 
 # --- ListPartitionReassignments: none, as there is no broker to move a partition to (KIP-455)

@@ -11,20 +11,20 @@ T = TypeVar("T")
 ResponseT = TypeVar("ResponseT", bound=Mapping[str, Any])
 
 
-class Outcome(NamedTuple):
+class PartOutcome(NamedTuple):
     """Error code and message of a part of a request."""
 
     error_code: ErrorCode = ErrorCode.none
     message: str | None = None
 
 
-async def outcome_of(call: Awaitable[object]) -> Outcome:
+async def outcome_of(call: Awaitable[object]) -> PartOutcome:
     """Await a call, and return the code and text of the error that it raises, if any."""
     try:
         await call
     except HorologError as error:
-        return Outcome(code_for(error), str(error))
-    return Outcome()
+        return PartOutcome(code_for(error), str(error))
+    return PartOutcome()
 
 
 async def each(request: Request[Any], items: Iterable[T]) -> AsyncIterator[T]:

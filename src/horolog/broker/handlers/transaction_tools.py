@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
-from horolog.broker.handlers.results import Outcome, apart_if, each
+from horolog.broker.handlers.results import PartOutcome, apart_if, each
 from horolog.broker.partition import Partition
 from horolog.broker.placement import not_leader
 from horolog.broker.scheduling.codec_threads import Checkpoint
@@ -74,7 +74,9 @@ async def describe_producers(
             else:
                 again += len(answer["active_producers"])
                 if again > MOST_AGAIN:
-                    answer = _partition(index, Outcome(ErrorCode.invalid_request, _NAME_EACH_ONCE))
+                    answer = _partition(
+                        index, PartOutcome(ErrorCode.invalid_request, _NAME_EACH_ONCE)
+                    )
             count += len(answer["active_producers"])
             partitions.append(answer)
         topics.append({"name": asked.name, "partitions": partitions})
@@ -83,7 +85,7 @@ async def describe_producers(
 
 
 def _partition(
-    index: int, outcome: Outcome, producers: Sequence[ActiveProducer] = ()
+    index: int, outcome: PartOutcome, producers: Sequence[ActiveProducer] = ()
 ) -> "PartitionResponse":
     return {
         "partition_index": index,
@@ -107,9 +109,9 @@ async def _producers_of(broker: BrokerParts, name: str, index: int) -> "Partitio
     try:
         partition = _led_partition(broker, name, index)
         producers = await partition.change(lambda log: log.producers.active())
-        return _partition(index, Outcome(), producers)
+        return _partition(index, PartOutcome(), producers)
     except HorologError as error:
-        return _partition(index, Outcome(code_for(error), str(error)))
+        return _partition(index, PartOutcome(code_for(error), str(error)))
 
 
 def _led_partition(broker: BrokerParts, name: str, index: int) -> Partition:
