@@ -467,6 +467,19 @@ def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old_self(
         story.group.check_commit(b.member_id, "i-b", b.generation, story.now)
 
 
+def test_a_static_member_that_rejoins_by_its_member_id_alone_stays_static() -> None:
+    story = Story(delay_ms=5)
+    story.join("a", instance_id="i-a")
+    story.wait(10)
+    a = story.joined("a")
+    story.sync("sa", a, **{a.member_id: b"A"})
+    story.join("again", a.member_id)
+    (member,) = story.group.describe().members
+    assert member.instance_id == "i-a"
+    assert story.leave(("", "i-a")) == [ErrorCode.none]
+    assert story.group.member_count == 0
+
+
 def test_a_restarted_static_leader_need_not_assign_again() -> None:
     story = Story(delay_ms=5)
     story.join("a", instance_id="i-a")

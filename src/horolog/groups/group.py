@@ -431,7 +431,7 @@ class Group:
             self._add(join.member_id, join, waiter, now_ms)
             return
         member = self._members.known(join.member_id, join.instance_id)
-        changed = member.protocols != join.protocols
+        changed = member.join.protocols != join.protocols
         leads = member.member_id == self._members.leader
         must_rebalance = changed or (self.state is _STABLE and leads)
         if self.state is not _PREPARING and not must_rebalance:
@@ -449,7 +449,7 @@ class Group:
         self, member: Member, member_id: str, join: Join, waiter: Waiter, now_ms: int
     ) -> None:
         """Replace a static member that joins without its member id; fence the old one (KIP-345)."""
-        old_id, was = member.member_id, member.as_join()
+        old_id, was = member.member_id, member.join
         led = old_id == self._members.leader
         self._dismiss(member, ErrorCode.fenced_instance_id)
         self._unsynced.discard(old_id)
@@ -476,7 +476,7 @@ class Group:
         self._extend_session(member, now_ms)
         assignments = {each.member_id: each.assignment for each in self._members}
         row = self._assigned_row(assignments)
-        self._to_store = Storing(row, Renamed(waiter, result, was))
+        self._to_store = Storing(row, Renamed(waiter, result, old_id, was))
 
     def _put_back_static(self, renamed: Renamed, error: ErrorCode, now_ms: int) -> None:
         """Give a static member its former id again, because the new id is not in the log.
@@ -485,8 +485,8 @@ class Group:
         """
         member = self._members.get(renamed.joined.member_id)
         if member is not None and self.state is _STABLE:
-            self._members.rename(member, renamed.before.member_id)
-            self._members.rejoin(member, renamed.before)
+            self._members.rename(member, renamed.former_id)
+            self._members.rejoin(member, renamed.former)
             self._extend_session(member, now_ms)
         self._completed.append(Completed(renamed.waiter, Joined(error, "")))
 
@@ -537,7 +537,7 @@ class Group:
 
     def _complete_rebalance(self, now_ms: int) -> None:
         for member in self._members:
-            if member.join_waiter is None and member.instance_id is None:
+            if member.join_waiter is None and member.join.instance_id is None:
                 self._members.remove(member)
         if not self._members.elect_among_joined() and len(self._members):
             # Only static members, none of which joined: they leave when their sessions expire.
@@ -588,7 +588,7 @@ class Group:
 
     def _extend_session(self, member: Member, now_ms: int) -> None:
         member.is_new = False
-        member.deadline_ms = self._deadlines.wake_by(now_ms + member.session_timeout_ms)
+        member.deadline_ms = self._deadlines.wake_by(now_ms + member.join.session_timeout_ms)
 
     def _remove(self, member: Member, now_ms: int) -> None:
         self._drop(member)

@@ -3,7 +3,7 @@
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups.rows import GroupRow
@@ -32,12 +32,8 @@ class Member:
     """
 
     member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: tuple[Protocol, ...]
+    join: Join
+    """The member's last Join, with copies of its protocols."""
     deadline_ms: int
     held_bytes: int
     assignment: bytes = b""
@@ -48,26 +44,16 @@ class Member:
     @classmethod
     def joining(cls, member_id: str, join: Join, deadline_ms: int) -> "Member":
         """Make a new member from its Join."""
-        return cls(
-            member_id=member_id,
-            instance_id=join.instance_id,
-            client_id=join.client_id,
-            client_host=join.client_host,
-            session_timeout_ms=join.session_timeout_ms,
-            rebalance_timeout_ms=join.rebalance_timeout_ms,
-            protocols=_kept(join.protocols),
-            deadline_ms=deadline_ms,
-            held_bytes=member_bytes(join),
-        )
+        kept = replace(join, protocols=_kept(join.protocols))
+        return cls(member_id, kept, deadline_ms, member_bytes(join))
 
     @classmethod
     def restored(cls, value: MemberValue, row: GroupRow, now_ms: int) -> "Member":
         """Make a member of a stored group, with the protocol that the group has settled on."""
-        metadata = Protocol(row.protocol or "", value.subscription)
         join = Join(
             member_id=value.member_id,
             protocol_type=row.protocol_type,
-            protocols=(metadata,),
+            protocols=(Protocol(row.protocol or "", value.subscription),),
             session_timeout_ms=value.session_timeout_ms,
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             instance_id=value.instance_id,
@@ -78,22 +64,11 @@ class Member:
         member.is_new = False
         return member
 
-    def as_join(self) -> Join:
-        """Return a Join with which the member would join as it is."""
-        return Join(
-            member_id=self.member_id,
-            protocol_type="",
-            protocols=self.protocols,
-            session_timeout_ms=self.session_timeout_ms,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            instance_id=self.instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-        )
-
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return the member's metadata for a protocol; empty if it supports another."""
-        return next((bytes(p.metadata) for p in self.protocols if p.name == protocol_name), b"")
+        return next(
+            (bytes(p.metadata) for p in self.join.protocols if p.name == protocol_name), b""
+        )
 
     @property
     def session_runs(self) -> bool:
@@ -156,12 +131,12 @@ class Members:
         """Add a member."""
         assert member.member_id not in self._by_id
         self._by_id[member.member_id] = member
-        if member.instance_id is not None:
-            self._id_of_instance[member.instance_id] = member.member_id
+        if member.join.instance_id is not None:
+            self._id_of_instance[member.join.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
         self.held_bytes += member.held_bytes
-        self._speakers.update(_names(member.protocols))
+        self._speakers.update(_names(member.join.protocols))
 
     def restore(self, row: GroupRow, now_ms: int) -> Iterator[Member]:
         """Add the members of a stored group to an empty one, and yield each after it was added.
@@ -189,11 +164,11 @@ class Members:
         return tuple(
             MemberValue(
                 m.member_id,
-                m.instance_id,
-                m.client_id,
-                m.client_host,
-                m.rebalance_timeout_ms,
-                m.session_timeout_ms,
+                m.join.instance_id,
+                m.join.client_id,
+                m.join.client_host,
+                m.join.rebalance_timeout_ms,
+                m.join.session_timeout_ms,
                 m.metadata(protocol_name),
                 bytes(assignments.get(m.member_id, b"")),
             )
@@ -204,8 +179,8 @@ class Members:
         """Remove a member without waiting requests; elect another leader if it was the leader."""
         assert member.join_waiter is None
         del self._by_id[member.member_id]
-        if member.instance_id is not None:
-            self._id_of_instance.pop(member.instance_id, None)
+        if member.join.instance_id is not None:
+            self._id_of_instance.pop(member.join.instance_id, None)
         if self.leader == member.member_id:
             self.leader = next(iter(self._by_id), None)
         self.held_bytes -= member.held_bytes
@@ -218,12 +193,10 @@ class Members:
         self._forget_protocols(member)
         self._speakers.update(_names(join.protocols))
         member.held_bytes = held_bytes
-        if member.protocols != join.protocols:
-            member.protocols = _kept(join.protocols)
-        member.client_id = join.client_id
-        member.client_host = join.client_host
-        member.session_timeout_ms = join.session_timeout_ms
-        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        is_same = member.join.protocols == join.protocols
+        protocols = member.join.protocols if is_same else _kept(join.protocols)
+        # A static member may name itself by its member id alone.
+        member.join = replace(join, protocols=protocols, instance_id=member.join.instance_id)
 
     def assign(self, member: Member, assignment: bytes | memoryview) -> None:
         """Replace a member's assignment."""
@@ -245,18 +218,18 @@ class Members:
         return waiter
 
     def _forget_protocols(self, member: Member) -> None:
-        for name in _names(member.protocols):
+        for name in _names(member.join.protocols):
             self._speakers[name] -= 1
             if not self._speakers[name]:
                 del self._speakers[name]
 
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member a new member id; it keeps its position and leadership."""
-        assert member.instance_id is not None
+        assert member.join.instance_id is not None
         old_id = member.member_id
         member.member_id = member_id
         self._by_id = {m.member_id: m for m in self._by_id.values()}
-        self._id_of_instance[member.instance_id] = member_id
+        self._id_of_instance[member.join.instance_id] = member_id
         if self.leader == old_id:
             self.leader = member_id
 
@@ -276,7 +249,7 @@ class Members:
     def speak_in_common(self, names: set[str], besides: Member | None) -> bool:
         """Return True if all members but `besides` support one of `names`."""
         others = len(self._by_id) - (besides is not None)
-        own = set() if besides is None else _names(besides.protocols)
+        own = set() if besides is None else _names(besides.join.protocols)
         return not others or any(self._speakers[name] - (name in own) == others for name in names)
 
     def favourite_protocol(self) -> str:
@@ -284,14 +257,14 @@ class Members:
         candidates = self.common_protocols()
         assert candidates, "members join only with a common protocol"
         votes = Counter(
-            next(p.name for p in member.protocols if p.name in candidates)
+            next(p.name for p in member.join.protocols if p.name in candidates)
             for member in self._by_id.values()
         )
         return votes.most_common(1)[0][0]
 
     def rebalance_timeout_ms(self) -> int:
         """Return the largest rebalance timeout of the members, in milliseconds."""
-        return max((m.rebalance_timeout_ms for m in self._by_id.values()), default=0)
+        return max((m.join.rebalance_timeout_ms for m in self._by_id.values()), default=0)
 
     def session_deadlines_ms(self) -> Iterator[int]:
         """Return when running sessions expire, in milliseconds of the event loop's clock."""
@@ -300,7 +273,7 @@ class Members:
     def for_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
         """Return the members and metadata from which the leader assigns partitions."""
         return tuple(
-            JoinedMember(m.member_id, m.instance_id, m.metadata(protocol_name))
+            JoinedMember(m.member_id, m.join.instance_id, m.metadata(protocol_name))
             for m in self._by_id.values()
         )
 
@@ -309,9 +282,9 @@ class Members:
         return tuple(
             MemberDescription(
                 m.member_id,
-                m.instance_id,
-                m.client_id,
-                m.client_host,
+                m.join.instance_id,
+                m.join.client_id,
+                m.join.client_host,
                 m.metadata(protocol_name),
                 m.assignment,
             )

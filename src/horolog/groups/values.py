@@ -160,7 +160,8 @@ class Renamed(NamedTuple):
 
     waiter: Waiter
     joined: Joined
-    before: Join
+    former_id: str
+    former: Join
 
 
 @dataclass(frozen=True, slots=True, eq=False)
