@@ -1,8 +1,7 @@
 """Transactions of the batches that a pass cleans, and the batches of them that may go.
 
-What a batch does to the transaction of its producer is one function (`cleaning_kernels.step`), for
-batches that come one by one as for many small ones; between them one number is kept for each
-producer with an open transaction.
+The kernel `cleaning_kernels.step` says what a batch does to the transaction of its producer.
+Between batches one number is kept for each producer with an open transaction.
 """
 
 from collections.abc import Iterable
@@ -13,8 +12,7 @@ import numpy as np
 from horolog.buffers import Buffer
 from horolog.record import cleaning
 from horolog.record.batch import BatchHeader
-from horolog.record.cleaning import Int64Array, Mask, SmallBatches
-from horolog.record.kernels import cleaning_kernels
+from horolog.record.cleaning import BoolArray, Int64Array, Mask, SmallBatches
 from horolog.record.kernels.cleaning_kernels import (
     BEGINS_ABORTED,
     OF_ABORT,
@@ -51,57 +49,43 @@ class CleanedTransactions:
         Raises:
             CorruptBatch: a marker cannot be read.
         """
-        first, self._begun = self._begun, self._begun_by(header.last_offset)
-        for number in range(first, self._begun):
-            self._meet(self._aborted[number].producer_id, BEGINS_ABORTED, number)
-        return self._meet(header.producer_id, _kind_of(header, batch), 0)
-
-    def _meet(self, producer_id: int, kind: int, number: int) -> bool:
-        known = self._known.pop(producer_id, 0)
-        known, fate = cleaning_kernels.step(known, kind, number)
-        if known:
-            self._known[producer_id] = known
-        self._keep(fate)
-        return fate == _MAY_GO
+        kind = _kind_of(header, batch)
+        if kind == OF_NONE:
+            return False
+        columns = [header.last_offset], [kind], [header.producer_id]
+        return bool(self._meet(*(np.array(column, np.int64) for column in columns))[0])
 
     def meet_small(self, small: SmallBatches) -> Mask:
         """Do what `meet` does for many small batches. Returns 1 for each that may go."""
         may_go = np.zeros(len(small.kinds), np.uint8)
         rows = np.flatnonzero(small.kinds != OF_NONE)
-        if not len(rows):
-            return may_go
-        last_offsets = small.next_offsets[rows] - 1
-        first, self._begun = self._begun, self._begun_by(int(last_offsets[-1]))
-        begun = np.arange(first, self._begun)
-        before = np.searchsorted(last_offsets, self._first_offsets[begun])
-        producer_ids = [self._aborted[number].producer_id for number in begun.tolist()]
-        kinds = np.insert(small.kinds[rows], before, BEGINS_ABORTED)
-        numbers = np.insert(np.zeros(len(rows), np.int64), before, begun)
-        producers, places = np.unique(
-            np.insert(small.producer_ids[rows], before, producer_ids), return_inverse=True
-        )
-        fates = self._fates(producers, places, kinds, numbers)
-        may_go[rows] = fates[kinds != BEGINS_ABORTED] == _MAY_GO
+        if len(rows):
+            last_offsets = small.next_offsets[rows] - 1
+            may_go[rows] = self._meet(last_offsets, small.kinds[rows], small.producer_ids[rows])
         return may_go
 
-    def _fates(
-        self, producers: Int64Array, places: Int64Array, kinds: Int64Array, numbers: Int64Array
-    ) -> Int64Array:
+    def _meet(
+        self, last_offsets: Int64Array, kinds: Int64Array, producer_ids: Int64Array
+    ) -> BoolArray:
+        """Return which of these batches, at least one, may go."""
+        reached = int(np.searchsorted(self._first_offsets, last_offsets[-1], "right"))
+        begun = np.arange(self._begun, max(self._begun, reached))
+        self._begun += len(begun)
+        before = np.searchsorted(last_offsets, self._first_offsets[begun])
+        begun_ids = [self._aborted[number].producer_id for number in begun.tolist()]
+        kinds = np.insert(kinds, before, BEGINS_ABORTED)
+        numbers = np.insert(np.zeros(len(last_offsets), np.int64), before, begun)
+        producers, places = np.unique(
+            np.insert(producer_ids, before, begun_ids), return_inverse=True
+        )
         ids = producers.tolist()
         known = np.array([self._known.pop(id_, 0) for id_ in ids], np.int64)
         fates = cleaning.meet_all(known, places, kinds, numbers)
         self._known.update((id_, now) for id_, now in zip(ids, known.tolist(), strict=True) if now)
         for fate in fates[fates > _MAY_GO].tolist():
-            self._keep(fate)
-        return fates
-
-    def _begun_by(self, offset: int) -> int:
-        """Return how many aborted transactions began before a batch with this last offset."""
-        return max(self._begun, int(np.searchsorted(self._first_offsets, offset, "right")))
-
-    def _keep(self, fate: int) -> None:
-        if fate > _MAY_GO:
             self.kept.append(self._aborted[(fate >> 1) - 1])
+        may_go: BoolArray = fates[kinds != BEGINS_ABORTED] == _MAY_GO
+        return may_go
 
 
 def _kind_of(header: BatchHeader, batch: Buffer) -> int:
