@@ -1,13 +1,12 @@
 """Selection of the part of a log that may be cleaned, and of the logs worth cleaning.
 
-Behind the cleaner point, up to which the log was cleaned, its segments are dirty. They may be
-cleaned up to the first of these: the active segment, what consumers of committed records cannot
-read yet, and the first segment with a record that is younger than `min.compaction.lag.ms`.
-A log is due once more than `min.cleanable.dirty.ratio` of its bytes are dirty, or once the oldest
-of what may be cleaned is older than `max.compaction.lag.ms` (KIP-58, KIP-354).
+The segments behind the cleaner point are dirty. They may be cleaned up to the first of these: the
+active segment, the last stable offset, and the first segment with a record younger than
+`min.compaction.lag.ms`. A log is due once more than `min.cleanable.dirty.ratio` of its bytes are
+dirty, or once the oldest dirty record is older than `max.compaction.lag.ms` (KIP-58, KIP-354).
 
-Ages count from the time that `horolog.retention.by` names, as retention does: by create time, as
-in Kafka, one record from the future would keep all that follows from being cleaned.
+Ages count from the time that `horolog.retention.by` names, as in retention. By create time, as in
+Kafka, one record from the future would hold back the cleaning of all later ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """Latest offset of each key of a log, in a table of fixed size: 24 bytes for each key.
 
-Keys are known by 128 bits of a hash under a secret that is new for each pass over a log, so that no
+A key is stored as 128 bits of a hash under a secret. Each pass has a new secret, so that no
 producer can send a key with the hash of another one.
 """
 

@@ -1,16 +1,16 @@
 """Replay of a log's latest value of each key, by which coordinators load their state.
 
-First all keys are read, with the offset of the latest record of each, then the log once more: a
-batch is passed if each of its records has a value and a later record of the same key, so that only
-the others need be decoded: one or two microseconds for each, where decoding takes more than ten.
+First all keys are read, with the latest offset of each, then the log once more. A batch is skipped
+if each of its records has a value and a later record of the same key. So only other batches need be
+decoded: the check takes one or two microseconds a record, decoding more than ten.
 
-**What supersedes, and what is superseded,** is a record of a plain batch: of no transaction, which
-counts from its marker on, or not at all; and no tombstone is passed, which says something of
-records in transactions, too. Where a record may be unreadable to who decodes it (it has headers,
-say), its batch is given, and supersedes nothing.
+Only a record of a plain batch supersedes, and is superseded. A record of a transaction counts from
+its marker on, or not at all. Tombstones are never skipped, since they also say something of records
+in transactions. A batch with records that a decoder may refuse (with headers, for example) is
+given, and supersedes nothing.
 
-Invariant: what is passed would have been replaced by what is given. A log with any damage, or with
-batches of v0 or v1, is given whole, as `lookup/replay.py` finds it.
+Invariant: later batches supersede each skipped record. A log with damage, or with batches of v0 or
+v1, is given as a whole (`lookup/replay.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -6,16 +6,16 @@
         for some in cleaning.cleaned(group): ...       # batches, with their append times
         cleaning.take_aborted()                        # for the new segment's index
 
-All steps are generators, so that the caller can limit the rate, show how far it is, or stop: what
-was cleaned so far takes the place of old segments only when the caller puts it there.
+All steps are generators, so that the caller can limit the rate, show the progress, or stop. The new
+segments take the place of old ones only when the caller puts them there.
 
-Batches are read once for their keys and once to be written; no batch is held longer than the piece
-of about 4 MiB that it came in, and no object is made for a record. Those of which all records stay
-are written as they are.
+Batches are read once for their keys and once to be written. No batch is held longer than its piece
+of about 4 MiB, and no object is made for a record. A batch that keeps all records is written
+unchanged.
 
-Invariants: offsets stay, gaps become larger; append times stay, and the marks that a follower saw
-them; a group has no append times of both sides of a reset. One that loses all becomes a segment
-without a batch, as in Kafka: one batch alone, emptied, some of Kafka's clients do not pass.
+Invariants: offsets and append times remain, and the marks of times that a follower saw. A group
+does not reach over a reset of append times. A group that loses all records becomes a segment
+without a batch, as in Kafka: some of Kafka's clients cannot skip a single empty batch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

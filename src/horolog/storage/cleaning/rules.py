@@ -1,13 +1,13 @@
 """Rules for records and batches that remain besides the latest record of each key.
 
-- Records of aborted transactions go. A marker stays while a batch of its transaction does, and then
-  until the delete horizon that it got at that time (KIP-534).
-- The last batch of a producer stays, if need be without its records: it has the sequence, and a
-  marker the epoch, that the next batch is compared with (KIP-98).
-- So does the batch that ends where the pass does: it says where the log ends.
-- A tombstone stays until its delete horizon, which it gets in the first pass that keeps it. Formats
-  v0 and v1 have no place for one: there it stays while its segment was changed later than
-  `delete.retention.ms` before the last segment that was clean already.
+- Records of aborted transactions go. A marker remains while a batch of its transaction does, and
+  then until its delete horizon (KIP-534).
+- The last batch of a producer remains, if necessary without records. The next batch is compared
+  with its sequence, or with the epoch of its marker (KIP-98).
+- The last batch before the end of the pass remains, since it says where the log ends.
+- A tombstone remains until its delete horizon, which it gets in the first pass that keeps it.
+  Formats v0 and v1 have no place for a horizon. There it remains while its segment was changed
+  later than `delete.retention.ms` before the last clean segment.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,16 +1,16 @@
 """Append times of the records of a segment, read from its companion and written there (file.py).
 
-Two clocks: the records of a CreateTime topic carry their producers' times, the companion the
-broker's. An entry is written whenever the millisecond changes, before the batch that it is
-about, so that a kill leaves at most an entry too many. It holds for its batch and all that follow
-until the next entry. Append times never go back, so that times and offsets are both sorted.
+The records of a CreateTime topic carry their producers' times, the companion the broker's. An
+entry is written whenever the millisecond changes. It is written before its batch, so that a kill
+leaves at most one entry too many. It holds for all batches up to the next entry. Append times never
+go back, so that times and offsets are both sorted.
 
-The format is in time_entries.py. What is true of the log is proved when the file is opened
-(proof.py), and while it is appended to a marker is next to it (marker.py).
+The format is in time_entries.py. The log proves the entries when the file is opened (proof.py).
+While the segment is appended to, a marker is next to the file (marker.py).
 
-Invariant: what is answered is proved. What is not covered has no append time, except in batches
-stamped with LogAppendTime. Where a log is appended to after such records, an entry marks them as
-unknown.
+Invariant: every answer is proved. Records that are not covered have no append time, except in
+batches stamped with LogAppendTime. If a log is appended to after such records, an entry marks them
+as unknown.
 """
 
 import logging

@@ -8,9 +8,9 @@ One small file for each segment in a directory of the user's own, named after th
            44 bytes about the file of the log and its batches (block_map.py)
            the entries of the map (blocks.py)
 
-A map is proved by its log whenever it is used, so an outdated file does no harm. Writing a map
-prunes the directory: maps of segments that are gone from a directory that is still there, maps that
-were not used for 90 days, and from 512 MiB on those used least recently are removed.
+The log proves a map whenever it is used, so an outdated file does no harm. Writing a map prunes the
+cache. Maps of deleted segments go, and maps that were unused for 90 days. Above 512 MiB the least
+recently used maps go.
 """
 
 import hashlib

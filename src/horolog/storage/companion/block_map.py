@@ -2,13 +2,13 @@
 
 It finds the parts of a log that may contain a time (blocks.py).
 
-Nothing is kept in memory but a summary of a finished segment. An entry is used once it is
-proved by the header of its last batch in the log; what no proved entry covers may hold
-anything. So a missing, torn, outdated or foreign map costs time, never a record.
+Only the summary of a finished segment is kept in memory. An entry is used once the header of its
+last batch in the log has proved it. Parts without a proved entry may contain any time. So a
+missing, torn, outdated or foreign map costs time, never a record.
 
-It is in the companion of the segment, and in the file beside that while the segment is appended to
-(marker.py). A map that lacks something is completed from the records (`complete`): in the companion
-where this process may write there, otherwise in a cache directory (block_cache.py).
+The map is in the companion. While the segment is appended to, it is in the file beside it
+(marker.py). An incomplete map is completed from the records (`complete`), in the companion, or in a
+cache if the directory is read-only (block_cache.py).
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Rows for plain messages of v0 and v1, made without an object for each message.
 
-They are scanned as the records of v2 that they would be, as many at a time as have one append time
-and fit into a block.
+Messages are scanned as the records of v2 that they would be. A scan takes as many as have one
+append time and fit into a block.
 """
 
 from bisect import bisect_left, bisect_right

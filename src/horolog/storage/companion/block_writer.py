@@ -1,11 +1,11 @@
 """Writer of the block map of the segment that is appended to.
 
-An append adds a row of bytes (folding.py). Up to 40 batches, or 8 MiB, are summed up at once, and
-the entries of their blocks written together, behind the marker of a segment that is appended to
-(marker.py). Where the file must be opened for that and the append may not wait, or the disk
-refuses, entries are written with later ones.
-Readers in this process have what is not in the file yet from `published` and `open_blocks`; other
-processes read that end of the log, and so does a start after a kill.
+An append adds a row of bytes (folding.py). Up to 40 batches, or 8 MiB, are summed up at once. The
+entries of their blocks are written together, behind the marker (marker.py). They are written later
+if the disk refuses, or if the file is closed and the append must not block.
+
+Readers in this process get unwritten entries from `published` and `open_blocks`. Other processes
+read that end of the log, and so does a start after a kill.
 """
 
 import logging

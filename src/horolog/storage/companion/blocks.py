@@ -1,9 +1,8 @@
 """Entries of a block map: the time statistics of consecutive parts of a log.
 
-A v2 header has the largest timestamp of its batch and not the smallest, and Kafka's time index
-only the largest so far: neither excludes the batches behind a range of time. So the companion of
-a segment (file.py) has an entry of 152 bytes for each block of whole batches, about
-256 KiB of log. All numbers are big-endian.
+A v2 header contains the largest timestamp of its batch, and Kafka's time index the largest so far.
+Neither excludes the batches behind a range of time. So a companion (file.py) has an entry of 152
+bytes for each block of whole batches, about 256 KiB of log. All numbers are big-endian.
 
       0  u32  position of the block in the `.log`
       4  u32  its size
@@ -26,9 +25,9 @@ a segment (file.py) has an entry of 152 bytes for each block of whole batches, a
     144  u32  identity of the last batch
     148  u32  CRC-32C of all before
 
-A time that is not known is 0. Entries are in the order of the log; they may leave gaps, of which
-nothing is known. A log is only appended to and cut at its end, so an entry is proved, and with it
-all before, by its last batch: is it still the one that is in the log there?
+An unknown time is 0. Entries are in the order of the log. Nothing is known of gaps between them. A
+log is only appended to and cut at its end. So the last batch of a block, if it is still in the log,
+proves the entry and all before it.
 """
 
 from collections.abc import Sequence

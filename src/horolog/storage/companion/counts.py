@@ -1,7 +1,6 @@
 """Totals of blocks, for the broker's counters of appended records.
 
-A writer sums up each block when it is finished (`BlockWriter.counts`), so that nothing is counted
-for an append.
+A finished block is added up once (`BlockWriter.counts`), so that an append counts nothing.
 """
 
 from collections.abc import Iterable

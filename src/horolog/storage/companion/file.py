@@ -22,10 +22,10 @@ Big-endian; each part has a check of its own, and is proved by its last batch (p
          block map, 152 bytes an entry (blocks.py), at the end
 
 Invariant: while a segment is appended to, append times are only added at the end, and the map is in
-the other file: so what no log can tell again is never written over. It is put behind them when the
-segment is finished. A write that a kill or a power loss has torn leaves one part without a check
-that is right: of the seal or the map that costs time, of what is covered each entry is compared
-with its batch.
+the other file. So append times, which no log can restore, are never overwritten. The map is written
+behind them when the segment is finished. A kill or a power loss may tear a write, so that one part
+fails its check. Without seal or map reads are slower; without the covered range each entry is
+compared with its batch.
 """
 
 import threading

@@ -1,8 +1,7 @@
 """Sums of consecutive batches, as entries of a block map.
 
-A batch is kept as a row: the bytes of its numbers, as kernels lay them out. So a kernel makes the
-entries in a fraction of the time that Python needs, whose code requests have driven out of the
-processor's caches. `blocks.unpack` reads an entry.
+A row is the bytes of a batch's numbers, as kernels lay them out. A kernel makes the entries, in a
+fraction of the time that Python needs. `blocks.unpack` parses an entry.
 """
 
 from array import array

@@ -1,7 +1,7 @@
 """Append times of records that were set aside: `<name>.cut.times` next to `<name>.cut`.
 
-The bytes are those of a companion (file.py) with the append times of these records
-alone; what they cover was sure when they were written, and nothing is compared again.
+The format is that of a companion (file.py) with the append times of these records alone. They were
+proved when they were written, and are not compared again.
 """
 
 from bisect import bisect_right

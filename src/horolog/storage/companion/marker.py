@@ -3,10 +3,9 @@
       0  100 bytes: the start of the machine, a space, and the inode of the log; then zeros
     100  the block map so far (blocks.py), which is put into the companion at the end
 
-A start of Apache Kafka removes every file of that suffix. So where the marker is left, the machine
-has not been started since, and the log is no copy (the marker names the start of the machine and
-the log's inode), horolog was killed, no other broker has appended, and the append times in the
-file cover all of the log.
+A start of Apache Kafka removes every file of that suffix. The marker names the machine's uptime and
+the log's inode. So a valid marker says: horolog was killed, the machine was not restarted, the log
+is no copy, and no other broker has appended. Then the append times cover the whole log.
 """
 
 import sys

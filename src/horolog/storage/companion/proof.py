@@ -1,15 +1,15 @@
 """Proof of a companion's data by the batches of its log: seal, append times and block map.
 
-A log is only appended to and cut at its end, by us or by an Apache Kafka, which ignores the
-companion. So an entry about the log's first bytes is true while the last batch of these bytes is
-unchanged. Valid entries form a prefix: behind the first invalid entry nothing is valid.
+Horolog and Apache Kafka, which ignores the companion, only append to a log and cut its end. So an
+entry about the first bytes of a log is true while the last batch of these bytes is unchanged. Valid
+entries form a prefix: behind the first invalid entry nothing is valid.
 
-The first bytes of a batch identify it: its checksum covers all that follows but the epoch.
+The first bytes of a batch identify it: its checksum covers everything behind but the epoch.
 
 - The seal and the entries of the block map contain position and identity of a batch (`LastBatch`).
-- Append times contain offsets. A finished file covers the log as far as its head says, if the
-  last covered batch is in the log. A file with a valid marker (marker.py) covers all of the log.
-  Otherwise the entries count whose batches are in the log, up to the end of the last of these.
+- Append times contain offsets. A finished file covers the log as far as its head says, if the last
+  covered batch is in the log. A file with a valid marker (marker.py) covers the whole log.
+  Otherwise the log proves the entries whose batches it contains, up to the end of the last one.
 """
 
 from collections.abc import Callable

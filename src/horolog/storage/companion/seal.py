@@ -20,9 +20,9 @@ seal is written into its companion (file.py). 80 bytes, big-endian:
     72  4   its identity
     76  4   CRC-32C of all before
 
-A segment whose size or last batch is another than in its seal has been changed by
-another program, and its seal is ignored (proof.py). The largest timestamp may be
-before 1970 (KIP-228), which `.timeindex` cannot say.
+If the size or the last batch differs from the seal, another program has changed the segment. Then
+the seal is ignored (proof.py). The largest timestamp may be before 1970 (KIP-228), which
+`.timeindex` cannot contain.
 """
 
 import struct

@@ -6,13 +6,12 @@ Big-endian, 12 bytes each, behind the head of the file (file.py):
            8: check of the entry
      8  4  (offset - base offset) << 1, and 1 if append times are unknown from there on
 
-An entry holds for its batch and all that follow until the next one. Its time is when the leader
-appended the batch; with the bit of a follower it is when the batch was seen in the log of another
-product, whose leader says no append times: that is an upper bound. So append times are known, seen
-or unknown for each stretch, and may change from one to the other within a segment.
+An entry holds for its batch and all later ones up to the next entry. Its time is when the leader
+appended the batch. With the follower's bit it is when a follower saw the batch, in the log of a
+product that gives no append times. That is an upper bound.
 
-Invariant: neither the time nor the offset goes back from one entry to the next. Here an entry is a
-tuple of its two columns, `time` and `place`. Which entries are true of a log: see proof.py.
+Invariant: neither time nor offset decreases from one entry to the next. In this module an entry is
+a tuple of its columns `time` and `place`. proof.py says which entries a log proves.
 """
 
 from collections.abc import Iterable

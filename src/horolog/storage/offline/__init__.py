@@ -1,11 +1,12 @@
 """Work on log directories without a broker: reading, reindexing, converting, copying.
 
-partition_reader   a partition's segments, read only
+partition_reader   segments of a partition, read only
 inspecting         every batch header, for `horolog log inspect`
-reindex            writes what the headers ask for, under the directory's lock
+reindex            rebuilds indexes from the batches
 converting         rewrites segments in another record format, safe against a kill at any step
-copied_log         a log that grows by the batches of another, at their offsets
-transactions       which transactions were aborted, and up to where all have ended
-work               the locks of what changes files
-simulation         what a log would have deleted under other settings
+compacting         compacts logs, for `horolog log compact`
+copied_log         a log that receives the batches of another, at their offsets
+transactions       aborted transactions, and the last stable offset
+work               locks of work that changes files
+simulation         deletions of a log under other settings
 """

@@ -2,18 +2,17 @@
 
 Of each key the latest record remains.
 
-It is the pass of the broker's cleaner (`cleaning/passes.py`), over all finished segments. What
-becomes of a group of them is written in `<partition>/cleaning/`, synced, and only then takes their
-place (logs/replacing.py): a kill leaves the ones or the others, and the next run begins anew.
+The pass of the broker's cleaner (`cleaning/passes.py`) runs over all finished segments. The
+rewritten segments of a group are in `<partition>/cleaning/`, and are synced before they take the
+group's place (logs/replacing.py). A kill leaves the old or the new ones, and the next run begins
+again.
 
-No settings are known here: what a topic would say is an argument. As after any compaction offsets,
-append times, producers and the times of records stay. Nothing is compacted from the first
-transaction on that has not ended, nor of the last segment, to which a broker appends, nor from the
-high watermark on where the log directory has it: a follower may have to truncate what is there, and
-records that it replaces would be gone.
+The settings of a topic are arguments. Offsets, append times, producers and the times of records
+remain. Three parts are not compacted: from the first open transaction on, the last segment, and
+from the high watermark on, if the log directory has it. A follower may have to truncate records
+there, and the older records that they supersede would be gone.
 
-A log directory says afterwards up to where each log was cleaned, in the file that the broker's
-cleaner writes: neither it nor Kafka's begins anew.
+The offset up to which a log was cleaned is written to the checkpoint of the broker's cleaner.
 """
 
 import os
@@ -37,7 +36,7 @@ from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.logs.replacing import replace_segments, write_cleaned
 from horolog.storage.offline.converting import is_kafkas_own
-from horolog.storage.offline.work import OfflineWork
+from horolog.storage.offline.work import OfflineWork, refusal
 from horolog.storage.producers.replay import replay_batches
 from horolog.storage.producers.states import Producers
 from horolog.storage.removal.leftovers import current_bases, tidy
@@ -116,12 +115,8 @@ class Compaction(OfflineWork):
             partition = _CompactedPartition(self, directory, mark, checkpoints)
             try:
                 yield from partition.steps()
-            except CorruptBatch as error:
-                partition.done.refused = (
-                    f"its log is damaged: {error.reason}. `horolog log verify` says where"
-                )
-            except (CorruptIndex, RequestRefused, StorageFailed) as error:
-                partition.done.refused = str(error)
+            except (CorruptBatch, CorruptIndex, RequestRefused, StorageFailed) as error:
+                partition.done.refused = refusal(error)
             yield Checked(partitions=1)
             done.append(partition.done)
         return done

@@ -1,15 +1,14 @@
 """Rewrites the segments of a log in another record format, without a broker.
 
-A segment is written anew in `<partition>/converting/<base>/`, synced, read again and compared
-record for record, and only then takes the place of the old one (logs/replacing.py): a kill leaves
-the one or the other. A segment that has the format is left as it is, so that the work continues
-where it ended.
+A segment is rewritten in `<partition>/converting/<base>/`, synced, read again and compared record
+for record. Only then it takes the place of the old one (logs/replacing.py). A kill leaves the old
+or the new one. A segment that has the format is left unchanged, so that a second run continues.
 
-Processes may convert segments of one partition at the same time: each locks the segment's log, and
-the partition's directory while names in it change.
+Several processes may convert segments of one partition. Each locks the segment's log, and the
+partition's directory while it changes names.
 
-Offsets stay as they are, and modification times, by which segments without timestamps expire. A
-segment that grows beyond `MAX_SEGMENT_BYTES` becomes several.
+Offsets remain, and modification times, by which segments without timestamps expire. A segment that
+grows beyond `MAX_SEGMENT_BYTES` becomes several.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ from horolog.storage.directory.lock import lock_against_others
 from horolog.storage.files import Files
 from horolog.storage.logs.replacing import make_alike, mark_cleaned, replace_segments
 from horolog.storage.logs.writer import LogWriter, new_segment
-from horolog.storage.offline.work import OfflineWork
+from horolog.storage.offline.work import OfflineWork, refusal
 from horolog.storage.removal.leftovers import base_offsets, current_bases, tidy
 from horolog.storage.scan.findings import Checked, Steps
 from horolog.storage.scan.walk import walk_headers
@@ -148,11 +147,7 @@ class _Segment:
                 self._compare()
                 self._put_beside()
         except (CorruptBatch, RequestRefused, StorageFailed) as error:
-            done.refused = (
-                f"its log is damaged: {error.reason}. `horolog log verify` says where"
-                if isinstance(error, CorruptBatch)
-                else str(error)
-            )
+            done.refused = refusal(error)
             done.records, done.bytes_after, done.losses = 0, 0, Losses()
             if not dry_run:
                 self._clear()

@@ -1,12 +1,12 @@
 """Partition directory that receives batches of another log unchanged, at their offsets.
 
-It is a log that follows (`logs/log.py`): nothing is stamped or numbered, and append times are
-kept where they are known. A broker that opens the directory afterwards adopts it.
+The log follows (`logs/log.py`): nothing is stamped or numbered, and known append times are kept. A
+broker that opens the directory afterwards adopts it.
 
-What was written and not synced may be torn by a kill. So a log is opened from a place that is known
-to be on disk (`CopiedEnd`); behind that, whole batches whose checksums hold and whose append times
-are there are kept, and the rest is cut off. Two processes may follow one another on one directory,
-and the second finds what the first has written; a lock keeps them apart.
+A kill may tear unsynced bytes. So a log is opened behind its synced part (`CopiedEnd`). Later whole
+batches with valid checksums and with append times are kept, and the rest is cut off. Processes may
+work on a directory one after the other. A lock keeps them apart, and each finds what the one before
+has written.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Inspects the files of a log, batch header by batch header, without writing anything.
 
-Indexes are only counted, not used: every segment is read from its first byte. Reading ends where
-no valid batch starts, which is reported: a torn tail, or damage.
+Entries of indexes are counted, and not used: every segment is read from its first byte. Reading
+ends at the first fault, which is reported.
 """
 
 from collections import Counter

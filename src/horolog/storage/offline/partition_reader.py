@@ -1,8 +1,8 @@
 """Partition directory that is read without a broker.
 
-For commands that answer from files. A broker may be appending meanwhile: what it appends after
-this was opened is not seen, and a segment that it deletes is missing when it is read. Nothing
-is written in the directory; block maps that it lacks go to the user's cache.
+Commands that answer from files use it. A running broker's later appends are not seen, and a segment
+that it deletes is missing when it is read. Nothing is written in the directory. Missing block maps
+go to the user's cache.
 """
 
 from collections.abc import Sequence

@@ -1,16 +1,16 @@
 """Rebuilds the indexes of segments from their batches, without a broker.
 
-What is written is what Apache Kafka's recovery would write: an entry where more than
-`index.interval.bytes` are before a batch, times as far as they grow, the largest of all
-at the end. No `.log` is changed. Each file is written next to the old one, read again and compared
-with all batch headers, and only then replaces it at once, so that a kill leaves the old or the new
-one; its owner and mode are kept. Two processes at one segment take turns.
+The files are those that Apache Kafka's recovery would write. A batch is indexed if more than
+`index.interval.bytes` are before it. The time index contains growing times, and the largest time at
+the end. No `.log` is changed. Each file is written next to the old one, read again and compared
+with all batch headers. Then it replaces the old one at once, so that a kill leaves one of both.
+Owner and mode are kept. Processes at one segment take turns.
 
-A segment with damage in it is left alone, since its indexes could only cover the batches
-before that; except for a torn end of a partition's last segment, which any start cuts off.
+A damaged segment is left unchanged, since its indexes could only cover the batches before the
+damage. A torn end of the last segment is no obstacle, because any start cuts it off.
 
-With a partition's last segment its damaged `append-time-checkpoint` is removed: the next start
-takes the last append time from the log.
+A damaged `append-time-checkpoint` is removed with the last segment. The next start takes the last
+append time from the log.
 """
 
 import os

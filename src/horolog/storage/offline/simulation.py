@@ -5,10 +5,10 @@
         simulation.arrive(arrival)
     simulation.run_until(now_ms)
 
-It replays when batches arrived against the decisions of the broker itself: `LogWriter.must_roll`
-before each append, and `retention.judge` at each check, of which those are left out that cannot
-find anything. Batches stay whole, as in a log; a segment is known by sums. Not simulated are
-full indexes, `segment.jitter.ms`, resets of append times, and records that a broker would refuse.
+Arrivals are replayed against the decisions of the broker itself: `LogWriter.must_roll` before each
+append, and `retention.judge` at each check. Checks that cannot find anything are left out. Batches
+stay whole. Full indexes, `segment.jitter.ms`, resets of append times and refused records are not
+simulated.
 """
 
 from collections import deque

@@ -1,13 +1,12 @@
 """Aborted transactions and last stable offset of a log on disk (KIP-98).
 
-Read from the control batches that end transactions only: Kafka's own
-index of aborted transactions may be missing from a copy. So all headers of the log are
-walked over, at 61 bytes a batch, and only when committed records are asked for.
+Only control batches are read, because a copy may lack Kafka's index of aborted transactions. So all
+headers of the log are walked, at 61 bytes a batch, if committed records are asked for.
 
-No header has a checksum of its own. Batches as small as a marker are compared with theirs, so that
-no flipped bit hides a marker; so is the first batch of the transaction that ends committed reads.
-Damage may hide how the transactions ended that are open before it: their records before it count as
-aborted, and nothing there is certain (`FileTransactions.known_to`).
+A header has no checksum of its own. Batches as small as a marker are checked, so that no flipped
+bit hides a marker. The first batch of the transaction that ends committed reads is checked as well.
+Damage may hide how open transactions ended. Then their earlier records count as aborted, and
+nothing there is certain (`FileTransactions.known_to`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

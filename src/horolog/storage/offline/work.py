@@ -1,9 +1,10 @@
-"""Locks of work that changes the files of a log directory without a broker."""
+"""Locks and refusals of work that changes a log directory without a broker."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from horolog.errors import CorruptBatch
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
 from horolog.storage.verify import VerifyTarget
@@ -36,3 +37,10 @@ class OfflineWork:
     def alone(self, path: str) -> AbstractContextManager[None]:
         """Lock a file or directory against other processes, unless nothing is written."""
         return nullcontext() if self.dry_run else lock_against_others(path)
+
+
+def refusal(error: Exception) -> str:
+    """Return the reason why a log was left unchanged, for its outcome."""
+    if isinstance(error, CorruptBatch):
+        return f"its log is damaged: {error.reason}. `horolog log verify` says where"
+    return str(error)

@@ -1,20 +1,20 @@
 """Files of interrupted work in a partition's directory, which a start removes or finishes.
 
-    *.tmp                 a small file whose replacement was interrupted: removed
-    *.deleted             of segments that were deleted: removed
-    *.cleaned             a compaction that had not ended: removed
-    *.swap                one that had ended: its segments take the place of those they replace. If
-                          it was not ours (replaced-segments, removal/replacement.py), not where
-                          these are all there and have offsets that the new ones lack, or the new
-                          ones are damaged or of other offsets: then they are set aside
+    *.tmp                 an interrupted replacement of a small file: removed
+    *.deleted             deleted segments: removed
+    *.cleaned             an unfinished compaction: removed
+    *.swap                a finished compaction: its segments replace the old ones. Those of Kafka
+                          are set aside if they are damaged, have other offsets than their names,
+                          or lack offsets of old segments that are all present. Ours have a
+                          record (removal/replacement.py)
     indexes without log   removed
-    *.cut.times           of a file that was set aside and is gone: removed
-    converting/           of a conversion that had not ended: removed
-    cleaning/             of a compaction that had not ended: removed
+    *.cut.times           append times of a set-aside file that is gone: removed
+    converting/           an unfinished conversion: removed
+    cleaning/             an unfinished compaction: removed
 
-`<base>.appending.deleted` next to its log stays: it is no leftover (companion/marker.py). In an
-adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no harm, and a
-backup must stay as it is.
+`<base>.appending.deleted` next to its log remains (companion/marker.py). In an adopted directory
+`.deleted` and `.cleaned` files and lone indexes remain: they do no harm, and a backup must not
+change.
 """
 
 import os

@@ -1,9 +1,9 @@
 """Files that were taken out of a log and are not deleted yet.
 
-Those of deleted segments stay `file.delete.delay.ms` under another name, so that readers finish;
-what was set aside stays for `retention.ms` (removal/set_aside.py).
+Files of deleted segments remain for `file.delete.delay.ms` under another name, so that readers
+finish. Set-aside files remain for `retention.ms` (removal/set_aside.py).
 
-Invariant: a file named here is in no segment of the log.
+Invariant: no segment of the log uses these files.
 """
 
 from collections.abc import Sequence

@@ -7,10 +7,10 @@
     new <base offset> <bytes of its .log>
     old <base offset>
 
-It is there before the new segments count (`.swap`), and is removed once they have their names. So
-what begins after a kill need not compare what the new ones hold with what the old ones do: a
-compaction leaves records out, and may leave a segment without any. An Apache Kafka ignores it and
-ends what was begun by itself; what is left of it then no longer fits, and does not count.
+The file exists from before the new segments count (`.swap`) until they have their names. So a start
+after a kill need not compare the offsets of new and old segments: a compaction leaves records out,
+and may empty a segment. An Apache Kafka ignores the file and finishes by its own rules. Then the
+record does not fit any more, and is ignored.
 """
 
 from collections.abc import Mapping, Sequence

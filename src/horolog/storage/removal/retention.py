@@ -1,11 +1,11 @@
 """Decisions of retention: the segments that may be deleted, and the reasons.
 
-A segment may go if it is before the log start, if what follows it reaches
-`retention.bytes`, or if it is older than `retention.ms`: Kafka's three passes, asked of one
-segment after the other. The first that must stay keeps all behind it, so that a log is only
-ever cut at its beginning. The active segment may go like any other unless it is empty.
+A segment may go if it is before the log start, if later segments reach `retention.bytes`, or if it
+is older than `retention.ms`. These are Kafka's three passes, for one segment after the other. The
+first segment that stays keeps all later ones, so that a log is only cut at its beginning. The
+active segment may go unless it is empty.
 
-`removal/retention_report.py` shows the same verdicts to users.
+`removal/retention_report.py` shows the decisions to users.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

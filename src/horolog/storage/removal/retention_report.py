@@ -1,8 +1,7 @@
 """Report of retention on every segment of a log, for users.
 
-The verdicts are those of removal/retention.py, by which segments are deleted. A log is only cut at
-its beginning, so that a segment goes when it may and all before it may: here is added which one
-keeps it, and which record keeps that one.
+The decisions are those of removal/retention.py. A log is only cut at its beginning. So the report
+adds the earlier segment that keeps a segment, and the record that keeps that one.
 """
 
 from collections.abc import Iterator, Sequence

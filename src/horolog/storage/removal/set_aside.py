@@ -2,14 +2,14 @@
 
 Nothing readable is deleted.
 
-    <base offset>.log.<byte>.cut      what began at this byte of the segment, 0 for all of it
-    <base offset>.log.<byte>.<n>.cut  the same of a later one
-    <the same name>.times             when its records were appended, as far as that is sure
+    <base offset>.log.<byte>.cut      bytes of the segment from this byte on; 0 for the whole log
+    <base offset>.log.<byte>.<n>.cut  the same of a later time
+    <the same name>.times             proved append times of the records
 
-They are in the partition's directory, where Kafka ignores names that end so, and are never
-served. Indexes and seals are not kept: they are made from the log. `retention.bytes` does not
-count them. They expire when `retention.ms` have passed since then, by the files' times, and
-are deleted with their topic.
+The files are in the partition's directory. Kafka ignores their names, and they are never served.
+Indexes and seals are not kept, since the log has their contents. `retention.bytes` does not count
+the files. They expire `retention.ms` after their modification time, and are deleted with their
+topic.
 """
 
 import os

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from horolog.errors import StorageFailed
 from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME, TimeStats
 from horolog.storage.batches.log_file import LogFile
-from horolog.storage.companion.blocks import ENTRY_SIZE, Block, sound, unpack
+from horolog.storage.companion.blocks import ENTRY_SIZE, Block, blocks_of, sound, unpack
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.folding import NO_BLOCK, folded, place_of
 from horolog.storage.files import Files
@@ -34,6 +34,7 @@ class BlockEntries:
         except StorageFailed as error:
             self._failure = str(error)
         self._entries = sound(self._content, base_offset)
+        self._blocks = enumerate(blocks_of(self._entries))
         self._number = -1
         self._block: Block | None = None
         self._rows: list[bytes] = []
@@ -57,12 +58,11 @@ class BlockEntries:
             self._advance()
 
     def _compare(self, block: Block, actual: Block) -> None:
+        """Compare an entry with the block that the log has there."""
         if block[:3] != actual[:3] or block.identity != actual.identity:
             self._foreign += 1
-            return
-        claimed, proved = _from_records(block), _from_records(actual)
-        if block[3:4] + block[5:-1] != actual[3:4] + actual[5:-1] or claimed != proved:
-            self._wrong.append((self._number, _difference(block, actual)))
+        elif (difference := _difference(block, actual)) is not None:
+            self._wrong.append((self._number, difference))
 
     def faults(self, *, size: int, is_live: bool) -> Iterator[Finding]:
         """Yield all findings, after the last batch.
@@ -104,10 +104,8 @@ class BlockEntries:
             )
 
     def _advance(self) -> None:
-        self._number += 1
         self._rows.clear()
-        at = self._number * ENTRY_SIZE
-        self._block = unpack(self._entries, at) if at < len(self._entries) else None
+        self._number, self._block = next(self._blocks, (-1, None))
         self.next_position = _NEVER if self._block is None else self._block.position
 
 
@@ -119,11 +117,12 @@ def _from_records(block: Block) -> TimeStats:
     return times
 
 
-def _difference(block: Block, actual: Block) -> str:
+def _difference(block: Block, actual: Block) -> str | None:
+    """Describe the first field in which an entry differs from the records; None if none does."""
     fields = (*Block._fields[:-1], *TimeStats._fields)
-    says = (*block[:-1], *_from_records(block))
-    true = (*actual[:-1], *_from_records(actual))
-    for name, mine, other in zip(fields, says, true, strict=True):
-        if mine != other and name != "base_offset":
-            return f"says {mine} for {name}, and the records {other}"
-    return "differs"
+    claims = (*block[:-1], *_from_records(block))
+    facts = (*actual[:-1], *_from_records(actual))
+    for name, claim, fact in zip(fields, claims, facts, strict=True):
+        if claim != fact and name != "base_offset":
+            return f"says {claim} for {name}, and the records {fact}"
+    return None

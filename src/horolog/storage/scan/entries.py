@@ -1,9 +1,9 @@
 """Comparison of a segment's index entries with the batches of its log.
 
-An entry is valid if no lookup goes wrong by it: Kafka before 0.11 wrote the first offset of
-a batch into its offset index, a follower the last one of several batches that it
-appended at once, and Kafka before 3.8 the offset of the record into the time index. Kafka
-before 4 wrote append times of v0 into it, whose messages have no times.
+An entry is valid if no lookup goes wrong by it. Kafka before 0.11 wrote the first offset of a batch
+into its offset index. A follower writes the last offset of several batches that it appended at
+once. Kafka before 3.8 wrote the offset of the record into the time index. Kafka before 4 wrote
+append times of v0 into it, whose messages have no times.
 """
 
 from collections.abc import Iterator

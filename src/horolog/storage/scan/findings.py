@@ -1,6 +1,6 @@
 """Findings and progress of a check, and facts that later checks need.
 
-Checks are generators of these; they print nothing, change nothing and call nothing back.
+Checks are generators of them. They print nothing and change nothing.
 """
 
 from collections.abc import Callable, Generator, Iterator

@@ -1,6 +1,6 @@
 """Scan of one segment: its `.log`, its indexes and its companion.
 
-The log is judged first (walk.py), the other files are compared with it. After damage, reading
+The log is judged first (walk.py), and the other files are compared with it. After damage, reading
 continues at the next whole batch that the offset index names.
 """
 

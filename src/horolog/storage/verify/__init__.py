@@ -4,10 +4,10 @@ It reads every byte and changes none.
 
     verification = Verification.of(path)
     for step in verification.steps():
-        ...  # a Finding, or a Checked that says how much has been looked at
+        ...  # a Finding, or a Checked with the progress
 
-At a log directory, a partition's directory or a single `.log`. What is held in memory
-does not grow with the log: batches are read one at a time, together with their index entries.
+The path is a log directory, a partition's directory or a single `.log`. Memory does not grow with
+the log: batches are read one at a time, together with their index entries.
 
 surroundings   the checkpoints of a log directory, and its lock
 partition      one partition; `extent`, where its log begins and ends
@@ -137,10 +137,8 @@ class Verification:
         Raises:
             StorageFailed: a directory cannot be listed.
         """
-        base, facts = None, []
-        if self.target.segment is not None:
-            base = names.base_offset_of(self.target.segment.name, names.LOG)
-        only = None if base is None else {base}
+        segment, facts = self.target.segment, []
+        only = None if segment is None else names.base_offset_of(segment.name, names.LOG)
         for directory in self.target.partitions:
             facts += yield from check_segments(self._files, directory, self.around, only)
         return facts

@@ -30,7 +30,7 @@ def check_order(
     """
     partition = names.partition_of(directory.name)
     is_compacted = (
-        partition in around.cleaner_offsets
+        partition in around.offsets[names.CLEANER_OFFSETS]
         or any(segment.missing_offsets or segment.has_delete_horizon for segment in segments)
         or any(segment.leaves_out for segment in segments[:-1])
     )
@@ -157,14 +157,14 @@ def check_ends(
             f"{upto - 1} are missing"
         )
 
-    if (point := around.recovery_points.get(partition, 0)) > end:
+    if (point := around.offsets[names.RECOVERY_POINTS].get(partition, 0)) > end:
         yield damage(
             str(log_dir / names.RECOVERY_POINTS),
             beyond(f"was flushed up to offset {point}", point),
             "restore the end of the log from a replica or a backup",
             offset=end,
         )
-    elif (high := around.high_watermarks.get(partition, 0)) > end:
+    elif (high := around.offsets[names.HIGH_WATERMARKS].get(partition, 0)) > end:
         yield fault(
             str(log_dir / names.HIGH_WATERMARKS),
             beyond(f"was acknowledged up to offset {high}", high),

@@ -3,7 +3,7 @@
 import os
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -100,9 +100,9 @@ def _names_in(files: Files, directory: str) -> tuple[list[str], list[str]]:
 
 
 def check_segments(
-    files: Files, directory: Path, around: Surroundings, only: Collection[int] | None = None
+    files: Files, directory: Path, around: Surroundings, only: int | None = None
 ) -> Steps[list[SegmentFacts]]:
-    """Check the segments with the base offsets `only`, or all.
+    """Check the segment with the base offset `only`, or all.
 
     Returns their facts.
 
@@ -114,7 +114,7 @@ def check_segments(
     sizes = [files.size(path) for path in paths]
     checked = []
     for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
-        if only is not None and base not in only:
+        if only not in (None, base):
             continue
         situation = situation_of(bases, index, sizes, directory.name, around)
         try:
@@ -137,7 +137,8 @@ def situation_of(
     """Return the situation of one of a partition's segments."""
     is_active = index == len(bases) - 1
     partition = names.partition_of(name)
-    point = around.recovery_points.get(partition, 0) if partition is not None else 0
+    points = around.offsets[names.RECOVERY_POINTS]
+    point = points.get(partition, 0) if partition is not None else 0
     first_unsure = max(0, bisect_right(bases, point) - 1)
     # Brokers recover the metadata log at every start, after a clean stop, too. Kafka 4.4 leaves its
     # last indexes as they are while the segment grows.

@@ -11,7 +11,7 @@ from horolog.storage import names
 from horolog.storage.directory.checkpoint_ids import (
     NO_IDS,
     Checkpointed,
-    CheckpointId,
+    CheckpointIds,
     read_checkpoint_ids,
 )
 from horolog.storage.directory.checkpoints import MetaProperties, read_meta_properties, read_offsets
@@ -32,25 +32,22 @@ _OFFSET_FILES = {
 class Surroundings(NamedTuple):
     """Checkpoints of a log directory, and the state of its lock."""
 
-    is_live: bool = False
+    is_live: bool
     """Its lock is held."""
-    is_clean: bool = False
+    is_clean: bool
     """It was closed cleanly, so that the next start checks nothing."""
-    recovery_points: Mapping[TopicPartition, int] = {}
-    log_starts: Mapping[TopicPartition, int] = {}
-    high_watermarks: Mapping[TopicPartition, int] = {}
-    checkpoint_ids: Mapping[TopicPartition, CheckpointId] = {}
-    cleaner_offsets: Mapping[TopicPartition, int] = {}
-    """Of partitions that a Kafka has compacted."""
-    are_ours: bool = False
+    offsets: Mapping[str, Mapping[TopicPartition, int]]
+    """The offsets of partitions, by the name of Kafka's file."""
+    ids: CheckpointIds
+    are_ours: bool
     """The file of log starts is as it was written with the ids."""
 
     def checkpointed(self, partition: TopicPartition, topic_id: UUID | None) -> Checkpointed:
         """Return the checkpoints of a partition that count for a topic with this id."""
         checkpoints = Checkpointed(
-            self.recovery_points.get(partition),
-            self.log_starts.get(partition),
-            self.checkpoint_ids.get(partition),
+            self.offsets[names.RECOVERY_POINTS].get(partition),
+            self.offsets[names.LOG_START_OFFSETS].get(partition),
+            self.ids.entries.get(partition),
             self.are_ours,
         )
         return checkpoints.for_topic(topic_id)
@@ -60,6 +57,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
     """Read the checkpoints of a directory. Returns them, and the faults in them."""
     findings: list[Finding] = []
     is_live = files.is_local and is_locked(str(log_dir / names.LOCK))
+    is_clean = files.exists(str(log_dir / names.CLEAN_SHUTDOWN))
     offsets = {}
     for name, mend in _OFFSET_FILES.items():
         path = str(log_dir / name)
@@ -70,23 +68,12 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
         for partition, offset in offsets[name].items():
             if offset < 0:
                 findings.append(fault(path, f"It says {offset} for {partition}", mend))
-    ids = str(log_dir / names.CHECKPOINT_IDS)
-    read_ids = partial(read_checkpoint_ids, files, ids)
+    path = str(log_dir / names.CHECKPOINT_IDS)
+    read_ids = partial(read_checkpoint_ids, files, path)
     forget = "stop the broker and remove the file: it is written again"
-    found_ids = read_or_report(read_ids, ids, forget, findings) or NO_IDS
-    return (
-        Surroundings(
-            is_live,
-            files.exists(str(log_dir / names.CLEAN_SHUTDOWN)),
-            offsets[names.RECOVERY_POINTS],
-            offsets[names.LOG_START_OFFSETS],
-            offsets[names.HIGH_WATERMARKS],
-            found_ids.entries,
-            offsets[names.CLEANER_OFFSETS],
-            found_ids.are_of(files, str(log_dir / names.LOG_START_OFFSETS)),
-        ),
-        findings,
-    )
+    ids = read_or_report(read_ids, path, forget, findings) or NO_IDS
+    are_ours = ids.are_of(files, str(log_dir / names.LOG_START_OFFSETS))
+    return Surroundings(is_live, is_clean, offsets, ids, are_ours), findings
 
 
 def is_empty(files: Files, path: str) -> bool:
@@ -152,12 +139,8 @@ def _is_of_an_old_kafka(meta: MetaProperties) -> bool:
 
 
 def _absent(log_dir: Path, around: Surroundings, present: set[str]) -> Iterator[Finding]:
-    for name, offsets in (
-        (names.RECOVERY_POINTS, around.recovery_points),
-        (names.LOG_START_OFFSETS, around.log_starts),
-        (names.HIGH_WATERMARKS, around.high_watermarks),
-    ):
-        absent = sorted(str(offset) for offset in offsets if str(offset) not in present)
+    for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
+        absent = sorted({str(partition) for partition in around.offsets[name]} - present)
         if absent:
             more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
             yield note(
