@@ -1,13 +1,11 @@
 """Warnings about appends: their times, and what the disk or a policy refuses."""
 
-import errno
 import logging
-import os
 import shutil
-from typing import Any
 
 import pytest
 from batches import batch
+from faulty_calls import full_disk
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
@@ -15,7 +13,6 @@ from transactional import init, write
 
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode
-from horolog.storage import Files
 
 broker = a_broker(new_loop=SteppedLoop)
 
@@ -126,10 +123,6 @@ def test_a_record_ahead_of_the_clock_is_warned_of_with_its_client(
     assert ("keeps its segment" in message) == (retention_by == "create-time")
 
 
-def full(*_: Any) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_partitions_that_a_full_disk_refuses_are_named_once_until_it_takes_records_again(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +139,7 @@ def test_partitions_that_a_full_disk_refuses_are_named_once_until_it_takes_recor
         return [m for m in caplog.messages if m.startswith("appends are refused")]
 
     with caplog.at_level(logging.INFO, "horolog.broker"), monkeypatch.context() as patched:
-        patched.setattr(Files, "os_pwritev", full)
+        full_disk(patched)
         for _ in range(3):
             refuse("u")
         assert "appends are refused by u-0: Cannot write" in warnings()[0]
@@ -165,7 +158,7 @@ def test_partitions_that_a_full_disk_refuses_are_named_once_until_it_takes_recor
         minute(broker)
         again = "the disk refuses no append any more"
         assert eventually(lambda: caplog.messages.count(again) == 1)
-        patched.setattr(Files, "os_pwritev", full)
+        full_disk(patched)
         minute(broker)
         refuse("u")
         assert len(warnings()) == 3, "it is said anew"
@@ -176,7 +169,7 @@ def test_appends_of_coordinators_that_a_full_disk_refuses_are_named(
 ) -> None:
     assert init(broker).error_code == 0
     with caplog.at_level(logging.WARNING, "horolog.broker"), monkeypatch.context() as patched:
-        patched.setattr(Files, "os_pwritev", full)
+        full_disk(patched)
         assert init(broker).error_code == ErrorCode.coordinator_not_available
         minute(broker)
         assert eventually(
@@ -189,7 +182,7 @@ def test_a_change_of_the_metadata_that_a_full_disk_refuses_is_warned_of_once_a_m
 ) -> None:
     broker.create_topic("t")
     with caplog.at_level(logging.WARNING, "horolog.broker"), monkeypatch.context() as patched:
-        patched.setattr(Files, "os_pwritev", full)
+        full_disk(patched)
         for seconds, count in (0, 1), (0, 1), (61, 2):
             minute(broker, seconds)
             refused = broker.alter("t", retention_ms="5").error_code

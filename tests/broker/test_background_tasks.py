@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_calls import failing
 from overrides import override
 from partition_files import PartitionFiles
 from patience import PATIENCE_S, eventually
@@ -99,12 +100,8 @@ def test_nothing_of_a_deleted_topic_stays_in_memory(
         produce(connection, "t", NOW_MS + DAY_MS)  # a warning, once a minute
         clock.advance(9 * DAY_MS)
         assert len(broker.run(tasks.run_retention())) == 1  # files that wait for their removal
-
-        def refuse(*_: object) -> None:
-            raise StorageFailed("no")
-
         with monkeypatch.context() as patched:
-            patched.setattr(Log, "apply_retention", refuse)
+            failing(patched, Log, "apply_retention", StorageFailed("no"))
             assert broker.run(tasks.run_retention()) == []  # a failure that is logged once
         partition = weakref.ref(broker.broker.partition("t", 0))
         connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import run_command
+from faulty_calls import failing
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker, a_broker
 from storelogs import records_in
@@ -100,11 +101,7 @@ def test_what_the_disk_refused_is_tried_again_later(
     cleaner.monotonic_ms = lambda: now_ms
     files = broker.log("t", 0).files
     with monkeypatch.context() as patched:
-
-        def refuse(path: str) -> None:
-            raise StorageFailed("no room")
-
-        patched.setattr(files, "make_directory", refuse)
+        failing(patched, files, "make_directory", StorageFailed("no room"))
         assert clean(broker) == ["t-0"]
     assert clean(broker) == []
     now_ms += RETRY_MS

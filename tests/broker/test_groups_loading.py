@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from faulty_calls import failing
 from overrides import override
 from running_broker import RunningBroker, a_broker
 
@@ -33,14 +34,8 @@ broker = a_broker("t", now_ms=None, offsets_topic_num_partitions="2", prepare=co
 def held(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Partitions that cannot be loaded until they are taken out of this."""
     partitions: set[int] = set()
-    load = StateTopic.load
-
-    async def slow(self: StateTopic, index: int, take: Callable[[Buffer], None]) -> None:
-        if index in partitions:
-            raise StorageFailed("held")
-        await load(self, index, take)
-
-    monkeypatch.setattr(StateTopic, "load", slow)
+    held = StorageFailed("held")
+    failing(monkeypatch, StateTopic, "load", held, when=lambda _, index, __: index in partitions)
     return partitions
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_calls import failing
 from metrics_page import Metrics, scrape
 from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
@@ -147,9 +148,6 @@ def test_what_is_open_where_another_cluster_leads_is_not_said_to_hang(
 def test_an_unreadable_begin_leaves_the_age_out(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> int:
-        raise StorageFailed("no")
-
-    monkeypatch.setattr(transactions, "append_time_of", refuse)
+    failing(monkeypatch, transactions, "append_time_of", StorageFailed("no"))
     assert write(broker, init(broker)) == 0
     assert numbers(scrape(broker), topic="t") == (1, 1, 0)

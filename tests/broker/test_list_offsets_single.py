@@ -5,11 +5,12 @@ import itertools
 import random
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from dispatched_client import DispatchedClient, without_decoding
 from examples import examples
+from faulty_calls import failing
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
@@ -179,11 +180,7 @@ def test_what_is_not_in_the_page_cache_is_found_in_a_thread_without_decoding(
     broker: RunningBroker, client: DispatchedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = [client.give(Asked("plain", 11, timestamp=time).frame()) for time in TIMES]
-
-    def refuse(_: Any) -> Any:
-        raise WouldBlock
-
-    monkeypatch.setattr(broker.broker.partitions, "without_blocking", refuse)
+    failing(monkeypatch, broker.broker.partitions, "without_blocking", WouldBlock())
     without_decoding(monkeypatch)
     assert [client.give(Asked("plain", 11, timestamp=time).frame()) for time in TIMES] == expected
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from faulty_calls import failing
 from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.groups.replay import GroupReplay, records_of
@@ -190,11 +191,7 @@ def test_what_cannot_be_written_for_want_of_memory_leaves_no_commit_waiting(
 ) -> None:
     commit(broker, "g", 5)
     with monkeypatch.context() as patched:
-
-        def fail(*_: object) -> None:
-            raise MemoryError
-
-        patched.setattr(broker.service.broker.offsets_topic, "append", fail)
+        failing(patched, broker.service.broker.offsets_topic, "append", MemoryError())
         with pytest.raises(MemoryError):
             commit(broker, "g", 6)
     assert committed(broker, "g") == 5

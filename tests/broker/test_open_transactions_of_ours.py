@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from batches import batch
 from examples import some_of
+from faulty_calls import failing
 from overrides import override
 from raw_connection import fetch_fields, lookup_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
@@ -460,12 +461,8 @@ def test_a_marker_that_the_disk_refuses_leaves_the_transaction_open(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
     send(broker, transactional(0))
-
-    def refuse(*_: object) -> None:
-        raise StorageFailed("no space left on device")
-
     with monkeypatch.context() as disk:
-        disk.setattr(Files, "write_at", refuse)
+        failing(disk, Files, "write_at", StorageFailed("no space left on device"))
         with pytest.raises(StorageFailed):
             end(broker, commit=commit)
     assert latest(broker) == 0

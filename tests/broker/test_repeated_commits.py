@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from commit_requests import VERSIONS, Asked, logged, requests, single, stored
 from dispatched_client import DispatchedClient
 from examples import examples
+from faulty_calls import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from overrides import override
@@ -296,13 +296,8 @@ def test_a_disk_that_refuses_fails_the_commit_and_nothing_is_committed(
     assert is_kept(client)
     log = broker.log("__consumer_offsets", broker.broker.offsets_log.partition_of(asked.group))
     end = log.log_end_offset
-    full = OSError(errno.ENOSPC, "No space left on device")
-
-    def refuse(*_: Any) -> Any:
-        raise full
-
     with monkeypatch.context() as patch:
-        patch.setattr(type(log.files), "os_pwritev", refuse)
+        full_disk(patch)
         answer = client.give(with_offsets(asked, 8).frame(broker, 77))
     assert error_of(answer) == ErrorCode.not_coordinator
     assert isinstance(answer, bytes)

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from faulty_calls import failing
 from patience import eventually
 from running_broker import MakeBroker, RunningBroker
 from transactional import Producer
@@ -116,12 +117,8 @@ def test_a_start_that_cannot_take_over_all_files_leaves_them_to_the_next(
     broker, producer = used(make_broker, kafkas)
     broker.kill()
     as_earlier_versions_left_it(kafkas)
-
-    async def refuse(self: Partition) -> None:
-        raise StorageFailed("the disk is full")
-
     with monkeypatch.context() as full:
-        full.setattr(Partition, "flush", refuse)
+        failing(full, Partition, "flush", StorageFailed("the disk is full"))
         with pytest.raises(StorageFailed, match="the disk is full"):
             broker.start()
     assert len([*kafkas.glob("horolog-*.log")]) == 3

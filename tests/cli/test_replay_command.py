@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
+from faulty_calls import failing
 from hypothesis import given
 from hypothesis import strategies as st
 from mirror_lab import rows_of
@@ -440,10 +441,8 @@ def test_what_the_target_would_delete_soon_is_warned_of_and_sent(
     assert warning in ran.err
     assert "48 records sent" in ran.out
 
-    def denied(*_: Any) -> None:
-        raise RequestRefused(ErrorCode.topic_authorization_failed, "not yours to ask")
-
-    monkeypatch.setattr(Topics, "describe_configs", denied)
+    denied = RequestRefused(ErrorCode.topic_authorization_failed, "not yours to ask")
+    failing(monkeypatch, Topics, "describe_configs", denied)
     ran = run_command(*command)
     assert (ran.code, ran.err) == (0, "")
 

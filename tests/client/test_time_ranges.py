@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from faulty_calls import noted_calls, noted_results
 from log_reading import Read, moment
 from overrides import override
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
@@ -160,15 +161,7 @@ def test_a_name_of_another_form_is_refused(client: Client, name: str) -> None:
 def test_consume_and_spark_read_the_same_rows_and_few_bytes(
     broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetched: list[int] = []
-    plain = PartitionFetch.read
-
-    def counted(self, body):
-        answer = plain(self, body)
-        fetched.append(len(answer.records))
-        return answer
-
-    monkeypatch.setattr(PartitionFetch, "read", counted)
+    fetched = noted_results(monkeypatch, PartitionFetch, "read", lambda answer: len(answer.records))
     first, last = NINE_MS + 600_000, NINE_MS + 660_000
 
     def consumed() -> list[int]:
@@ -217,15 +210,8 @@ def test_many_partitions_are_asked_about_in_one_request(
     for number in range(5):
         client.produce("more", number, build_batch([LogRecord(NINE_MS + number, None, b"")] * 3))
     where = {("more", number): (0, 3) for number in range(5)} | {("orders", 0): (0, END)}
-    sent: list[int] = []
-    plain = Link.send
-
-    def counted(self, api_key, *args):
-        sent.append(api_key)
-        return plain(self, api_key, *args)
-
     client.offsets.time_ranges(where, TimeRange())
-    monkeypatch.setattr(Link, "send", counted)
+    sent = noted_calls(monkeypatch, Link, "send", lambda _, api_key, *__, **___: api_key)
     found = client.offsets.time_ranges(where, TimeRange(NINE_MS + 2, NINE_MS + 3))
     assert len(sent) == 1
     assert [bool(found["more", number]) for number in range(5)] == [False, False, True, True, False]

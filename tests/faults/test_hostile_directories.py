@@ -13,6 +13,7 @@ import pytest
 from batches import batch
 from damage import DAMAGES
 from examples import some_of
+from faulty_calls import full_disk
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker
 from stored import append_records, metadata_dir, opened_store
@@ -206,11 +207,8 @@ def test_a_partition_that_cannot_be_created_at_start_is_offline(
 ) -> None:
     shutil.rmtree(stopped / "d-1")
 
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(Files, "os_mkdir", full)
+        full_disk(patched, "os_mkdir")
         broker = make_broker(log_dir=stopped)
         assert described(broker) == {"d": {0: 0, 1: 5}, "other": {0: 0}}
         broker.stop()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_calls import failing
 from overrides import override
 
 from horolog.buffers import Buffer
@@ -319,12 +320,9 @@ def test_a_client_that_sends_no_more_gets_the_response_that_waits(
 def test_a_response_that_cannot_be_sent_does_not_keep_others_from_theirs(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(data: object) -> None:
-        raise MemoryError
-
     stage = Stage(loop).connect()
     clients = [stage, *(stage.join() for _ in range(3))]
-    monkeypatch.setattr(clients[1].transport, "write", fail)
+    failing(monkeypatch, clients[1].transport, "write", MemoryError())
     stage.step_s = 1e-6
     for client in clients:
         client.feed(request(b"one"))
@@ -462,10 +460,7 @@ def test_a_connection_without_memory_for_its_request_is_closed_and_no_other(
     other.feed_in_turns(larger[32 << 10 : 1 << 20])
     assert not other.transport.is_reading  # it waits for more memory
 
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr(mappings.mmap, "mmap", refuse)
+    failing(monkeypatch, mappings.mmap, "mmap", OSError(errno.ENOMEM, "Cannot allocate memory"))
     stage.feed_in_turns(large[-1:])  # what it gives back is granted to the other
     assert stage.transport.sent.startswith(b"large")
     assert other.transport.closed

@@ -5,6 +5,7 @@ import struct
 from itertools import pairwise
 
 import pytest
+from faulty_calls import failing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,10 +137,7 @@ def test_a_large_request_is_received_in_small_pieces_and_never_copied() -> None:
 
 
 def test_a_failed_mapping_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr(mappings.mmap, "mmap", refuse)
+    failing(monkeypatch, mappings.mmap, "mmap", OSError(errno.ENOMEM, "Cannot allocate memory"))
     receiver = Receiver(scratch_bytes=SCRATCH_BYTES)
     with pytest.raises(MemoryError, match="no memory for a request of 25165824 bytes"):
         receiver.feed(framed(bytes(24 << 20)))

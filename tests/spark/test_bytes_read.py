@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from faulty_calls import noted_calls
 from log_reading import Read, bytes_read_by, moment, schema_of
 from partition_files import PartitionFiles
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
@@ -112,18 +113,11 @@ def test_small_batches_are_not_read_one_by_one(tmp_path: Path) -> None:
     files = PartitionFiles(tmp_path)
     for number in range(300):
         files.add([NINE_MS + number], value_bytes=10)
-    reads = []
     read = Read(tmp_path)
-
-    def counted(self, file, size, position):
-        reads.append(size)
-        return plain(self, file, size, position)
-
     from horolog.storage import Files  # noqa: PLC0415 - patched for the moment
 
-    plain = Files.read_at
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Files, "read_at", counted)
+        reads = noted_calls(patch, Files, "read_at")
         assert len(read.rows(GreaterThanOrEqual(TIME, moment(NINE_MS + 290)))) == 10
     assert len(reads) < 30
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from faulty_calls import failing, noted_calls
 from log_reading import Read, schema_of
 from overrides import override
 from running_broker import RunningBroker, a_broker
@@ -90,10 +91,8 @@ def test_a_broker_that_does_not_answer_ends_no_query(
     query = Query(broker, **EARLIEST)
     query.next()
 
-    def refuse(*_: object, **__: object) -> None:
-        raise RequestRefused(ErrorCode.topic_authorization_failed, "not you")
-
-    monkeypatch.setattr(Offsets, "list", refuse)
+    refusal = RequestRefused(ErrorCode.topic_authorization_failed, "not you")
+    failing(monkeypatch, Offsets, "list", refusal)
     assert lag_of(progress(query)).records == 0
     assert "The lag of this query is not known: not you" in caplog.text
 
@@ -104,11 +103,7 @@ def test_lag_is_measured_once_a_micro_batch(
     append(client, "orders", 0, 2)
     query = Query(broker, **EARLIEST)
     query.next()
-    asked = []
-    plain = Offsets.list
-    monkeypatch.setattr(
-        Offsets, "list", lambda *args, **named: asked.append(1) or plain(*args, **named)
-    )
+    asked = noted_calls(monkeypatch, Offsets, "list")
     for _ in range(5):
         query.reader.reportLatestOffset()
     assert len(asked) == 1

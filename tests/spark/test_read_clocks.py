@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_calls import noted_results
 from log_reading import Read, moment, schema_of
 from pyspark.sql.datasource import (
     EqualTo,
@@ -225,15 +226,7 @@ def test_a_range_of_append_times_fetches_the_blocks_that_may_hold_it(
             record = LogRecord(NOW_MS - number % 5, None, bytes(40_000))
             broker.client.produce("t", partition, build_batch([record]))
         clock.advance("1m")
-    fetched: list[int] = []
-    plain = PartitionFetch.read
-
-    def counted(self: PartitionFetch, body: Any) -> Any:
-        answer = plain(self, body)
-        fetched.append(len(answer.records))
-        return answer
-
-    monkeypatch.setattr(PartitionFetch, "read", counted)
+    fetched = noted_results(monkeypatch, PartitionFetch, "read", lambda answer: len(answer.records))
     to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
     read = Read(**to_broker, schema=SCHEMA)
     for minute in (0, 30, 59):

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from faulty_calls import failing, noted_calls
 from hypothesis import given
 from hypothesis import strategies as st
 from overrides import override
@@ -270,10 +271,8 @@ def test_what_is_done_is_committed_to_the_users_group(
 def test_a_commit_that_is_refused_does_not_end_the_query(
     orders: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    def refuse(*args: object, **options: object) -> None:
-        raise RequestRefused(ErrorCode.unknown_member_id, "the group has members")
-
-    monkeypatch.setattr(Groups, "commit", refuse)
+    refusal = RequestRefused(ErrorCode.unknown_member_id, "the group has members")
+    failing(monkeypatch, Groups, "commit", refusal)
     query = Query(orders, startingOffsets="earliest", commitOffsetsToGroup="lag")
     query.next()
     append(client, "orders", 0, 5)
@@ -315,11 +314,7 @@ def test_an_idle_stream_asks_five_times_a_second(
     override(monkeypatch, "horolog.spark", IDLE_WAIT_MS=200, DISCOVERY_S=60)
     query = Query(orders, startingOffsets="earliest")
     query.next()
-    asked = []
-    plain = Offsets.list
-    monkeypatch.setattr(
-        Offsets, "list", lambda *args, **options: asked.append(1) or plain(*args, **options)
-    )
+    asked = noted_calls(monkeypatch, Offsets, "list")
     began = time.monotonic()
     looks = 0
     while time.monotonic() - began < 0.7:

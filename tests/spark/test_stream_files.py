@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from examples import examples
+from faulty_calls import noted_calls
 from hypothesis import given
 from hypothesis import strategies as st
 from overrides import override
@@ -28,7 +29,7 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record import LogRecord, build_batch
-from horolog.sources import DataLost, FileLog, growing_files
+from horolog.sources import DataLost, growing_files
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 
@@ -300,12 +301,7 @@ def test_an_idle_stream_opens_no_file(
     query = Query(broker.log_dir, subscribe=topic, **EARLIEST)
     query.next()
     query.next()
-    opened = []
-    monkeypatch.setattr(
-        growing_files,
-        "FileLog",
-        lambda *args, **named: opened.append(args) or FileLog(*args, **named),
-    )
+    opened = noted_calls(monkeypatch, growing_files, "FileLog")
     for _ in range(5):
         assert query.next() is None
     assert opened == []

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from faulty_calls import failing
 from running_broker import NOW_MS, TOPIC, RunningBroker, a_broker
 
 from horolog.client import Client, ResourceType
@@ -129,14 +130,8 @@ def test_partitions_that_the_disk_refuses_are_counted_and_the_others_reset(
     broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jump(broker, clock, 100, 0, 1, 2)
-    real = Log.reset_append_time
-
-    def reset(log: Log, now_ms: int) -> object:
-        if log.partition == 1:
-            raise StorageFailed("the disk is full")
-        return real(log, now_ms)
-
-    monkeypatch.setattr(Log, "reset_append_time", reset)
+    full = StorageFailed("the disk is full")
+    failing(monkeypatch, Log, "reset_append_time", full, when=lambda log, _: log.partition == 1)
     answer = broker.alter("t", (RESET, 0, "all"))
     assert answer.error_code == ErrorCode.kafka_storage_error
     assert answer.error_message == "1 of 3 partitions were not reset: the disk is full"

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import pytest
+from faulty_calls import failing
 from following import batches_of, is_caught_up, status_of
 from patience import eventually
 from raw_connection import fetch_fields
@@ -158,15 +159,15 @@ def test_nothing_is_appended_while_the_disk_refuses_to_cut(
     shadow.stop()
     lose_tail(source)
     fill(source, 20)
-    truncate, refused = Log.truncate_to, []
+    refused: list[int] = []
 
-    def refuse(log: Log, offset: int, now_ms: int) -> None:
-        if len(refused) < 2:
-            refused.append(log.log_end_offset)
-            raise StorageFailed("the disk is full")
-        truncate(log, offset, now_ms)
+    def is_refused(log: Log, offset: int, now_ms: int) -> bool:
+        if len(refused) == 2:
+            return False
+        refused.append(log.log_end_offset)
+        return True
 
-    monkeypatch.setattr(Log, "truncate_to", refuse)
+    failing(monkeypatch, Log, "truncate_to", StorageFailed("the disk is full"), when=is_refused)
     shadow.restart(replica_fetch_backoff_ms="10")
     assert_same(source, shadow)
     assert refused == [30, 30]
@@ -184,15 +185,12 @@ def test_a_bug_with_one_partition_does_not_hold_up_the_others_of_its_leader(
     fill(source, 1)
     fill(source, 1, partition=1)
     assert is_caught_up(shadow, source, ALL)
-    real = Log.append
 
-    def fails(log: Log, batch: Batch, *args: Any, **more: Any) -> Any:
-        if log.partition == 1 and isinstance(batch, SourceBatches):
-            raise ValueError("a bug")
-        return real(log, batch, *args, **more)
+    def is_of_the_source(log: Log, batch: Batch, *_: Any, **__: Any) -> bool:
+        return log.partition == 1 and isinstance(batch, SourceBatches)
 
-    with monkeypatch.context() as failing:
-        failing.setattr(Log, "append", fails)
+    with monkeypatch.context() as patched:
+        failing(patched, Log, "append", ValueError("a bug"), when=is_of_the_source)
         for _ in range(3):
             fill(source, 1)
             fill(source, 1, partition=1)

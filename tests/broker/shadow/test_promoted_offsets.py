@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from examples import some_pairs
+from faulty_calls import failing
 from following import is_caught_up
 from overrides import override
 from patience import eventually
@@ -306,12 +307,9 @@ def test_promotion_that_failed_with_offsets_written_decides_again(
         assert transform(source).end() == 0
         assert is_here(shadow, source)
         source.stop()
-
-    async def fails(*_: object) -> None:
-        raise RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
-
+    full = RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
     with monkeypatch.context() as patch:
-        patch.setattr(Promotions, "_write", fails)
+        failing(patch, Promotions, "_write", full)
         with pytest.raises(RequestRefused, match="the disk is full"):
             shadow.client.promote(None)
     if dies:

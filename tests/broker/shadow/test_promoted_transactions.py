@@ -14,6 +14,7 @@ from uuid import UUID
 import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaProducer
+from faulty_calls import failing
 from following import is_caught_up
 from patience import PATIENCE_S, eventually
 from running_broker import RunningBroker
@@ -547,16 +548,17 @@ def test_states_whose_decisions_could_not_be_written_are_not_led(
     assert [producer.send("t"), producer.send("u"), other.send("t")] == [0, 0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     lose(source)
-    plain, written = StateTopic.append_record, []
+    full = RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
+    written: list[str] = []
 
-    def full_once_one_is_written(topic: StateTopic, key: str, record: Any) -> Any:
+    def is_second(topic: StateTopic, key: str, record: Any) -> bool:
         if written:
-            raise RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
+            return True
         written.append(key)
-        return plain(topic, key, record)
+        return False
 
     with monkeypatch.context() as patched:
-        patched.setattr(StateTopic, "append_record", full_once_one_is_written)
+        failing(patched, StateTopic, "append_record", full, when=is_second)
         with pytest.raises(RequestRefused, match="the disk is full"):
             shadow.client.promote(names)
     if kills:
@@ -585,12 +587,9 @@ def test_topics_go_on_following_after_a_promotion_that_failed_until_another_comp
     added = source.ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, **asked, group_id="g")  # it is to be aborted
     assert added.error_code == 0
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
-
-    def refused(*_: object) -> None:
-        raise RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
-
+    full = RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
     with monkeypatch.context() as patched:
-        patched.setattr(StateTopic, "append_record", refused)
+        failing(patched, StateTopic, "append_record", full)
         with pytest.raises(RequestRefused, match="the disk is full"):
             shadow.client.promote(["t"])
     with pytest.raises(RequestRefused, match="was interrupted: complete it first"):
@@ -614,18 +613,10 @@ def test_killed_promotion_is_completed_by_the_next_one(
     assert eventually(lambda: not is_open(source, "t"))
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     lose(source)
-
-    class Killed(RequestRefused):
-        pass
-
-    def killed(*_: object, **__: object) -> None:
-        raise Killed(ErrorCode.unknown_server_error, "killed")
-
+    places = {"start": shadow.broker.transactions, "promote": Controller}
+    killed = RequestRefused(ErrorCode.unknown_server_error, "killed")
     with monkeypatch.context() as patched:
-        if step == "start":
-            patched.setattr(shadow.broker.transactions, "start", killed)
-        else:
-            patched.setattr(Controller if step == "promote" else Promotions, step, killed)
+        failing(patched, places.get(step, Promotions), step, killed)
         with pytest.raises(RequestRefused):
             shadow.client.promote(None)
     shadow.restart(crash=True)
@@ -656,15 +647,9 @@ def test_start_ends_what_a_killed_promotion_has_decided_of_former_transactions(
         assert eventually(lambda: not is_open(source, "t"))
         assert is_caught_up(shadow, source, [("t", 0), *STATES])
         lose(source)
-    lead = Partitions.lead
-
-    async def killed(partitions: Partitions, topic: Any, *args: Any) -> None:
-        if topic.name == "u":
-            raise RequestRefused(ErrorCode.unknown_server_error, "killed")
-        await lead(partitions, topic, *args)
-
+    killed = RequestRefused(ErrorCode.unknown_server_error, "killed")
     with monkeypatch.context() as patched:
-        patched.setattr(Partitions, "lead", killed)
+        failing(patched, Partitions, "lead", killed, when=lambda _, topic, *__: topic.name == "u")
         with pytest.raises(RequestRefused, match="killed"):
             shadow.client.promote(None)
     shadow.restart(crash=True)

@@ -14,6 +14,7 @@ import pytest
 from batches import batch
 from command_runner import run_command
 from confluent_kafka import Producer
+from faulty_calls import noted_calls
 from overrides import override
 from patience import PATIENCE_S, eventually
 from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
@@ -665,14 +666,7 @@ def test_a_promotion_of_many_topics_looks_at_each_group_and_partition_for_its_ow
     assert caught_up(shadow, *topics, partitions=1)
     for topic in topics:
         shadow.client.offset_commit(f"of-{topic}", {(topic, 0): CommittedOffset(7)})
-    asked: list[str] = []
-    get = CommittedOffsets.get
-
-    def counted(self: CommittedOffsets, group_id: str, *where: Any) -> Any:
-        asked.append(group_id)
-        return get(self, group_id, *where)
-
-    monkeypatch.setattr(CommittedOffsets, "get", counted)
+    asked = noted_calls(monkeypatch, CommittedOffsets, "get", lambda _, group, *__: group)
     lines = 0
 
     def traced(frame: object, event: str, arg: object) -> object:

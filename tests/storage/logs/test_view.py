@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from compacting import COMPACT, put
+from faulty_calls import failing
 from interleave import at_each_line
 from storelogs import NOW, TOPIC_ID, append, new_follower, new_log, open_dir, partition_dir, pull
 
@@ -220,14 +221,8 @@ def test_aborted_transactions_are_named_where_a_rename_of_a_segment_is_refused(
         add_aborted(log, 20)
         first = log.segments[0]
         aborted = first.aborted()
-        rename = log.files.rename
-
-        def refuse(source: str, target: str) -> None:
-            if source.endswith(suffix):
-                raise StorageFailed("the disk refused")
-            rename(source, target)
-
-        monkeypatch.setattr(log.files, "rename", refuse)
+        refusal = StorageFailed("the disk refused")
+        failing(monkeypatch, log.files, "rename", refusal, when=lambda old, _: old.endswith(suffix))
         with pytest.raises(StorageFailed):
             first.mark_deleted()
         assert first.aborted() == aborted

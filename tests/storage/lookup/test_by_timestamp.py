@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from examples import stride
+from faulty_calls import noted_calls
 from interleave import at_each_line
 from storelogs import ANY_TIME, NOW, append, new_log
 
 from horolog.config import TopicConfig
 from horolog.record import HEADER_SIZE, Codec, parse_header, with_records
-from horolog.storage import Files, Log, OpenFile, TimestampOffset, WouldBlock
+from horolog.storage import Files, Log, TimestampOffset, WouldBlock
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_ms=1 << 60, **ANY_TIME)
 
@@ -148,15 +149,8 @@ def test_two_logs_alike_but_for_their_indexes_answer_alike(tmp_path: Path) -> No
 def reads_of(log: Log, moment: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often the disk is read for a lookup that was done before."""
     log.find_by_timestamp(moment)
-    reads = []
-    read_at = Files.read_at
-
-    def counted(self: Files, file: OpenFile, size: int, position: int) -> bytes:
-        reads.append(size)
-        return read_at(self, file, size, position)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "read_at", counted)
+        reads = noted_calls(patch, Files, "read_at")
         log.find_by_timestamp(moment)
     return len(reads)
 
