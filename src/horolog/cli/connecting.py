@@ -64,8 +64,8 @@ class KafkaBrokers:
         Properties of the file that only other tools use are named on standard error.
 
         Raises:
-            Misconfigured: a property that no connection could be made with; a name that is unknown;
-                brokers in the properties that are not those of the command.
+            Misconfigured: a property is unknown or unusable, or names other brokers than the
+                command.
         """
         of_file = {} if self.client_config is None else read_properties(self.client_config)
         of_command = pairs(self.client_properties, "--command-property")

@@ -30,13 +30,13 @@ class LineFormat:
 
     Attributes:
         shape: Text, or JSON records.
-        key_separator: Separates key and value; `None` if lines have no key.
-        null: The text of a null value; `None` if there is none.
-        timestamp_ms: The timestamp of every record; `None` for the line's own, or now.
-        timestamp_field: The field of a JSON value that has the timestamp.
-        key_field: The field of a JSON value that is the key.
+        key_separator: Separator of key and value; None if lines have no key.
+        null: Text of a null value; None if no text is null.
+        timestamp_ms: Timestamp of every record; None for the line's own, or now.
+        timestamp_field: Field of a JSON value with the timestamp.
+        key_field: Field of a JSON value with the key.
         headers: Headers of every record.
-        zone: The time zone of times without one.
+        zone: Zone of times without a zone.
     """
 
     shape: Input = "text"
@@ -52,7 +52,7 @@ class LineFormat:
         """Parse a line.
 
         Raises:
-            BadLineError: the line is invalid; names its number.
+            BadLineError: the line is invalid; the error names its number.
         """
         try:
             if self.shape == "json":

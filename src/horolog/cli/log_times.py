@@ -29,8 +29,8 @@ def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
     """Print a row for each segment at a path, from its block map.
 
     Raises:
-        Misconfigured: it is no log directory, partition or segment.
-        StorageFailed: the disk refused.
+        Misconfigured: the path is no log directory, partition or segment.
+        StorageFailed: a file cannot be read.
     """
     target, files, cache = find_target(path), Files(read_only=True), block_cache()
     rows = []

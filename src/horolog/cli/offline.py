@@ -15,7 +15,7 @@ def say_offline(served: ServedPartitions) -> None:
     """Print a message for each offline partition of a topic.
 
     Raises:
-        Exit: with code 1 if there are no others.
+        Exit: with code 1 if all partitions are offline.
     """
     say_all(served.offline)
     if served.offline and not served.leaders:

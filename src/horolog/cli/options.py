@@ -65,7 +65,7 @@ def path_of(context: typer.Context, text: str) -> Path | None:
     named on the command line.
 
     Raises:
-        Misconfigured: it is a path at which there is nothing.
+        Misconfigured: the path does not exist.
     """
     path = Path(text)
     if "/" in text or os.sep in text or text in (".", ".."):

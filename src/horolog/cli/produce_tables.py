@@ -35,7 +35,7 @@ def produce_tables(
     Times without a zone are of `zone`.
 
     Raises:
-        Misconfigured: a file is no table, or its columns make no records.
+        Misconfigured: a file is no table, or lacks columns for records.
         RequestRefused: the broker refuses a batch.
     """
     for part in names:

@@ -10,7 +10,7 @@ def read_properties(path: Path) -> dict[str, str]:
     """Read a file of properties in Java's format.
 
     Raises:
-        Misconfigured: it is not UTF-8, or Java would refuse a line.
+        Misconfigured: the file is not UTF-8, or Java would refuse a line.
     """
     try:
         return parse_properties(path.read_text(encoding="utf-8"), str(path))

@@ -70,7 +70,7 @@ def _check_output(output: Path) -> None:
     """Refuse an output file that cannot be written, before anything is read.
 
     Raises:
-        Misconfigured: the file cannot be there.
+        Misconfigured: the file's path is a directory, or its directory is missing or read-only.
     """
     if output.is_dir():
         raise Misconfigured(f"{output} is a directory: name a file in it, as report.html")

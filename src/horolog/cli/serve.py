@@ -260,7 +260,7 @@ def follow_settings(
     """Return the broker settings of the options about a followed cluster.
 
     Raises:
-        Misconfigured: some are given without `--follow`.
+        Misconfigured: options for `--follow` are given without it.
     """
     if follow is None:
         if topics_pattern is not None or command_config is not None:
@@ -285,7 +285,7 @@ def listener_settings(
     """Return Kafka's listener settings of the options about addresses.
 
     Raises:
-        Misconfigured: they contradict each other, or are no addresses.
+        Misconfigured: the options contradict each other, or are no addresses.
     """
     if listen and (host is not None or port is not None):
         raise Misconfigured("give --listen HOST:PORT, or --host and --port")

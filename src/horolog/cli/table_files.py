@@ -28,7 +28,7 @@ def opened(path: Path, names: Mapping[str, str]) -> Iterator[tuple[pa.RecordBatc
     columns are taken as they are called.
 
     Raises:
-        Misconfigured: the file cannot be read as a table, or has no such column.
+        Misconfigured: the file cannot be read as a table, or lacks a named column.
     """
     try:
         reader, rows = _reader(path, names)

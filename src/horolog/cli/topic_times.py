@@ -20,8 +20,8 @@ def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, 
     """Ask for the statistics of each partition; the broker reads no record for them.
 
     Raises:
-        Misconfigured: a leader is no horolog broker.
-        RequestRefused: there is no such partition, or another refusal.
+        Misconfigured: a leader is an Apache Kafka broker.
+        RequestRefused: a partition does not exist, or a broker refuses.
         NoAnswer: no broker answers.
     """
     found = {}

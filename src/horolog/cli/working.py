@@ -123,11 +123,9 @@ def working(
     """Show the progress of work until it ends, and where it stopped if a signal ends it.
 
     Args:
-        what: the name of the work.
         resumable: the option and directory with which the same command continues.
-        where: says where the work is, if it is more than what is shown.
-        stop: set by a signal that the work itself obeys. What fails afterwards, as Spark does whose
-            JVM got the signal, too, ends it as well.
+        where: returns the point where the work stopped, if the shown progress does not say it.
+        stop: event of a signal that the work itself obeys; errors after it count as the signal's.
 
     Raises:
         typer.Exit: a signal has ended it: 130 for Ctrl-C, 143 for SIGTERM.

@@ -59,8 +59,8 @@ def require_transactions(client: Client) -> None:
     """Refuse a cluster without the transactions that a job needs to continue after a kill.
 
     Raises:
-        Misconfigured: its brokers are older than Kafka 2.5: they have no transactions (before
-            0.11), or do not say whether the offsets of one that has ended are there (KIP-447).
+        Misconfigured: brokers are older than Kafka 2.5: without transactions (before 0.11), or
+            without a reliable answer on the offsets of an ended one (KIP-447).
         NoAnswer: no broker answers.
     """
     link = client.brokers.any(Deadline.after_ms(client.config.timeout_ms))
@@ -80,8 +80,8 @@ def refuse_records(client: Client, name: str, partitions: Iterable[int]) -> None
     """Refuse to send to partitions that contain records, since these may be the job's own.
 
     Raises:
-        Misconfigured: one holds some.
-        RequestRefused, NoAnswer: the cluster does not say.
+        Misconfigured: a partition contains records.
+        RequestRefused, NoAnswer: the cluster does not tell its log bounds.
     """
     known = [(name, number) for number in partitions]
     starts = client.list_offsets(dict.fromkeys(known, EARLIEST))
@@ -117,9 +117,9 @@ class ReceivingTopic:
         """Describe a topic; a missing one gets these settings over the broker's defaults.
 
         Raises:
-            Misconfigured: there is no such topic, and no number of partitions to create it with.
+            Misconfigured: the topic does not exist, and no number of partitions is given.
             RequestRefused: the broker refuses.
-            NoAnswer: it does not answer.
+            NoAnswer: the broker does not answer.
         """
         metadata = client.metadata([name])
         found = metadata.topics.get(name)
@@ -162,7 +162,7 @@ class ReceivingTopic:
         """Create the topic unless it exists.
 
         Raises:
-            RequestRefused: the broker refuses that, or would.
+            RequestRefused: the broker refuses the topic, or would.
         """
         if not self.exists:
             client.create_topics(
@@ -233,8 +233,8 @@ def retention_note(
     """Warn of records to be sent that are older than the target keeps; None if none are.
 
     Args:
-        bounds: the offsets of its partitions that are to be sent.
-        from_ms: the first create time that is sent; None for all.
+        bounds: offset ranges of the topic's partitions that are to be sent.
+        from_ms: smallest create time that is sent; None for all.
     """
     kept_ms = topic.kept_from_ms(now_ms)
     if kept_ms is None or (from_ms is not None and from_ms >= kept_ms):

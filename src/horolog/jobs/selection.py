@@ -55,7 +55,7 @@ class Selection:
         Relative times count from now. Files may be read without naming topics: all of them.
 
         Raises:
-            Misconfigured: an argument that cannot be, or a combination.
+            Misconfigured: an argument is wrong, or contradicts another.
         """
         names = topics.split(",") if isinstance(topics, str) else topics or ()
         chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))

@@ -79,10 +79,10 @@ def spread(
     error that is not a bug leaves the others alone.
 
     Args:
-        units: what is to be done, in this order.
-        work: what a task does with one; it and its result are pickled.
-        wave: how many units make a wave; by default a few for each core.
-        progress: reports how far the units are, after each wave.
+        units: units of work, in this order.
+        work: does one unit in a task; it and its result are pickled.
+        wave: number of units in a wave; by default a few for each core.
+        progress: reports the progress after each wave.
 
     Raises:
         PySparkException: a task failed with a bug, or could not be run.

@@ -89,13 +89,14 @@ class JobState(DocumentsOnly):
         """Lock the directory, create it if it is missing, and read the finished units.
 
         Args:
-            path: the directory; empty, missing, or of an earlier run of this job.
-            arguments: what must be the same in each run, as JSON; no secrets.
+            path: directory that is empty, missing, or of an earlier run of this job.
+            arguments: arguments that every run must share, as JSON without secrets.
 
         Raises:
-            Misconfigured: another run holds it, or it is of another job or other arguments.
-            CorruptFile: a file of it is damaged.
-            StorageFailed: it cannot be read or written.
+            Misconfigured: another run holds the directory, or it is of another job or other
+                arguments.
+            CorruptFile: a file of the state is damaged.
+            StorageFailed: a file cannot be read or written.
         """
         self.path = Path(path)
         self.done: dict[str, dict[str, Any]] = {}
@@ -183,8 +184,8 @@ def look_at_state(
         None where a run would be the first one.
 
     Raises:
-        Misconfigured: a run would be refused, because of another job, other arguments, a run that
-            is under way, or a directory that cannot be written.
+        Misconfigured: a run would be refused: another job or arguments, a run under way, or no
+            right to write.
     """
     directory = Path(path)
     _require_writable(directory)
@@ -255,7 +256,7 @@ def _refuse_foreign(directory: Path) -> None:
     """Refuse a directory without a job's document that contains other files.
 
     Raises:
-        Misconfigured: it has some.
+        Misconfigured: the directory contains other files.
     """
     others = _other_files(directory)
     if others:
@@ -268,10 +269,10 @@ def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str,
     """Refuse the state of another job, or of a run with other arguments.
 
     Args:
-        known: its document of the job.
+        known: document of the job in the state.
 
     Raises:
-        Misconfigured: it is of another job, of other arguments, or of another version.
+        Misconfigured: the state is of another job, other arguments, or another version.
     """
     if not isinstance(known, dict) or known.get("version") != VERSION:
         raise Misconfigured(f"{directory / _JOB} is not of version {VERSION}")
@@ -331,10 +332,10 @@ def value_of(kind: type[T], document: Any, name: str, versions: Sequence[int] | 
     """Convert a document of a job into a value of a class.
 
     Args:
-        versions: of the form that can be read, the newest first; None where it has no version.
+        versions: readable versions of the form, the newest first; None for a form without versions.
 
     Raises:
-        CorruptFile: it is of another form.
+        CorruptFile: the document has another form.
     """
     if versions is not None and isinstance(document, dict):
         version = document.get("version")

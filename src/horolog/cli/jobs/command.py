@@ -51,8 +51,7 @@ class Call:
         """Yield the Spark session of a job; it starts at its first use, and stops afterwards.
 
         Raises:
-            HorologError: a task of Spark ended with an error of ours; its sentence. Or Spark's JVM
-                has ended.
+            HorologError: a task of Spark failed with an error of ours, or Spark's JVM has ended.
         """
         try:
             from pyspark.sql import SparkSession
@@ -96,7 +95,7 @@ class Call:
         """Yield a session and the progress of the job, which is shown until the context ends.
 
         Raises:
-            typer.Exit: a signal has ended it.
+            typer.Exit: a signal has ended the job.
         """
         with self.session() as spark:
             from horolog.jobs.counting import listening
@@ -117,7 +116,7 @@ class Call:
         """Print the result as JSON, or for people.
 
         Raises:
-            typer.Exit: something is wrong.
+            typer.Exit: the result is not ok.
         """
         show_outcome(Answer(result, lines, is_ok), as_json=self.as_json)
 
@@ -152,7 +151,7 @@ def job_command(
 
     Args:
         job: a dataclass whose fields are its options.
-        on_spark: whether it takes options of Spark, too.
+        on_spark: True to add the options of Spark.
     """
 
     def made(run: Callable[[Job, Call], None]) -> Callable[[Job, Call], None]:
@@ -217,8 +216,8 @@ def _values(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the arguments of a command into those of its job.
 
     Raises:
-        Misconfigured: a duration that is none.
-        BadParameter: a pair that is none.
+        Misconfigured: a duration cannot be parsed.
+        BadParameter: a NAME=VALUE has no name or no "=".
     """
     values = dict(given)
     for declaration in declared(job):
@@ -274,7 +273,7 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
     """Read a config file, and return its values by parameter.
 
     Raises:
-        Misconfigured: the file cannot be read, is no TOML, or names an option there is not.
+        Misconfigured: the file cannot be read, is no TOML, or names an unknown option.
     """
     try:
         with path.open("rb") as file:
@@ -322,7 +321,7 @@ def _text(path: Path, name: str, value: object) -> str:
     """Format a TOML value as text of the command line.
 
     Raises:
-        Misconfigured: it is no single value.
+        Misconfigured: the value is a table or a list.
     """
     if isinstance(value, dict | list):
         raise Misconfigured(
@@ -336,7 +335,7 @@ class LazySession:
     """Proxy of a Spark session that starts it at the first use: a refused job needs none.
 
     Attributes:
-        started: The session, once something was asked of it.
+        started: The session; None before its first use.
     """
 
     def __init__(self, start: Callable[[], Any]) -> None:

@@ -42,7 +42,7 @@ def check_survivor(client: Client, plan: FailoverPlan) -> None:
     """Refuse a cluster or a topic other than those that the plan was made for.
 
     Raises:
-        Misconfigured: it is another, or a topic was created again.
+        Misconfigured: the cluster is another one, or a topic was created again.
     """
     cluster_id = client.metadata([]).cluster_id
     if cluster_id != plan.cluster_id:

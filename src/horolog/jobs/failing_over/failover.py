@@ -101,7 +101,7 @@ def apply(step: ApplyStep) -> list[Applied]:
     refuse commits of others for them.
 
     Raises:
-        Misconfigured: there is no plan, it is of another cluster, or without such groups.
+        Misconfigured: no plan exists, it is of another cluster, or it lacks the given groups.
         HorologError: the survivor cannot be reached.
     """
     with _state(step) as state:
@@ -135,9 +135,9 @@ class Failover:
     Copy it to the survivor's site.
 
     Attributes:
-        record: `record` with this state; so are the others.
-        plan: the second step.
-        apply: the third.
+        record: The function `record`, bound to the state.
+        plan: The function `plan`, bound to the state.
+        apply: The function `apply`, bound to the state.
     """
 
     def __init__(self, spark: SparkSession, state: str | os.PathLike[str]) -> None:
@@ -158,7 +158,7 @@ def _chosen(known: Iterable[str], step: Step, not_: str) -> set[str]:
     """Return the groups that the options choose among the known ones.
 
     Raises:
-        Misconfigured: one that is named is not among them, or none matches the pattern.
+        Misconfigured: a named group is unknown, or no group matches the pattern.
     """
     groups, pattern = step.given_groups(), step.groups_pattern
     known = set(known)

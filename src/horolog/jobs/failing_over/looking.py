@@ -65,7 +65,7 @@ def look(step: RecordStep, source: Location) -> Looked:
     Of the groups that match a pattern those are left out that have committed nothing.
 
     Raises:
-        Misconfigured: no group has committed anything of the topics, or none matches.
+        Misconfigured: no group matches, or none has committed an offset of the topics.
         RequestRefused: the cluster refuses.
         NoAnswer: it does not answer.
     """

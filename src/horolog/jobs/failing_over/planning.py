@@ -82,7 +82,7 @@ class FailoverPlan:
         """Read a document of `to_json`.
 
         Raises:
-            CorruptFile: it is not that.
+            CorruptFile: the document has another form.
         """
         return value_of(cls, document, "plan.json", (1,))
 

@@ -92,8 +92,8 @@ class TopicProgress:
         """Return the create time before which the group has read every record (see the package).
 
         Args:
-            bound_ms: what a record takes at most from its producer to the source's log.
-            only: of this partition, where both clusters put a record into the same one.
+            bound_ms: longest time in milliseconds from a record's producer to the source's log.
+            only: a partition, if both clusters put a record into the partition of one number.
         """
         known = [
             progress.unread_min_ms
@@ -198,6 +198,6 @@ class Recorded:
         """Read a document of `to_json`.
 
         Raises:
-            CorruptFile: it is not that.
+            CorruptFile: the document has another form.
         """
         return value_of(cls, document, "recorded.json", (VERSION, _WITHOUT_STRETCHES))

@@ -109,7 +109,7 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
     that all share. Each task needs room for a second copy of its segment.
 
     Raises:
-        Misconfigured: an argument that cannot be; a broker is at work; another run has the state.
+        Misconfigured: an argument is wrong, a broker is at work, or another run has the state.
         StorageFailed: a path or the state cannot be read.
     """
     if job.to not in FORMATS:

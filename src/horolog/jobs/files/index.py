@@ -114,7 +114,7 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
     paths: with executors on several machines, they must be on a file system that all share.
 
     Raises:
-        Misconfigured: an argument that cannot be; a broker is at work; another run has the state.
+        Misconfigured: an argument is wrong, a broker is at work, or another run has the state.
         StorageFailed: a path or the state cannot be read.
     """
     request = FileRequest.of(job.paths, job.topics, job.topics_pattern, job.settings)

@@ -21,7 +21,7 @@ def locked_offline(log_dirs: Iterable[Path], why: str) -> Iterator[None]:
     see them.
 
     Raises:
-        Misconfigured: a broker is at work in one; tasks of an earlier run are still.
+        Misconfigured: a broker is at work in a directory, or tasks of an earlier run still are.
     """
     until = time.monotonic() + _ORPHANS_S
     with ExitStack() as held:

@@ -103,7 +103,7 @@ class FileRequest:
         """Make the request of a job's arguments.
 
         Raises:
-            Misconfigured: an argument that cannot be, or a combination.
+            Misconfigured: an argument is wrong, or contradicts another.
         """
         given = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
         if not given:
@@ -134,8 +134,8 @@ def find_parts(request: FileRequest) -> FoundParts:
     In an object store partitions are found at any depth.
 
     Raises:
-        Misconfigured: a path holds nothing of a log, or a topic is nowhere.
-        StorageFailed: it cannot be listed.
+        Misconfigured: a path contains no log, or a topic does not exist.
+        StorageFailed: a directory cannot be listed.
     """
     found: dict[str, LogPart] = {}
     log_dirs = []
@@ -160,7 +160,7 @@ def refuse_remote(found: FoundParts, why: str) -> None:
     """Refuse parts in object stores.
 
     Raises:
-        Misconfigured: there are some.
+        Misconfigured: a part is in an object store.
     """
     remote = next((part for part in found.parts if not part.is_local), None)
     if remote is not None:
@@ -179,7 +179,7 @@ def fingerprint_now(part: LogPart) -> str:
     """Return the present fingerprint of a local part.
 
     Raises:
-        StorageFailed: its directory cannot be listed.
+        StorageFailed: the directory cannot be listed.
     """
     return _fingerprint(_of_segment(part.target, _files_in(part.directory)))
 

@@ -70,13 +70,13 @@ def work_on(
     """Work on each unfinished part; a wave's outcomes are on disk before the next wave.
 
     Args:
-        name: of the job, for its state.
-        work: the work of a task on a part; it is pickled.
-        kind: the class of its outcome; `json_text.read_as` reads it.
-        locked_for: a reason to keep brokers away meanwhile; None where nothing is changed.
+        name: name of the job, for its state.
+        work: works on one part in a task; it is pickled.
+        kind: class of an outcome, which `json_text.read_as` can read.
+        locked_for: reason to lock out brokers; None if nothing is changed.
 
     Raises:
-        Misconfigured: a broker is at work; another run has the state.
+        Misconfigured: a broker is at work, or another run has the state.
     """
     with ExitStack() as held:
         found, kept = find(), held.enter_context(state_of(job, name))

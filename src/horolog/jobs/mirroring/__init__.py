@@ -57,7 +57,7 @@ def mirror(spark: SparkSession, job: Mirror) -> Mirrored:
     would refuse is refused.
 
     Raises:
-        Misconfigured: arguments that cannot be, or a state directory of another run.
+        Misconfigured: arguments are wrong, or the state directory is of another run.
         RequestRefused, NoAnswer: a cluster refuses, or does not answer. What concerns a partition
             or a topic alone is in the result.
     """

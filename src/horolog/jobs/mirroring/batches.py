@@ -58,8 +58,8 @@ def made_of(batches: Batches, rule: Rule) -> Iterator[Made]:
     """Yield the result of each batch of the source.
 
     Raises:
-        CorruptBatch: what follows is no batch, or its checksum is wrong.
-        RequestRefused: a batch that is rewritten decompresses to too much.
+        CorruptBatch: bytes of the source are no batch, or a checksum is wrong.
+        RequestRefused: a rewritten batch decompresses to too much.
     """
     for batch in batches.walk():
         header = batch.header
@@ -108,8 +108,8 @@ def rows_in(
     """Return the records of a batch in a range of times and offsets, as one table.
 
     Args:
-        columns: of `decode`, the times among them.
-        end: the offset after the last; None for all.
+        columns: columns of `decode`, including the times.
+        end: the offset after the last record; None for all.
     """
     found = pa.Table.from_batches(
         decode(

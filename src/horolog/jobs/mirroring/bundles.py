@@ -29,7 +29,7 @@ def in_tasks(
     """Do the work in waves of tasks; a task that fails as a whole has moved nothing.
 
     Args:
-        work: moves the units of a bundle, whose number comes first.
+        work: moves the units of a bundle; its first argument is the bundle's number.
     """
     for wave in spread(spark, bundles, partial(_work_on, work)):
         moves: list[Moved] = []

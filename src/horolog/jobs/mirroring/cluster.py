@@ -87,7 +87,7 @@ class ClusterDestination:
         """Refuse a target without transactions, and an unrenamed mirror of a cluster into itself.
 
         Raises:
-            Misconfigured: it has none, or every topic would be mirrored into itself.
+            Misconfigured: the target has no transactions, or a topic would be mirrored into itself.
             NoAnswer: a cluster does not answer.
         """
         require_transactions(self.client)

@@ -41,8 +41,8 @@ class LogDirectory:
         """Lock the directory; create it if it is missing.
 
         Raises:
-            Misconfigured: it is no local path, or a broker is at work there.
-            StorageFailed: it cannot be made.
+            Misconfigured: the target is no local path, or a broker is at work there.
+            StorageFailed: the directory cannot be created.
         """
         path = None if location.path is None else local_path(location.path.uri)
         if path is None:
@@ -92,7 +92,7 @@ class LogDirectory:
         """Refuse a topic whose directories exist, unless this mirror has written them.
 
         Raises:
-            Misconfigured: it is there.
+            Misconfigured: the topic's directory exists, and is not this mirror's.
         """
         for number in range(source.partitions):
             partition = TopicPartition(source.name, number)
@@ -183,7 +183,7 @@ def _check_untouched(directory: Path, place: Place) -> None:
     """Refuse a directory whose segments differ from those that the mirror wrote.
 
     Raises:
-        Misconfigured: a broker has appended to it, say.
+        Misconfigured: a broker has appended to the directory, or files are missing.
     """
     expected = {} if place.segment is None else {place.segment: place.size}
     found = {

@@ -28,10 +28,7 @@ def carry_over(
     that has members at the target is left to them.
 
     Args:
-        source: a client of the source.
-        target: a client of the target.
-        ledger: the places and the offset maps.
-        targets: names at the target by those at the source.
+        targets: the target's topic names by those of the source.
     """
     committed: dict[tuple[str, int], CommittedOffset] = {}
     left_out: list[TopicPartition] = []

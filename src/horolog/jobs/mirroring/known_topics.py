@@ -68,7 +68,7 @@ class KnownTopics:
 
         Raises:
             Misconfigured: two topics would be mirrored into one.
-            RequestRefused: a name that no topic can have.
+            RequestRefused: a name is invalid for a topic.
         """
         partitions = sorted(found)
         names = {partition.topic for partition in partitions}
@@ -86,7 +86,7 @@ class KnownTopics:
         """Prepare new topics at the target, and fail topics that were deleted or created again.
 
         Args:
-            ids_of_files: the ids of its topics, where files are read; Kafka's form of them.
+            ids_of_files: topic ids in Kafka's form, where the source is files.
         """
         counts: dict[str, int] = {}
         for topic, number in partitions:

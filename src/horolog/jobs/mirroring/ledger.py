@@ -102,10 +102,10 @@ class Ledger:
         """Refuse topics that were created again since they were mirrored.
 
         Args:
-            at_source: the ids of the source's topics that have one, as logs have them.
+            at_source: ids of the source's topics in Kafka's form; topics without one are left out.
 
         Raises:
-            Misconfigured: one was: its offsets mean other records now.
+            Misconfigured: a topic was created again, so that its offsets mean other records.
         """
         for name, topic in self.topics.items():
             for side, its, known, ids in (

@@ -222,7 +222,7 @@ class _Bundle:
         """Send all stretches; the transaction with their positions stays open.
 
         Raises:
-            HorologError, OSError: nothing of it counts.
+            HorologError, OSError: the transaction must not be committed.
         """
         with closing(self._target.client()) as client:
             transaction = self._target.begin(client, self._slot)
@@ -295,7 +295,7 @@ class Attempt:
         """Send the stretch, or the records before an error that no retry mends.
 
         Raises:
-            HorologError, OSError: what was sent must not be committed.
+            HorologError, OSError: the transaction must not be committed.
         """
         while True:
             try:

@@ -40,7 +40,7 @@ class OffsetMap:
         """Append points to the file, and sync it.
 
         Raises:
-            StorageFailed: they are not.
+            StorageFailed: the points cannot be written.
         """
         data = b"".join(_POINT.pack(*point) for point in points)
         if not data:

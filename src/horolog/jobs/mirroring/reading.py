@@ -29,12 +29,10 @@ def stretches_of(
     """Return the stretches of a partition that contain all records of the selected times.
 
     Args:
-        log: as the driver sees it.
-        selection: with the range of time.
-        is_first: `start` was the log start offset, which may have moved since.
+        is_first: True if `start` was the log start offset, which may have moved since.
 
     Raises:
-        DataLost: something of it is in none of the files.
+        DataLost: no file contains some of the offsets.
     """
     if isinstance(log, BrokerLog) and selection.times.is_everything:
         return (BrokerStretch(partition, start, end, is_from_earliest=is_first),)
@@ -52,8 +50,8 @@ def source_batches(
     """Yield the batches of stretches from an offset on, in order; they stay valid afterwards.
 
     Raises:
-        DataLost: something of it is gone.
-        CorruptBatch: what is there is no batch.
+        DataLost: records of the stretches were deleted.
+        CorruptBatch: bytes of a stretch are no batch.
         RequestRefused, NoAnswer: the broker refuses, or does not answer.
     """
     with StretchReader(options, reuses_memory=False) as reader:

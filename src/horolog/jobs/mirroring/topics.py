@@ -45,7 +45,7 @@ class Renaming:
         """Parse the value of `--rename`.
 
         Raises:
-            Misconfigured: it is no pattern, or nothing comes in its place.
+            Misconfigured: the pattern is invalid, or the replacement is empty.
         """
         if text is None:
             return cls()
@@ -69,7 +69,7 @@ def _expand(replacement: str, groups: Mapping[str | int, str]) -> str:
     """Return the replacement with its references replaced by the matched groups.
 
     Raises:
-        ValueError: it refers to a group that is not there, or escapes something else.
+        ValueError: a reference names no group, or an escape is unknown.
     """
 
     def text(escape: re.Match[str]) -> str:
@@ -154,12 +154,12 @@ class TargetTopics:
         """Create the topic, or add the partitions that it lacks, and check its settings.
 
         Args:
-            new: its partitions of which the mirror's state knows nothing.
+            new: partitions that the mirror's state does not contain.
 
         Raises:
-            RequestRefused: the target refuses it, or would.
-            Misconfigured: its settings would change what is mirrored, or new partitions hold
-                records.
+            RequestRefused: the target refuses the topic, or would.
+            Misconfigured: the topic's settings would change the records, or new partitions contain
+                some.
         """
         notes: list[str] = []
         known, dry_run = self._known(name), self._job.dry_run
@@ -204,7 +204,7 @@ class TargetTopics:
         """Wait until the brokers know a topic with all its partitions.
 
         Raises:
-            RequestRefused: they do not.
+            RequestRefused: the brokers do not know the topic in time.
         """
         deadline = Deadline.after_ms(self._client.config.timeout_ms)
         while True:
@@ -272,7 +272,7 @@ def check_names(targets: Mapping[str, str]) -> None:
     """Refuse to mirror two topics into one.
 
     Raises:
-        Misconfigured: two have one name at the target.
+        Misconfigured: two topics have one name at the target.
     """
     by_name: dict[str, str] = {}
     for source, target in sorted(targets.items()):

@@ -23,7 +23,7 @@ def require_target_bytes(target_bytes: int) -> None:
     """Refuse a target size of files below a megabyte.
 
     Raises:
-        Misconfigured: it is below a megabyte.
+        Misconfigured: the size is below a megabyte.
     """
     if target_bytes < 1 << 20:
         raise Misconfigured(f"target size {target_bytes} is below a megabyte: files would be tiny")

@@ -105,7 +105,7 @@ def codec_of(compression: str) -> Codec:
     """Return the codec of a name.
 
     Raises:
-        Misconfigured: there is none of that name.
+        Misconfigured: no codec has this name.
     """
     if compression.upper() not in Codec.__members__:
         known = ", ".join(codec.name.lower() for codec in Codec)
@@ -151,7 +151,7 @@ class Keeps:
         """Return the state directory of a run that writes.
 
         Raises:
-            Misconfigured: none is given.
+            Misconfigured: `--state` is not given.
         """
         if self.state is None:
             raise Misconfigured(

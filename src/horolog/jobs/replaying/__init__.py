@@ -72,10 +72,10 @@ def replay(job: Replay) -> Replayed:
     side: the offsets of the state mean other records then.
 
     Raises:
-        Misconfigured: arguments that cannot be, or a state directory of another run or of topics
-            that were created again.
+        Misconfigured: arguments are wrong, or the state is of another run or of topics that were
+            created again.
         RequestRefused, NoAnswer: a broker refuses, or does not answer.
-        KeyboardInterrupt: it was interrupted; how far it is was written down.
+        KeyboardInterrupt: the replay was interrupted; its progress was recorded.
     """
     selection = Selection.asked(job, _settings_of(job))
     target = Location.parse(job.target, "target")
@@ -212,7 +212,7 @@ def _check_topics(kept: DocumentsOnly, source: ReplaySource, target: ReplayTarge
     """Refuse topics that were created again since the first run, and record new ones.
 
     Raises:
-        Misconfigured: one was.
+        Misconfigured: a topic was created again.
         CorruptFile: the state is damaged.
     """
     document = kept.read(_TOPICS)
@@ -241,7 +241,7 @@ def _check_bounds(source: ReplaySource, progress: ReplayProgress) -> None:
     """Refuse a log that ends before its sent records; warn of unsent records that were deleted.
 
     Raises:
-        Misconfigured: it was.
+        Misconfigured: a log ends before its sent records.
     """
     partitions = progress.offsets.keys() & set(source.partitions)
     starts, ends = source.log.earliest(partitions), source.log.latest(partitions)

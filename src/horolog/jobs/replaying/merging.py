@@ -36,9 +36,8 @@ def merged(
     follows that one at once. One batch of each partition is in memory.
 
     Args:
-        streams: the batches of each partition.
-        time_of: the time that counts; None if there is none.
-        reached: the largest time of each partition before its stream.
+        time_of: returns the time that orders a record; None without one.
+        reached: largest time of each partition before its stream, in milliseconds.
     """
     # Two records of one partition are never compared, so that `read` never is.
     return heapq.merge(

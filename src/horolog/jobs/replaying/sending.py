@@ -44,8 +44,8 @@ class Pace:
         """Start the schedule now.
 
         Args:
-            speed: intervals are divided by it; None for no waiting.
-            max_gap_ms: longer intervals without any record are cut to this, as recorded.
+            speed: divisor of the recorded intervals; None to send without waiting.
+            max_gap_ms: upper limit of recorded intervals without any record.
         """
         self._clock = clock
         self._speed = speed
@@ -149,12 +149,12 @@ class Sending:
 
         Args:
             sleep: waits for a number of seconds.
-            shifts_times: records get the time at which they are due, instead of their own.
-            state: where progress is kept; None to keep none.
+            shifts_times: True to give records the time at which they are due.
+            state: state directory for the progress; None to keep none.
 
         Raises:
             CorruptFile: the state is damaged.
-            Misconfigured: a topic of the target has fewer partitions than when the replay began.
+            Misconfigured: a topic of the target has lost partitions since the replay began.
         """
         self._clock = clock
         self._sleep = sleep
@@ -194,9 +194,9 @@ class Sending:
         """Continue where the last commit ended, if progress is kept.
 
         Raises:
-            StorageFailed: which commit that was is not known.
-            RequestRefused: the target refuses it.
-            NoAnswer: it does not answer.
+            StorageFailed: the last commit cannot be determined.
+            RequestRefused: the target refuses a request.
+            NoAnswer: the target does not answer.
         """
         if self._state is None:
             return
@@ -234,7 +234,7 @@ class Sending:
 
         Raises:
             RequestRefused: the target refuses a batch.
-            NoAnswer: it does not answer.
+            NoAnswer: the target does not answer.
         """
         waiting: list[Due] = []
         size = 0
@@ -313,7 +313,7 @@ class Sending:
         Raises:
             RequestRefused: the transaction has ended: another run has the state, or it took too
                 long.
-            NoAnswer: the target does not answer: the next run finds out whether it is committed.
+            NoAnswer: the target does not answer; the next run determines if the commit succeeded.
         """
         if self._transaction is None or not self._added:
             return
@@ -333,7 +333,7 @@ class Sending:
         """Commit complete progress; after an error abort the transaction.
 
         Raises:
-            RequestRefused, NoAnswer: as `commit`.
+            RequestRefused, NoAnswer: the commit fails, as in `commit`.
         """
         if self._is_sound:
             self.commit()
