@@ -53,10 +53,10 @@ def compact(
 ) -> Answer:
     """Compact logs, whatever their topics' policies: of each key the latest record stays.
 
-    What the broker's cleaner does (docs/compaction.md), over all segments but the last one. What
-    becomes of them takes their place once it is on the disk; it may be stopped or killed at any
-    time. Offsets and times stay. A broker that uses the directory must be stopped first. The exit
-    code is 1 if a partition was left as it is, or not compacted to its end.
+    Does what the broker's cleaner does (docs/compaction.md), over all segments but the last one.
+    New segments replace old ones once they are on the disk, so the command may be stopped or killed
+    at any time. Offsets and times stay. A broker that uses the directory must be stopped first. The
+    exit code is 1 if a partition was not compacted to its end.
     """
     from horolog.storage.offline.compacting import (  # noqa: PLC0415 - numpy, once it is needed
         Compaction,

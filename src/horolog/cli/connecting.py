@@ -61,7 +61,7 @@ class KafkaBrokers:
     def connect(self) -> Client:
         """Create a client, which connects at its first request.
 
-        Properties of the file that only other tools use are named on standard error.
+        Properties of the file that only other tools use are listed on standard error.
 
         Raises:
             Misconfigured: a property is unknown or unusable, or names other brokers than the

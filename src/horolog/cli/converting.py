@@ -41,11 +41,11 @@ def convert(
 ) -> Answer:
     """Rewrite the segments of a log in another record format: v0, v1 (Kafka 0.10) or v2 (0.11).
 
-    Each segment is written anew, read again, compared record for record, and only then takes the
-    place of the old one; it may be stopped or killed at any time and continues where it ended.
-    Offsets, codecs and modification times stay. What the format cannot hold is counted; what would
-    change a log's meaning is refused. A broker that uses the directory must be stopped first. The
-    exit code is 1 if a segment was left as it is although it has another format.
+    Each segment is rewritten, read back, and compared record for record before it replaces the old
+    one. The command may be stopped or killed at any time, and continues where it ended. Offsets,
+    codecs and modification times stay. Fields that the format cannot store are counted. Segments
+    whose meaning would change are refused. A broker that uses the directory must be stopped first.
+    The exit code is 1 if a segment was refused.
     """
     target = find_target(path)
     work = Conversion(

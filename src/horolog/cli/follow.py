@@ -41,11 +41,11 @@ def follow(
 ) -> Answer | None:
     """Have a broker follow another cluster in the place of leading, or see how far it has.
 
-    With --demote the broker takes the records of the source from now on, and none of producers.
-    What it has and the source never had is cut off and set aside in files that end in .cut. Topics
-    must have the same ids on both sides, as after `horolog promote`. The broker follows only what
-    its setting horolog.demote.servers names; if the source wants TLS or SASL, it has the settings
-    in the file of its horolog.follow.config. docs/following.md has the whole way there and back.
+    With --demote the broker takes records from the source, and no longer from producers. Records
+    that the source never had are cut off, and set aside in files that end in .cut. Topics must have
+    the same ids on both sides, as after `horolog promote`. The broker follows only the servers of
+    its setting horolog.demote.servers. Settings for TLS or SASL of the source come from the file of
+    its horolog.follow.config. docs/following.md has the whole way there and back.
     """
     if context.invoked_subcommand is not None:
         if demote or source is not None:
@@ -64,9 +64,9 @@ def follow(
 def status(brokers: HorologBrokers) -> Answer:
     """Show which cluster a broker follows, and how far: exit code 0 also if it is behind.
 
-    The lag of a partition is how long ago everything of the source was here. Settings that the
-    source has and this broker refuses, offsets that were deleted there before they came here, and
-    topics that cannot be followed are named.
+    The lag of a partition is the time since all records of the source were here. Also listed are
+    settings of the source that this broker refuses, offsets that were deleted before they arrived,
+    and topics that cannot be followed.
     """
     with brokers.connect() as client:
         following = client.ask.needed(FOLLOWING)

@@ -29,8 +29,8 @@ _DEAD = "Dead"
 def list_groups(brokers: KafkaBrokers) -> Answer:
     """List the groups of all brokers with their states.
 
-    A group without members is Empty; it has committed offsets. Brokers before Kafka 2.6 do not say
-    states, nor do those before 3.7 say types.
+    A group without members is Empty, and may have committed offsets. Brokers before Kafka 2.6
+    report no states, and those before 3.7 no types.
     """
     with brokers.connect() as client:
         found = client.groups.list()

@@ -16,10 +16,10 @@ app = typer.Typer()
 def health(brokers: HorologBrokers) -> Answer:
     """Say what is wrong with a horolog broker: exit code 0 if nothing is, else 1.
 
-    Metadata that was lost, partitions that are offline or refuse appends, transactions that hang,
-    append times ahead of the clock, what recovery has set aside, a disk that is nearly full, a log
-    directory that is gone; what a broker that follows another cluster does not have of it. Also 1
-    if no broker answers. A line says what it costs where numba is not installed.
+    Checks for lost metadata, partitions that are offline or refuse appends, hanging transactions,
+    append times ahead of the clock, files that recovery has set aside, a nearly full disk, and a
+    missing log directory. Of a broker that follows another cluster it lists the missing data. The
+    exit code is also 1 if no broker answers. One line says what the broker lacks without numba.
     """
     with brokers.connect() as client:
         found = client.ask.each_broker(HEALTH)

@@ -70,10 +70,9 @@ class HistoryOptions:
 def topic_history(topic: Topic, brokers: HorologBrokers, options: HistoryOptions) -> Answer:
     """Show how a topic's settings and partitions have changed, and when.
 
-    Deleted topics are shown, too; one that was made again has another id. The times are those of
-    the metadata log's records, which are kept for a year; what changed before is in the first
-    entries, "by" the time of a snapshot. The exit code is 1 if a log is damaged, or nothing is
-    known of the topic.
+    Deleted topics are shown, too; a topic that was created again has another id. Times are those of
+    the metadata log's records, which are kept for a year. Earlier changes are in the first entries,
+    "by" the time of a snapshot. The exit code is 1 if a log is damaged, or the topic is unknown.
     """
     at_ms, shown_zone = moment_of(options.at, options.zone), options.shown_zone
     ask = AskTopicHistory(topic, at_ms, options.last)
@@ -109,10 +108,10 @@ def group_history(
 ) -> Answer:
     """Show what a group has committed, and when.
 
-    Every commit is there since the log was last compacted, or replaced by a smaller one, which is
-    said; of a time before that an offset is right, but others may be missing. A long log is read
-    from its end, as far back as the last entries need. The exit code is 1 if a log is damaged, or
-    nothing is known of the group.
+    Every commit is shown since the log was last compacted or replaced by a smaller one; a line says
+    since when. Before that time the shown offsets are right, but others may be missing. A long log
+    is read backwards as far as the last entries need. The exit code is 1 if a log is damaged, or
+    the group is unknown.
     """
     at_ms, shown_zone = moment_of(options.at, options.zone), options.shown_zone
     ask = AskGroupHistory(at_ms, topic, options.last)

@@ -63,14 +63,13 @@ def lag(
 ) -> None:
     """Show how far groups are behind in each partition, and what they will lose.
 
-    Offsets are counted as Kafka's tools do. Records that were deleted before a group read them are
-    lost; records that retention deletes before the group gets to them, at the pace of its latest
-    commits, are about to be. How long a group needs to the end follows from that pace and the
-    topic's: "never" if the group is the slower. Groups that read committed records wait at the
-    first open transaction of a partition: it is named with --read-committed, and one that hangs is
-    always. Of Apache Kafka's brokers offsets are known, open transactions,
-    and the lag by append time of topics with LogAppendTime. The exit code is 1 if a group does not
-    exist.
+    Offsets are counted as Kafka's tools do. Lost records were deleted before a group read them.
+    Records about to be lost will be deleted by retention before the group reads them, at the pace
+    of its latest commits. The time to the end follows from that pace and the topic's: "never" if
+    the group is slower. Groups that read committed records wait at the first open transaction of a
+    partition. It is shown with --read-committed, and always if it hangs. Apache Kafka's brokers
+    report offsets, open transactions, and the lag by append time of LogAppendTime topics. The exit
+    code is 1 if a group does not exist.
     """
     if bool(options.groups) == options.of_all:
         raise Misconfigured("Give the names of groups, or --all-groups")

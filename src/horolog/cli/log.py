@@ -71,10 +71,10 @@ def inspect(
 
     Works without a broker or with a running one, also on read-only files, and writes nothing. Reads
     every batch header and counts the index entries; --records also reads and checks the records.
-    Timestamps are those of the headers: "from" is the smallest timestamp of the first record of a
-    batch, "to" the largest timestamp of a record. A batch with a delete horizon (KIP-534) has that
-    in the place of the first record's time, which is then read from the record. The exit code is 1
-    if a log is damaged.
+    Timestamps are those of the headers: "from" is the smallest timestamp of a batch's first record,
+    "to" the largest timestamp of a record. A batch with a delete horizon (KIP-534) stores it in
+    place of the first record's time, which is then read from the record. The exit code is 1 if a
+    log is damaged.
     """
     shown_zone = zone or UTC
     if times:

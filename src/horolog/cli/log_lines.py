@@ -11,7 +11,7 @@ from horolog.errors import MOST_CHARACTERS, escaped, printable, without_credenti
 class LogLines(logging.Formatter):
     """Escapes control characters in messages, and indents tracebacks.
 
-    Every line that starts with a time is therefore the broker's.
+    Clients cannot forge a line: every line that starts with a time is the broker's.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name

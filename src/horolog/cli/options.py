@@ -61,8 +61,8 @@ ByClock = Annotated[
 def path_of(context: typer.Context, text: str) -> Path | None:
     """Return the path that an argument PATH|TOPIC names; None for a topic.
 
-    It is a path if it contains a separator, which no topic has, or if it exists and no broker is
-    named on the command line.
+    The argument is a path if it contains a separator, which no topic name does. It is also a path
+    if the path exists and the command line names no broker.
 
     Raises:
         Misconfigured: the path does not exist.

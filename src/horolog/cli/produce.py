@@ -101,7 +101,7 @@ def produce(
     """Send every line as a record; the timestamp is the current time unless given.
 
     Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative (-15m). Lines that arrive
-    together are sent in one batch. If the broker refuses a batch, the command fails and names its
+    together are sent in one batch. If the broker refuses a batch, the command fails and lists its
     lines. Rows of tables (--from) are sent many times as fast as lines. A hint on standard error
     says if records are older than the topic keeps them.
     """

@@ -32,7 +32,7 @@ def produce_tables(
 ) -> None:
     """Send the rows of files one after another, and print what was sent.
 
-    Times without a zone are of `zone`.
+    Times without a zone get the given one. An error names its file.
 
     Raises:
         Misconfigured: a file is no table, or lacks columns for records.

@@ -29,12 +29,12 @@ def promote(
 ) -> None:
     """Have a broker lead topics that it follows; the source need not be there.
 
-    Producers are accepted at once, in a leader epoch after all that were seen. Transactions end
-    as the source had decided, as far as that came here; what is open is aborted, and transactions
-    that are not what they were at the source are named. Offsets of groups
-    that are not here are set to the next that is, and each is named. The topics are not followed
-    again, also after a restart. Exit code 0 also if offsets were set or records are missing;
-    promoting twice is promoting once.
+    Producers are accepted at once, in a leader epoch after all known ones. Transactions that the
+    source had decided end that way, if the decision has arrived here; open ones are aborted.
+    Transactions that end differently than at the source are listed. Offsets of groups beyond the
+    copied records are set to the next existing offset, and listed. The topics are not followed
+    again, also after a restart. The exit code is 0 also if offsets were set or records are missing.
+    A second promotion changes nothing.
     """
     if bool(topics) == of_all:
         raise Misconfigured("Give the names of topics, or --all")

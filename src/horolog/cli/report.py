@@ -33,10 +33,10 @@ def report(
 ) -> None:
     """Write a page on a topic, a log directory, or all topics of a broker.
 
-    It has a picture of the log by both clocks, in which late records and those of the future stand
-    out, with segments and the retention horizon; the segments and when they go; latencies; and,
-    from a broker, groups with their lag, and what was refused and why. The file needs no network.
-    All records' times are read.
+    The page has a picture of the log by both clocks, with late and future records, segments and the
+    retention horizon. It lists the segments and when they are deleted, and latencies. From a broker
+    it also lists groups with their lag, and refused records with the reasons. The file needs no
+    network. All records' times are read.
     """
     _check_output(output)
     now_ms = SystemClock().now_ms()

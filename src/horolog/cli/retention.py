@@ -61,12 +61,12 @@ def explain(
 ) -> Answer:
     """Show for each segment why it is still there, and when it will be deleted.
 
-    It needs a horolog broker or a path: Apache Kafka's brokers do not answer this. For a topic the
-    broker answers, by its own clock and settings. For files no broker is needed: settings are those
-    stored in the log directory, or Kafka's defaults, and broker settings that were given at its
-    start must be given again with --set. Nothing is written or deleted. The exit code is 1 if a
-    time that is unknown, or more than an hour ahead of the clock, keeps a segment, or if a log is
-    damaged or offline.
+    Needs a horolog broker or a path: Apache Kafka's brokers do not answer this. For a topic the
+    broker answers, by its own clock and settings. Files need no broker: settings are those stored
+    in the log directory, or Kafka's defaults. Broker settings that were given at its start must be
+    given again with --set. Nothing is written or deleted. The exit code is 1 if a segment is kept
+    by a time that is unknown or more than an hour ahead of the clock, or if a log is damaged or
+    offline.
     """
     shown_zone = options.zone or UTC
     settings = pairs(options.tried, "--set")

@@ -38,10 +38,10 @@ def moving_out(
 ) -> Answer:
     """List what an Apache Kafka that opens the directory deletes, and that is kept here.
 
-    Kafka counts retention.ms from the largest timestamp of a segment's records. Where
-    horolog.retention.by says otherwise, a backfill is deleted there at once, and a record from the
-    future keeps what is deleted here. Adopted topics are kept by Kafka, too. Nothing is written or
-    deleted. The exit code is 1 if anything is at risk, or a log is damaged or offline.
+    Kafka counts retention.ms from the largest timestamp of a segment's records. With another
+    horolog.retention.by, Kafka deletes a backfill at once, and keeps segments with records from the
+    future. Kafka keeps adopted topics, too. Nothing is written or deleted. The exit code is 1 if
+    anything is at risk, or a log is damaged or offline.
     """
     settings = pairs(tried, "--set")
     path = None if what is None else path_of(context, what)

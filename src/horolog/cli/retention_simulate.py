@@ -75,11 +75,11 @@ def simulate(
 ) -> Answer:
     """Replay when the records of a log arrived, and show what other settings would have deleted.
 
-    Batches arrive when they did (their append times), into an empty log with the topic's settings
-    and those given with --set; the broker's own rules say when it rolls and what it deletes. What
-    is shown is when each segment would have gone, how old its records were by both clocks then, and
-    how much the disk would have held. What was deleted before now is not there to arrive. All
-    records' times are read; nothing is written or deleted.
+    Batches arrive at their append times, in an empty log with the topic's settings and those given
+    with --set. The broker's own rules roll and delete segments. The output shows when each segment
+    would have been deleted, how old its records were by both clocks, and the disk use. Records that
+    were deleted before now are not part of the simulation. All records' times are read; nothing is
+    written or deleted.
     """
     shown_zone = options.zone or UTC
     given = pairs(options.tried, "--set")

@@ -35,8 +35,8 @@ class Advance(Protocol):
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; numbers are right-aligned and stay whole, `None` is a dash.
 
-    In a terminal headings and texts are wrapped. If it is too narrow even so, each row is a block
-    of lines.
+    In a terminal headings and texts are wrapped. In a terminal that is too narrow for that, each
+    row is a block of lines.
     """
     cells = [["-" if cell is None else escaped(str(cell)) for cell in row] for row in rows]
     is_number = [any(isinstance(row[at], int) for row in rows) for at in range(len(columns))]

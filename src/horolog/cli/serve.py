@@ -210,8 +210,8 @@ def serve(
 def _leave() -> None:
     """End the process at once after a clean stop, without waiting for daemon threads.
 
-    The interpreter would stop them as it ends, which crashes where one is in native code (LLVM,
-    RE2), or wait for the kernels that are being compiled.
+    At exit the interpreter stops daemon threads. That crashes where one is in native code (LLVM,
+    RE2), or waits for the kernels that are being compiled.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

@@ -54,7 +54,8 @@ def _shown(data: bytes | None) -> str:
 def _is_text(character: str) -> bool:
     """True if a character is safe for a terminal, although Python calls it not printable.
 
-    Spaces of other scripts, joiners of letters and of emoji, and what this Python does not know.
+    Such characters are spaces of other scripts, joiners of letters and of emoji, and characters
+    newer than this Python.
     """
     return character in _JOINERS or unicodedata.category(character) in _OF_TEXTS
 

@@ -1,6 +1,6 @@
 """Table files as Arrow record batches: Parquet, Arrow (IPC file, stream, Feather) and CSV.
 
-Imports pyarrow; only `horolog produce --from` does.
+Imports pyarrow; only `horolog produce --from` uses it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,8 @@ _ARROW_MAGIC = b"ARROW1"
 def opened(path: Path, names: Mapping[str, str]) -> Iterator[tuple[pa.RecordBatchReader, int]]:
     """Open a file as a stream of record batches, with its number of rows (0 if unknown).
 
-    `names` says which column is which part of a record: the others are left out. Without it,
-    columns are taken as they are called.
+    `names` choose the columns of each part of a record; other columns are left out. Without names,
+    columns are taken by their own names.
 
     Raises:
         Misconfigured: the file cannot be read as a table, or lacks a named column.

@@ -1,8 +1,8 @@
 """Output of text: no other module prints (the linter's `banned-api`).
 
-Names of groups, transactions and clients, metadata and messages of peers come from others. What
-could move the cursor, forge a line or change the terminal is shown as an escape here, whoever
-prints it, and credentials in URIs are hidden.
+Names of groups, transactions and clients, metadata and messages come from others. Characters that
+could move the cursor, forge a line or change the terminal are escaped here. Credentials in URIs are
+hidden.
 """
 
 import json

@@ -79,7 +79,7 @@ def verify(path: LogPath) -> Answer:
 
     Reports every problem with its position and repair, and also valid but notable facts. Works
     without a broker or with a running one, also on directories of Apache Kafka, and writes nothing.
-    The exit code is 1 if there is a problem.
+    The exit code is 1 if it finds a problem.
     """
     verification = Verification.of(path)
     tally = Tally()
@@ -125,7 +125,7 @@ def reindex(
     """Rebuild missing and wrong indexes from the log, as Apache Kafka's recovery would.
 
     Writes .index and .timeindex, and a .companion that Kafka ignores; never changes a .log. Removes
-    a damaged append-time-checkpoint, which the next start makes again. A broker that uses the
+    a damaged append-time-checkpoint, which the next start rebuilds. A broker that uses the
     directory must be stopped first. The exit code is 1 if an index cannot be rebuilt because its
     log is damaged.
     """

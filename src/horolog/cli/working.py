@@ -1,6 +1,6 @@
 """Progress of long work on standard error, and the point where it stopped.
 
-A terminal has a bar; a log gets a line each half minute, whether the work gets on or not.
+A terminal shows a bar. Other outputs get a line each half minute, also while nothing advances.
 """
 
 import logging
@@ -36,7 +36,7 @@ CountTasks = Callable[[], tuple[int, int]]
 class Work:
     """Progress and rate of some work; the work updates it, a thread shows it.
 
-    Its text: `mirror: 1,200 of 4,800 records (25 %), 300/s, 3,600 left, 12 s to go`.
+    Its text is `mirror: 1,200 of 4,800 records (25 %), 300/s, 3,600 left, 12 s to go`.
     """
 
     def __init__(self, what: str, unit: str, clock: Callable[[], float] = time.monotonic) -> None:

@@ -2,8 +2,9 @@
 
     from horolog import jobs, spark
 
-    session = spark.session()
-    jobs.audit(session, source="127.0.0.1:9092", topics="clicks", from_="-7d").show()
+A job is one value: a dataclass in `parameters` whose fields are its options. From it follow the
+function here, `horolog spark JOB` on the command line and for `spark-submit` (`submit`), the
+reference (`docs/jobs.md`) and the fingerprint of its state. All have the same keyword arguments:
 
 A job is one value: a dataclass in `parameters` whose fields are its options. Of it are made the
 function here, `horolog spark JOB` on the command line and for `spark-submit` (`submit`), the
@@ -15,9 +16,8 @@ reference (`docs/jobs.md`) and the fingerprint of its state. All have the same k
     settings           client and store options by name: {"kafka.security.protocol": "SSL", ...}
     target, archive, table, state, dry_run, once      where a job writes
 
-    location ──> selection ──> format("horolog")     jobs that answer questions: DataFrames
-                     └───────> spread ──> tasks      jobs that move or check bytes: units of work
-                                 └──> state          what is done; one run at a time, resumable
+Jobs that answer questions return DataFrames. Jobs that move records return an outcome. Their tasks
+move whole batches, and a killed job is run again with the same state directory.
 
 Jobs that answer questions return DataFrames. Jobs that move records return what they did; each
 task of theirs moves whole batches, and a killed job is run again with the same state directory.

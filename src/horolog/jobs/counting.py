@@ -3,8 +3,7 @@
     driver    with listening(on_count): ...     the sum of what all tasks count
     tasks     with counted(counts, place): ...  around a unit of work, and in it count(records)
 
-Counts are datagrams to the driver's host. They are for the user's eyes: one that does not arrive
-changes nothing but what is shown.
+Counts are datagrams to the driver's host. They are only shown: a lost one changes nothing else.
 """
 
 import secrets

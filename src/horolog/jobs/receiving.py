@@ -1,6 +1,6 @@
 """The topic that a job sends to: its settings, and checks before anything is sent.
 
-Every job that sends looks here first: `mirror`, `reprocess`, `bootstrap` and `replay`.
+The jobs `mirror`, `reprocess`, `bootstrap` and `replay` use it.
 """
 
 from collections.abc import Iterable, Mapping

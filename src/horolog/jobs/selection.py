@@ -52,7 +52,7 @@ class Selection:
     ) -> "Selection":
         """Make the selection of a job's arguments.
 
-        Relative times count from now. Files may be read without naming topics: all of them.
+        Relative times count from now. Without topics all topics of files are chosen.
 
         Raises:
             Misconfigured: an argument is wrong, or contradicts another.
@@ -117,7 +117,7 @@ class Selection:
     def within(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> "Selection":
         """Return a selection of only these offsets, as ranges [start, end) of partitions.
 
-        What of them the log has deleted is left out.
+        Offsets that the log has deleted are left out.
         """
         by_topic: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for partition, its in ranges.items():

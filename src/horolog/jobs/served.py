@@ -15,8 +15,8 @@ def served_bounds(
 ) -> tuple[ServedBounds, dict[TopicPartition, str]]:
     """Return the start and end of each log, and a sentence for each partition without a leader.
 
-    Those that had none when the log's partitions were listed are not asked for: a client asks
-    again for as long as its requests may take.
+    Partitions that had no leader when they were listed are not asked for, since a client retries
+    such requests until they time out.
 
     Raises:
         RequestRefused: a broker refuses a partition for good.

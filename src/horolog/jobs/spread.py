@@ -1,8 +1,8 @@
 """Units of work as Spark tasks: Spark schedules and repeats them; each moves or checks bytes.
 
-A unit is a plain value that can be pickled (a range of offsets, a segment file); the work is a
-function of a module. Spark may run a unit twice (a lost executor, speculation), so that the work
-must be safe to repeat, also concurrently.
+A unit is a plain value that can be pickled (a range of offsets, a segment file). Its work is a
+function of a module. Spark may run a unit twice (a lost executor, speculation), so the work must be
+safe to repeat, also concurrently.
 """
 
 import pickle
@@ -75,8 +75,8 @@ def spread(
 ) -> Iterator[list[UnitOutcome[Unit, Result]]]:
     """Do the units in tasks of their own, in waves; yields the outcomes of each wave.
 
-    The caller writes down a wave's outcomes before it asks for the next. A unit that fails with an
-    error that is not a bug leaves the others alone.
+    The caller records a wave's outcomes before it asks for the next. A unit that fails with an
+    expected error leaves the others alone.
 
     Args:
         units: units of work, in this order.

@@ -5,10 +5,10 @@
     *.json       documents of the job's own, each replaced as a whole
     lock         held while a run is under way: two runs on one directory are refused
 
-A run that was refused before it began anything leaves no more than job.json and the lock: the next
-one may have other arguments. The directory is on a file system of the driver. A line that a kill
-cut short was never reported as done; damage anywhere else is refused, since a unit done twice could
-double records.
+A run that was refused before it began anything leaves only job.json and the lock, and the next one
+may have other arguments. The directory is on a file system of the driver. A line that a kill cut
+short was never reported as done. Other damage is refused, since a unit done twice could double
+records.
 """
 
 import json

@@ -131,7 +131,7 @@ def _status_of_jvm(session: Any) -> int | None:
 def running_tasks(spark: "SparkSession") -> tuple[int, int]:
     """Return how many tasks of the running stages are done, and how many exist.
 
-    Nothing is known over Spark Connect, nor before Spark has started.
+    Both are 0 over Spark Connect, and before Spark has started.
     """
     session = spark.started if isinstance(spark, LazySession) else spark
     if session is None or type(session).__module__.startswith("pyspark.sql.connect."):

@@ -37,8 +37,8 @@ def failover(spark: SparkSession, *, state: str | os.PathLike[str]) -> "Failover
         steps.plan(target="west:9092")                        # once east is gone
         steps.apply(target="west:9092")
 
-    See `horolog.jobs.failing_over` for what is lost when: nothing, if no record takes longer to
-    the source's log than the longest that was recorded, plus the margin.
+    No record is lost that takes no longer to the source's log than the longest that was recorded,
+    plus the margin. `horolog.jobs.failing_over` explains why.
     """
     return Failover(spark, state)
 
@@ -47,8 +47,8 @@ def failover(spark: SparkSession, *, state: str | os.PathLike[str]) -> "Failover
 def record(spark: SparkSession, step: RecordStep) -> Recording:
     """Record until when groups have read, and how long records take, while the source lives.
 
-    It reads what was appended since the recording before it, and a stretch of the log from
-    where a group is that has committed something since.
+    It reads the records since the last recording. Of a group that has committed since, it also
+    reads records near its offset.
 
     Raises:
         Misconfigured: an argument is wrong, or the state is of another cluster.
@@ -97,8 +97,8 @@ def plan(spark: SparkSession, step: PlanStep) -> FailoverPlan:
 def apply(step: ApplyStep) -> list[Applied]:
     """Commit the plan, group by group; a group that was committed is left alone.
 
-    A run that was killed is run again. Groups that have members are refused, as brokers
-    refuse commits of others for them.
+    A killed run is run again. Groups that have members are refused, since brokers refuse commits of
+    others for them.
 
     Raises:
         Misconfigured: no plan exists, it is of another cluster, or it lacks the given groups.

@@ -62,7 +62,7 @@ class Looked(NamedTuple):
 def look(step: RecordStep, source: Location) -> Looked:
     """Ask for the time, the committed offsets and the partitions, in this order.
 
-    Of the groups that match a pattern those are left out that have committed nothing.
+    Groups that match a pattern and have committed nothing are left out.
 
     Raises:
         Misconfigured: no group matches, or none has committed an offset of the topics.

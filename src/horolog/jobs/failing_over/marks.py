@@ -66,7 +66,7 @@ class PartitionMarks:
     def from_mark(self, place: int, until: int | None = None) -> Between:
         """Return the sums from one mark to another, or to the end; marks are given by index.
 
-        Of -1 it is from the start.
+        The index -1 is the start of the partition.
         """
         return sum(self.between[place + 1 : None if until is None else until + 1], Between())
 

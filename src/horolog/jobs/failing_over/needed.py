@@ -1,7 +1,7 @@
 """Decides which offsets a recording reads: new records, and some near each group's offset.
 
-What was read of a partition is kept as sums of stretches of it. So of a group that has moved only
-the rest of the stretch is read again that it is in, however much is behind it.
+Sums of the stretches of each partition are kept. So for a group that has moved only the rest of its
+stretch is read again, whatever its distance to the log end.
 """
 
 from collections.abc import Iterable, Mapping

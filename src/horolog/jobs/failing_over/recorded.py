@@ -1,8 +1,8 @@
 """Results of all recordings of a cluster, and the create time up to which a group has read.
 
-A recording reads what was appended since the one before it. So what the earlier ones have read is
-kept as sums: of each partition (`PartitionRead`), of stretches of it (`ReadSums`), and of what a
-group has not read (`GroupProgress`).
+A recording reads only the records since the last one. The results of earlier ones are kept as sums:
+of each partition (`PartitionRead`), of its stretches (`ReadSums`), and of the records that a group
+has not read (`GroupProgress`).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Records the positions of groups and the latencies of records, while their cluster lives.
 
-Each recording reads what was appended since the one before it. Of a group that has committed
-another offset since, the records near that are read again (`needed`); all others that it has not
-read are known from before, and those of them that were deleted since still count.
+Each recording reads the records since the last one. For a group that has committed another offset
+since, the records near that offset are read again (`needed`). The sums of its other unread records
+are known, also of records that were deleted since.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,8 +66,8 @@ class Recording:
 def forget_changed(recorded: Recorded, looked: Looked) -> None:
     """Discard the sums of logs that were truncated, and of topics that were created again.
 
-    A topic that was created again has another id. A log that was truncated ends before the offset
-    up to which it was read, or has another leader epoch.
+    A topic that was created again has another id. A truncated log ends before the offset up to
+    which it was read, or has another leader epoch.
     """
     for topic, topic_id in looked.topic_ids.items():
         before = recorded.read.get(topic)
@@ -116,7 +116,7 @@ def _selections(
 ) -> list[Selection]:
     """Return a selection of the records of each layer, uncommitted ones included.
 
-    Uncommitted ones, too, whatever the settings say: they may be committed later.
+    Uncommitted records are read whatever the settings say, since they may be committed later.
     """
     others = {name: value for name, value in settings.items() if name.lower() != _ISOLATION}
     everything = Selection(source=source, settings={**others, _ISOLATION: "read_uncommitted"})
@@ -134,7 +134,7 @@ def add(
 ) -> tuple[dict[str, Bound], dict[str, dict[str, TopicProgress]]]:
     """Add the new sums to the recordings; return the bounds and the positions of groups.
 
-    The bounds are not added: what is appended while a recording runs may count as well.
+    The bounds are not added yet: records that are appended during the recording may count as well.
     """
     progress: dict[str, dict[str, TopicProgress]] = {group: {} for group in looked.commits}
     bounds = {}
@@ -212,8 +212,8 @@ def _counted_by_brokers(
 ) -> tuple[dict[str, Bound], dict[str, bool]]:
     """Complete bounds by the latencies that the source's brokers have counted.
 
-    It counts what has been deleted since, too. Of latencies beyond its last class it knows no upper
-    bound: these records are odd.
+    Brokers also count deleted records. Latencies beyond the last class have no upper bound, so
+    these records are odd.
 
     Returns:
         The bounds that are others then, and of which topics the brokers count latencies at all.

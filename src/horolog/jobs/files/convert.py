@@ -1,7 +1,7 @@
 """Rewrites many partitions in another record format, in parallel (KIP-32's migration).
 
-What `horolog log convert` does to one log directory, by the same function: a task writes whole
-segments anew, compares them record for record with the old ones, and only then swaps them.
+Does what `horolog log convert` does to one log directory, by the same function. A task rewrites
+whole segments, compares them record for record with the old ones, and then swaps them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -103,10 +103,10 @@ class ConvertReport(Outcome):
 def convert(spark: SparkSession, job: Convert) -> ConvertReport:
     """Rewrite segments in a record format, many at a time; offsets and modification times stay.
 
-    Safe to be killed at any time and run again: each segment is either the old or the new one.
-    Brokers of the directories must be stopped: their lock is held, which is one of this machine.
-    The tasks need the paths: with executors on several machines, they must be on a file system
-    that all share. Each task needs room for a second copy of its segment.
+    A run may be killed at any time and run again: each segment is either the old or the new one.
+    Brokers of the directories must be stopped: their locks are held, which are locks of this
+    machine. With executors on several machines, the paths must be on a shared file system. Each
+    task needs room for a second copy of its segment.
 
     Raises:
         Misconfigured: an argument is wrong, a broker is at work, or another run has the state.

@@ -1,9 +1,8 @@
 """Verifies or rebuilds the indexes of many partitions in parallel (KIP-33's migration).
 
-What `horolog log verify` and `horolog log reindex` do to one log directory, by the same
-functions: a task checks or rebuilds whole segments. What is about a partition as a whole (the
-order of its segments, leader epochs, checkpoints) is checked from the facts of its segments once
-all are known.
+Does what `horolog log verify` and `horolog log reindex` do to one log directory, by the same
+functions. A task checks or rebuilds whole segments. Properties of a partition as a whole (the order
+of its segments, leader epochs, checkpoints) are checked afterwards, from the facts of its segments.
 """
 
 from collections import defaultdict
@@ -108,10 +107,10 @@ class IndexReport(Outcome):
 def index(spark: SparkSession, job: Index) -> IndexReport:
     """Verify every byte of logs, or rebuild their indexes and block maps where they are wrong.
 
-    A verification changes nothing, works while a broker runs, and on object stores. To rebuild,
-    brokers of the directories must be stopped: their lock is held meanwhile. It is a lock of this
-    machine; a broker elsewhere that shares the disk is not kept away by it. The tasks need the
-    paths: with executors on several machines, they must be on a file system that all share.
+    A verification changes nothing, and works on object stores and while a broker runs. To rebuild,
+    brokers of the directories must be stopped: their locks are held. These are locks of this
+    machine, and do not stop a broker elsewhere that shares the disk. With executors on several
+    machines, the paths must be on a shared file system.
 
     Raises:
         Misconfigured: an argument is wrong, a broker is at work, or another run has the state.

@@ -16,9 +16,8 @@ _LOOK_S = 0.1
 def locked_offline(log_dirs: Iterable[Path], why: str) -> Iterator[None]:
     """Hold the locks of log directories, shared with the tasks of this job.
 
-    Waits for the tasks of an earlier run that was killed: they end soon after its driver. The
-    locks are those of this machine: a broker on another one that mounts the same disk may not
-    see them.
+    Waits for the tasks of a killed earlier run, which end soon after its driver. The locks are
+    those of this machine: a broker on another one that mounts the same disk may not see them.
 
     Raises:
         Misconfigured: a broker is at work in a directory, or tasks of an earlier run still are.

@@ -1,8 +1,7 @@
 """Segment files as units of work: small partitions together, large segments alone.
 
-A part is what one task does as a whole: a partition, or one segment of a partition that is larger
-than a unit, so that one huge partition is spread like any other. A unit is one large part or
-several small ones.
+A part is a partition, or one segment of a large partition, so that a huge partition is spread like
+any other. One task works on a part as a whole. A unit is one large part or several small ones.
 """
 
 import os

@@ -15,8 +15,8 @@
     groups       committed offsets, carried over
     report       what was done, and the lag
 
-Create times are kept. Batches move as bytes; only their headers are written anew, and where small
-ones are joined, the deltas of their records.
+Create times are kept. Batches move as bytes. Only their headers are rewritten, and the deltas of
+records where small batches are joined.
 """
 
 from contextlib import ExitStack, closing
@@ -48,13 +48,13 @@ __all__ = ["CarriedGroup", "Control", "Mirrored", "MirroredPartition", "mirror"]
 def mirror(spark: SparkSession, job: Mirror) -> Mirrored:
     """Mirror topics: create times, keys, values, headers and the order of each partition are kept.
 
-    Append times are the target's. Of transactions the committed records are mirrored. A run that
-    was killed is run again with the same state directory, and neither loses nor doubles a record
-    for readers of committed records: a cluster gets records and places in transactions. A log
-    directory gets the same offsets, bytes and append times; a broker that opens it adopts them.
+    Append times are the target's. Of transactions the committed records are mirrored. A killed run
+    is run again with the same state directory, and neither loses nor doubles a record for readers
+    of committed records: a cluster gets records and positions in transactions. A log directory gets
+    the same offsets, bytes and append times; a broker that opens it adopts them.
 
-    A dry run changes nothing and keeps no state. A state that is given is looked at: a run that it
-    would refuse is refused.
+    A dry run changes nothing and keeps no state. It reads a given state, and is refused where a run
+    would be.
 
     Raises:
         Misconfigured: arguments are wrong, or the state directory is of another run.

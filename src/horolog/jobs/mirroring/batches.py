@@ -1,8 +1,8 @@
 """Conversion of batches of the source into batches for the target.
 
 Each batch of the source makes one batch, or none; several may be sent as one (`record.joining`).
-Only headers are written. A batch is decoded and encoded again where a broker would refuse it from a
-producer (`record.identity.needs_writing`), or where a range of time or a first offset takes only
+Only headers are rewritten. A batch is decoded and encoded again if a broker would refuse it from a
+producer (`record.identity.needs_writing`), or if a range of time or a first offset selects only
 some of its records.
 """
 

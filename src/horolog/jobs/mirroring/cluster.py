@@ -1,8 +1,9 @@
 """Destination of a mirror that is a Kafka cluster (KIP-98).
 
-A task leaves its transaction open, with the places that it reaches (`moving`). The driver writes
-these places and their points down, commits the transaction, and then counts the places as reached.
-After a kill in between, the places in the target decide: they are committed with the records.
+A task leaves its transaction open, with the positions that it commits (`moving`). The driver
+records these positions and their points, commits the transaction, and then counts the positions as
+reached. After a kill in between, the positions at the target decide, since they are committed with
+the records.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

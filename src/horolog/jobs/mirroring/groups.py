@@ -24,8 +24,8 @@ def carry_over(
 ) -> CarriedGroup:
     """Translate the committed offsets of a group, and commit them at the target.
 
-    A committed offset never goes back, and one behind what is mirrored waits at its end. A group
-    that has members at the target is left to them.
+    A committed offset never goes back. An offset beyond the mirrored records becomes their end. A
+    group that has members at the target is refused by it.
 
     Args:
         targets: the target's topic names by those of the source.

@@ -1,7 +1,7 @@
 """Mirrors stretches into a log directory; runs in a task, and may run twice.
 
-The batches are kept as they are, offsets and append times included. Attempts at one partition wait
-for each other, and each continues where the directory ends (`storage/offline/copied_log.py`).
+Batches are copied unchanged, with offsets and append times. Attempts at one partition wait for each
+other, and each continues at the log end (`storage/offline/copied_log.py`).
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,7 @@
 """Topics of a mirror: their names at the target, and checks that they were not created again.
 
-A topic that was deleted and created again, at either side, has another id: its offsets mean other
-records, so that it is not mirrored any more.
+A topic that was deleted and created again, at either side, has another id. Its offsets mean other
+records, so it is no longer mirrored.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -3,10 +3,10 @@
     progress.json    the mirror's id, and of each partition the place up to which it is mirrored
     NAME.offsets     the offsets of a partition at the source and the target (`OffsetMap`)
 
-Work under way is written down first (`begin`): for a cluster the place that a prepared transaction
-reaches, and the points of its records. `end` replaces the place after the commit. After a kill in
-between, the position in the target's transaction says which of the two places holds (`cluster`).
-In a log directory the files say how far the copy is (`keeping`).
+Work under way is recorded first (`begin`). For a cluster that is the position that a prepared
+transaction reaches, and the points of its records. `end` replaces the position after the commit.
+After a kill in between, the offset committed at the target tells which position is true
+(`cluster`). In a log directory the files themselves tell it (`keeping`).
 """
 
 import uuid

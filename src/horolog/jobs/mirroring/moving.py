@@ -1,13 +1,13 @@
 """Mirrors stretches of partitions to a cluster in one transaction; runs in a task (KIP-98).
 
-Each attempt takes over the transactional id of its slot: earlier attempts are fenced, and what they
-left open is aborted. It sends the batches of its partitions, commits their places with them, as
-offsets of the mirror's group, and leaves the transaction open for the driver (`cluster`). So a
-place and the records before it are at the target together, or neither is.
+Each attempt takes over the transactional id of its slot. This fences earlier attempts, and aborts
+their transactions. It sends the batches of its partitions, commits their positions as offsets of
+the mirror's group, and leaves the transaction open for the driver (`cluster`). So a position and
+the records before it reach the target together, or neither does.
 
-A refusal that will not pass stops its partition alone: what was acknowledged before it is
-committed. After any other error nothing is known of the batches under way: the transaction is
-aborted, and the attempt begins again.
+A refusal that no retry mends stops only its partition, and acknowledged batches before it are
+committed. After any other error the state of sent batches is unknown: the transaction is aborted,
+and the attempt begins again.
 """
 
 import time

@@ -2,10 +2,11 @@
 
     <topic>-<partition>.offsets: for each point i64 offset at the source, i64 offset at the target
 
-A point is written where the two stop to run in parallel: at the first record, behind what is not
-mirrored (markers, aborted records, gaps that compaction left), and behind records that others wrote
-to the target. Between points both count on. The file is appended to and synced before the place up
-to which it is true is written down (`Ledger`); the next run cuts off what is beyond that place.
+A point is written where the two offsets stop to advance together. That is at the first record,
+behind what is not mirrored (markers, aborted records, gaps of compaction), and behind records of
+other producers at the target. Between points both advance by one a record. The file is synced
+before the position that it belongs to is recorded (`Ledger`). The next run cuts off the points
+beyond that position.
 """
 
 from bisect import bisect_left

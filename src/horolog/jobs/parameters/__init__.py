@@ -6,9 +6,9 @@
     table      all jobs, by their commands
     others     the jobs themselves, with the help of their commands
 
-To add a job: a dataclass here, under `option.command(name, module, summary, counts=...)`, and its
-function in that module of `horolog.jobs`, which gives a `horolog.results.Outcome`. The command, the
-page and the function of `horolog.jobs` follow from it.
+To add a job, write a dataclass here under `option.command(name, module, summary, counts=...)`, and
+its function in that module of `horolog.jobs`. The function returns a `horolog.results.Outcome`. The
+command, the page and the function of `horolog.jobs` follow from the dataclass.
 
 `horolog.cli.jobs.command` makes the command and its TOML file. Nothing here imports Spark: `--help`
 would take seconds.

@@ -58,11 +58,11 @@ class Step:
 class RecordStep(Step):
     """Record how far groups have read, and how long records take, while the source lives.
 
-    Without --topics it records all topics that the groups have committed offsets of. What groups
-    read between the last recording and the failover they read again, so record often: a recording
-    reads what was appended since the one before, and a little of where groups are that move. How
-    long records take their append times say; of a partition where no record that was read has one
-    the broker is asked, which has counted them (Apache Kafka's has not, see --live).
+    Without --topics it records all topics in which the groups have committed offsets. Record often,
+    since groups read again what they have read after the last recording. A recording reads the
+    records since the last one, and some near the offsets of groups that have moved. Append times
+    tell how long records take. For partitions without known append times the broker is asked for
+    its counts (Apache Kafka has none, see --live).
     """
 
     source: Source
@@ -84,7 +84,7 @@ class RecordStep(Step):
 class PlanStep(Step):
     """Plan where groups start on the survivor; the source is not asked, nothing is committed.
 
-    Exits with 1 where records could be missing all the same; the plan says why.
+    The exit code is 1 if records could be missing; the plan gives the reasons.
     """
 
     target: Target
@@ -116,9 +116,9 @@ class PlanStep(Step):
 class ApplyStep(Step):
     """Commit the plan's offsets at the survivor, group by group.
 
-    Groups that have members are refused: stop them, since brokers let only members commit for such
-    a group. Run it again after a failure: groups that are committed are left alone. Exits with 1
-    where a group is refused.
+    Groups that have members are refused, since brokers let only members commit for them: stop them
+    first. Run it again after a failure; committed groups are left alone. The exit code is 1 if a
+    group is refused.
     """
 
     target: Target

@@ -45,17 +45,15 @@ OfTopicsPattern = Annotated[
 class Index(Keeps):
     """Verify every byte of logs, or rebuild their indexes, many segments at a time.
 
-    Without --rebuild it checks what `horolog log verify` checks and writes nothing: it works while
+    Without --rebuild it makes the checks of `horolog log verify` and writes nothing. It works while
     brokers run, on directories of horolog and Apache Kafka, on disks and in object stores
-    (s3a://...).
-    With --rebuild it does what `horolog log reindex` does: each new index is compared with the log
-    before it replaces the old one, and no .log is changed. Brokers of the directories must be
-    stopped: their lock is held. It is a lock of this machine, and keeps away no broker of another
-    machine that mounts the same disk. All executors must see the paths.
+    (s3a://...). With --rebuild it does what `horolog log reindex` does: each new index is compared
+    with the log before it replaces the old one, and no .log is changed. Brokers of the directories
+    must be stopped: their locks are held. These are locks of this machine, and do not stop a broker
+    of another machine that mounts the same disk. All executors must see the paths.
 
-    With --state a run that was killed continues where it was, and segments that have not changed
-    since are not read again; --rebuild needs it. The exit code is 1 if something is wrong, or was
-    left wrong.
+    With --state a killed run is continued, and unchanged segments are not read again; --rebuild
+    needs it. The exit code is 1 if something is wrong, or was left wrong.
     """
 
     paths: Paths = field(kw_only=False)
@@ -101,15 +99,15 @@ class Index(Keeps):
 class Convert(Keeps):
     """Rewrite logs in another record format, many segments at a time.
 
-    Does what `horolog log convert` does: each segment is written anew, read again, compared record
-    for record, and only then takes the place of the old one. It may be killed at any time: run it
-    again with the same --state. Offsets, codecs and modification times stay. What the format cannot
-    hold is counted; what would change a log's meaning is refused. Brokers of the directories must
-    be stopped: their lock is held. It is a lock of this machine, and keeps away no broker of
+    Does what `horolog log convert` does: each segment is rewritten, read back, and compared record
+    for record before it replaces the old one. It may be killed at any time: run it again with the
+    same --state. Offsets, codecs and modification times stay. Fields that the format cannot store
+    are counted. Segments whose meaning would change are refused. Brokers of the directories must be
+    stopped: their locks are held. These are locks of this machine, and do not stop a broker of
     another machine that mounts the same disk. All executors must see the paths; each task needs
     room for a copy of its segment.
 
-    The exit code is 1 if a segment was left as it is although it has another format.
+    The exit code is 1 if a segment was refused.
     """
 
     paths: Paths = field(kw_only=False)

@@ -127,8 +127,8 @@ class Mirror(Keeps, Reads):
 class Compare(Reads):
     """Compare topics record by record, and show the first difference of each partition.
 
-    Exits with 1 if there is one. Offsets have to be equal, unless a mirror maps them. Of topics
-    that are compacted, --latest compares what every compaction keeps.
+    The exit code is 1 if records differ. Offsets have to be equal, unless a mirror maps them. For
+    compacted topics --latest compares what every compaction keeps.
 
     horolog spark compare --source east:9092 --target ./copy --topics clicks
     """
@@ -172,9 +172,9 @@ class Compare(Reads):
 class Reprocess(Keeps, Reads):
     """Give exactly the records at or after a time to a sink, late ones included.
 
-    Until Ctrl-C, or with --once up to the ends that the logs have now. Run it again with the same
-    --state after a kill: topics and tables get each record once. --dry-run counts the records, and
-    exits with 1 where the sink would refuse a run; with --state it knows what earlier runs began.
+    Runs until Ctrl-C, or with --once up to the present ends of the logs. Run it again with the same
+    --state after a kill: topics and tables get each record once. --dry-run counts the records; its
+    exit code is 1 if the sink would refuse a run. With --state it knows what earlier runs began.
 
     horolog spark reprocess --source east:9092 --topics clicks --from -3d --table ./t --state ./s
     """

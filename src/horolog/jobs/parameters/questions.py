@@ -58,11 +58,11 @@ class Audit(Reads):
 class AuditCommand(Audit):
     """Find wrong times: in the future or past, in another unit, missing, out of order.
 
-    Counts them by topic, partition, producer id and hour, and suggests bounds with what they would
-    have refused (KIP-937). Producers have their client ids where a horolog broker has heard them
-    since it started. Create times are compared with append times where the log knows them:
-    horolog's logs and LogAppendTime topics. Otherwise they are compared with now, and the result
-    says so. Exits with 1 if times are in the future, in the past, or in another unit.
+    Counts wrong times by topic, partition, producer id and hour, and suggests bounds with the
+    records that they would have refused (KIP-937). Client ids of producers are known from horolog
+    brokers that have heard them since the start. Create times are compared with append times in
+    horolog's logs and LogAppendTime topics. In other logs they are compared with now, and the
+    result says so. The exit code is 1 if times are in the future, in the past, or in another unit.
 
     With --follow it prints a line for each topic in each window, or with --json a line of JSON for
     each window, and ends with the sums of all.
@@ -129,9 +129,9 @@ class Latency(Reads):
 class LatencyCommand(Latency):
     """Measure append time minus create time: count, percentiles and extremes, in milliseconds.
 
-    By topic and hour of append time; below zero where clocks differ (KIP-33, use case 5). The log
-    has to know both times: horolog's does, and LogAppendTime topics do, Apache Kafka's too. Exits
-    with 1 where a topic has records, and nothing could be measured.
+    Shows them by topic and hour of append time; they are below zero where clocks differ (KIP-33,
+    use case 5). The log has to know both times, as horolog's logs and LogAppendTime topics do, also
+    Apache Kafka's. The exit code is 1 if nothing could be measured in a topic with records.
     """
 
     pictures: Annotated[

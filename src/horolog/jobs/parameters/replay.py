@@ -20,14 +20,13 @@ def _no_progress(progress: "ReplayProgress", total: int) -> None:
 class Replay(Keeps, Reads):
     """Send the records of several partitions on in time order, at their recorded pace.
 
-    The partitions are merged by their records' times (--clock append: by when they were appended,
-    which horolog keeps). The order within a partition stays: a late record follows the one before
-    it at once. It ends where the logs ended at the start. Of transactions the committed records are
-    sent.
+    The partitions are merged by their records' times, with --clock append by their append times,
+    which horolog keeps. The order within a partition stays: a late record follows the one before it
+    at once. The replay ends where the logs ended at its start. Only committed records of
+    transactions are sent.
 
-    After Ctrl-C or a kill the same command with the same --state continues, and doubles nothing as
-    long as the target remembers the producer (a day; Apache Kafka counts it from the records'
-    times). Otherwise the records of one request, at most 10 ms of the replay, may be there twice.
+    With --state records are sent in transactions. After Ctrl-C or a kill the same command with the
+    same --state continues, and readers of committed records see each record once.
 
     horolog replay --source ./log --topics clicks --target 127.0.0.1:9092 --speed 60 --shift-times
     """

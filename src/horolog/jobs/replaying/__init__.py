@@ -66,10 +66,10 @@ class Replayed:
 def replay(job: Replay) -> Replayed:
     """Send the records of several partitions on in time order, at their recorded pace.
 
-    What the target's retention would delete soon of it is warned of. With a state it is sent in
-    transactions, and a run that was killed or interrupted is run again: readers of committed
-    records see each record once. It is refused where a topic was created again since, at either
-    side: the offsets of the state mean other records then.
+    Records that the target's retention would delete soon are warned of. With a state records are
+    sent in transactions, and a killed or interrupted run is run again: readers of committed records
+    see each record once. A run is refused if a topic was created again since, at either side,
+    because the offsets of the state then mean other records.
 
     Raises:
         Misconfigured: arguments are wrong, or the state is of another run or of topics that were

@@ -32,8 +32,8 @@ def merged(
 ) -> Iterator[Due]:
     """Yield the records of all partitions by time.
 
-    The order within a partition stays: a record that is older than one before it, or has no time,
-    follows that one at once. One batch of each partition is in memory.
+    The order within a partition stays: an older record, or one without a time, follows its
+    predecessor at once. One batch of each partition is in memory.
 
     Args:
         time_of: returns the time that orders a record; None without one.

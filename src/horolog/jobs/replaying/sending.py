@@ -1,8 +1,9 @@
 """Sends records in batches when they are due, and commits the progress with them.
 
 With a state directory records are sent in transactions (KIP-98), each with the number of its commit
-as a committed offset. Before a commit the progress that it reaches is written to the state. After a
-kill the number at the target says whether it was committed; what was not is aborted, and sent anew.
+as a committed offset. The progress that a commit reaches is written to the state before it. After a
+kill the number at the target tells if that commit succeeded. An unfinished transaction is aborted,
+and its records are sent again.
 """
 
 import uuid
