@@ -33,10 +33,10 @@ def list_groups(brokers: KafkaBrokers) -> Answer:
     report no states, and those before 3.7 no types.
     """
     with brokers.connect() as client:
-        found = client.groups.list()
+        listed = client.groups.list()
     protocol: Column = "protocol", lambda group: group.protocol_type or None
-    table = Table(found, "group", "state", "type", protocol, "coordinator")
-    return Answer(found, [table if found else "no groups"])
+    table = Table(listed, "group", "state", "type", protocol, "coordinator")
+    return Answer(listed, [table if listed else "no groups"])
 
 
 @app.command(no_args_is_help=True)

@@ -22,15 +22,15 @@ def health(brokers: HorologBrokers) -> Answer:
     exit code is also 1 if no broker answers. One line says what the broker lacks without numba.
     """
     with brokers.connect() as client:
-        found = client.ask.each_broker(HEALTH)
-    unknown = [node for node, answer in found.items() if answer is None]
+        health_by_broker = client.ask.each_broker(HEALTH)
+    unknown = [node for node, answer in health_by_broker.items() if answer is None]
     if unknown:
         raise RequestRefused(
             ErrorCode.unsupported_version,
             f"broker {unknown[0]} at {brokers.bootstrap} does not say how it is, as only horolog "
             "does",
         )
-    answers = {node: answer for node, answer in found.items() if answer is not None}
+    answers = {node: answer for node, answer in health_by_broker.items() if answer is not None}
     wrong = [{"broker": node, **w._asdict()} for node, its in answers.items() for w in its.wrong]
     result = {
         "ready": True,

@@ -78,23 +78,23 @@ def topic_history(topic: Topic, brokers: HorologBrokers, options: HistoryOptions
     ask = AskTopicHistory(topic, at_ms, options.last)
     if options.log_dir is None:
         with brokers.connect() as client:
-            found = _known(client, client.ask(HISTORY_TOPIC, "", ask))
+            history = _known(client, client.ask(HISTORY_TOPIC, "", ask))
     else:
-        found = read_topic_history(_checked(options.log_dir), ask)
+        history = read_topic_history(_checked(options.log_dir), ask)
     result = {
         "topic": topic,
         "at": at_ms,
-        "changes": found.changes,
-        "logs": found.logs,
-        "total": found.end,
+        "changes": history.changes,
+        "logs": history.logs,
+        "total": history.end,
     }
     line = f"nothing is known of a topic {topic}"
     if at_ms is not None:
         line = f"there was no topic {topic} at {format_moment(at_ms, shown_zone)}"
-    table = _topic_table(found.changes, shown_zone, is_state=at_ms is not None)
-    lines: list[Shown] = [table if found.changes else line]
-    lines += _limits(found.logs, found.end - len(found.changes), shown_zone, at_ms)
-    return _answer(result, lines, found.logs, is_known=bool(found.changes or options.at))
+    table = _topic_table(history.changes, shown_zone, is_state=at_ms is not None)
+    lines: list[Shown] = [table if history.changes else line]
+    lines += _limits(history.logs, history.end - len(history.changes), shown_zone, at_ms)
+    return _answer(result, lines, history.logs, is_known=bool(history.changes or options.at))
 
 
 @with_options
@@ -117,37 +117,37 @@ def group_history(
     ask = AskGroupHistory(at_ms, topic, options.last)
     if options.log_dir is None:
         with brokers.connect() as client:
-            found = _known(client, client.ask(HISTORY_GROUP, group, ask))
+            commits = _known(client, client.ask(HISTORY_GROUP, group, ask))
     else:
-        found = read_group_history(_checked(options.log_dir), group, ask)
+        commits = read_group_history(_checked(options.log_dir), group, ask)
     result = {
         "group": group,
         "at": at_ms,
-        "events": found.events,
-        "logs": found.logs,
-        "total": found.end if found.since is None else None,
-        "is_off": found.is_off,
+        "events": commits.events,
+        "logs": commits.logs,
+        "total": commits.end if commits.since is None else None,
+        "is_off": commits.is_off,
     }
     line = f"nothing is known of a group {group}"
     if at_ms is not None:
         line = f"{group} had committed nothing at {format_moment(at_ms, shown_zone)}"
     lines: list[Shown] = [line]
-    if found.events:
-        lines = [_group_table(found.events, shown_zone)]
-    elif found.is_off:
+    if commits.events:
+        lines = [_group_table(commits.events, shown_zone)]
+    elif commits.is_off:
         lines.append("history is off: set horolog.history.ms (docs/history.md)")
-    left_out = found.end - len(found.events) if found.since is None else None
-    lines += _limits(found.logs, left_out, shown_zone, at_ms)
-    return _answer(result, lines, found.logs, is_known=bool(found.events or options.at))
+    left_out = commits.end - len(commits.events) if commits.since is None else None
+    lines += _limits(commits.logs, left_out, shown_zone, at_ms)
+    return _answer(result, lines, commits.logs, is_known=bool(commits.events or options.at))
 
 
-def _known(client: Client, found: T | None) -> T:
-    if found is None:
+def _known(client: Client, history: T | None) -> T:
+    if history is None:
         raise Misconfigured(
             f"the broker at {client.config.bootstrap_servers} does not tell the past, as only "
             "horolog does: give its log directory with --log-dir"
         )
-    return found
+    return history
 
 
 def _checked(log_dir: Path) -> Path:

@@ -82,11 +82,11 @@ def lag(
             if options.of_all:
                 names = list(filter(commits_positions, client.groups.names()))
             now_ms = SystemClock().now_ms()
-            found = group_lags(
+            lags = group_lags(
                 client, names, now_ms, clock=options.clock, read_committed=options.read_committed
             )
             offline = offline_positions(client, names)
-            known = {lag.group for lag in found} | {position.group for position in offline}
+            known = {lag.group for lag in lags} | {position.group for position in offline}
             missing = (
                 []
                 if options.of_all
@@ -94,9 +94,9 @@ def lag(
             )
             without = sorted({*names} - {*known, *missing})
             lines = chain(
-                lag_lines(found, offline, without, shown_zone),
+                lag_lines(lags, offline, without, shown_zone),
                 () if names else ["no offsets are committed by any group"],
-                _held_up(found, shown_zone, read_committed=options.read_committed),
+                _held_up(lags, shown_zone, read_committed=options.read_committed),
             )
             asides = offline_asides(
                 client, ((position.topic, position.partition) for position in offline)
@@ -105,7 +105,7 @@ def lag(
                 Aside(f"there is no group {name}: horolog groups list shows the existing ones")
                 for name in missing
             ]
-            result = [*found, *map(unknown_lag, offline)]
+            result = [*lags, *map(unknown_lag, offline)]
             show(result, chain(lines, asides), as_json=options.as_json)
             if not options.watch:
                 if missing:
@@ -129,23 +129,23 @@ def missing_groups(client: Client, names: Sequence[str]) -> list[str]:
 
 
 def lag_lines(
-    found: Sequence[GroupPartitionLag],
+    lags: Sequence[GroupPartitionLag],
     offline: Sequence[OfflinePosition],
     without: Sequence[str],
     zone: tzinfo,
 ) -> Iterator[Shown]:
     """Yield a row for each partition, the groups without commits, and records about to be lost."""
-    rows = sorted([*found, *map(unknown_lag, offline)], key=lambda lag: lag[:3])
+    rows = sorted([*lags, *map(unknown_lag, offline)], key=lambda lag: lag[:3])
     if rows:
         yield Table(rows, *_COLUMNS)
     if without:
         yield f"no offsets are committed by {', '.join(without)}"
-    if any(lag.unread_deleted is None for lag in found):
+    if any(lag.unread_deleted is None for lag in lags):
         yield (
             "-: not known. Apache Kafka's brokers keep offsets, and append times of LogAppendTime "
             "topics; of a log that cannot be read only offsets are known"
         )
-    for lag in found:
+    for lag in lags:
         if lag.unread_deleted and lag.first_deleted_ms is not None:
             yield (
                 f"retention deletes {lag.unread_deleted:,} records of "
@@ -161,11 +161,11 @@ def unknown_lag(position: OfflinePosition) -> GroupPartitionLag:
 
 
 def _held_up(
-    found: Sequence[GroupPartitionLag], zone: tzinfo, *, read_committed: bool
+    lags: Sequence[GroupPartitionLag], zone: tzinfo, *, read_committed: bool
 ) -> Iterator[str]:
     """Describe the first open transaction of each partition, or only hanging ones."""
     shown = set()
-    for lag in found:
+    for lag in lags:
         name, held_up = f"{lag.topic}-{lag.partition}", lag.held_up
         if held_up is None or name in shown or not (read_committed or held_up.is_hanging):
             continue

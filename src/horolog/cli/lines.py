@@ -64,8 +64,8 @@ class LineFormat:
     def _read_text(self, line: bytes, now_ms: int) -> LogRecord:
         key, value = None, line
         if self.key_separator is not None:
-            key, found, value = line.partition(self.key_separator)
-            if not found:
+            key, separator, value = line.partition(self.key_separator)
+            if not separator:
                 raise ValueError(f"no {self.key_separator.decode()!r} between key and value")
         time = now_ms if self.timestamp_ms is None else self.timestamp_ms
         if self.timestamp_field or self.key_field:

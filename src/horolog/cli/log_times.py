@@ -91,8 +91,8 @@ def _cells(row: _Row, zone: tzinfo) -> tuple[object, ...]:
 
 
 def _latency(facts: TimeStats, share: float) -> str | None:
-    found = latency_class(facts.latencies, share)
-    return None if found is None else latency_text(found)
+    latency = latency_class(facts.latencies, share)
+    return None if latency is None else latency_text(latency)
 
 
 def _json(row: _Row) -> dict[str, Any]:

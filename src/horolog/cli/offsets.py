@@ -82,15 +82,15 @@ def offsets(
         numbers = served.leaders
         if target is None:
             return _bounds(served, partition_facts(client, topic, numbers), shown_zone)
-        found = _find(client, topic, numbers, target, options.clock)
+        records = _find(client, topic, numbers, target, options.clock)
         lookup = Lookup(topic, target, options.clock or RecordClock.CREATE, shown_zone)
-        answer = _answer(served, lookup, found)
+        answer = _answer(served, lookup, records)
         if not options.explained:
             return answer
         lines = [
             line
             for facts in partition_facts(client, topic, numbers)
-            for line in explain(client, lookup, facts, found[facts.partition])
+            for line in explain(client, lookup, facts, records[facts.partition])
         ]
         return with_asides(served, answer.result, lines)
 
@@ -110,12 +110,12 @@ def _find(
 
 
 def _answer(
-    served: ServedPartitions, lookup: Lookup, found: dict[int, FoundRecord | None]
+    served: ServedPartitions, lookup: Lookup, found_records: dict[int, FoundRecord | None]
 ) -> Answer:
     by_append, zone = lookup.clock is RecordClock.APPEND, lookup.zone
     answers: list[dict[str, Any]] = []
     for number in served.numbers:
-        answer, offline = found.get(number), served.offline.get(number)
+        answer, offline = found_records.get(number), served.offline.get(number)
         ms = None if answer is None else answer.ms
         exact = {"is_exact": (answer is None or ms is not None) and offline is None}
         answers.append(
@@ -155,7 +155,7 @@ def _answer(
             ("appended at" if by_append else "its time", time),
         ),
     ]
-    if any(answer is not None and answer.ms is None for answer in found.values()):
+    if any(answer is not None and answer.ms is None for answer in found_records.values()):
         lines += ["", "unknown: all before it was appended earlier; it may have been, too"]
     return with_asides(served, result, lines)
 

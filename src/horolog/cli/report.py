@@ -81,8 +81,8 @@ def _check_output(output: Path) -> None:
 
 
 def _all_topics(client: Client) -> list[str]:
-    found = client.metadata().topics
-    names = sorted(name for name, topic in found.items() if not topic.is_internal)
+    listed = client.metadata().topics
+    names = sorted(name for name, topic in listed.items() if not topic.is_internal)
     if not names:
         raise Misconfigured("the broker has no topics yet")
     return names

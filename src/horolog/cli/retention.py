@@ -76,20 +76,20 @@ def explain(
     if path is None:
         with brokers.connect() as client:
             served = served_partitions(client, what, options.partitions)
-            found = list(explained_by_broker(client, served, at_ms, settings))
+            explanations = list(explained_by_broker(client, served, at_ms, settings))
     else:
-        found = list(
+        explanations = list(
             explained_by_files(
                 path, options.partitions, now_ms if at_ms is None else at_ms, settings
             )
         )
     lines = (
         line
-        for number, explained in enumerate(found)
+        for number, explained in enumerate(explanations)
         for line in chain([""] if number else [], retention_lines(explained, shown_zone))
     )
     is_odd = any(
         explained.damage or any(segment.is_odd(explained.now_ms) for segment in explained.segments)
-        for explained in found
+        for explained in explanations
     )
-    return Answer([*map(plain_retention, found)], lines, not is_odd)
+    return Answer([*map(plain_retention, explanations)], lines, not is_odd)

@@ -58,18 +58,18 @@ def moving_out(
                 for pair in moved_by_broker(client, topic, settings)
             ]
     damaged = [f"{here.name}: {here.damage}" for here, _ in both if here.damage]
-    found = [risk for here, there in both for risk in at_risk(here, there)]
-    result = {"at_risk": found, "damage": damaged}
-    return Answer(result, _lines(found, damaged), not (found or damaged))
+    risks = [risk for here, there in both for risk in at_risk(here, there)]
+    result = {"at_risk": risks, "damage": damaged}
+    return Answer(result, _lines(risks, damaged), not (risks or damaged))
 
 
-def _lines(found: Sequence[AtRisk], damaged: Sequence[str]) -> Iterator[Shown]:
+def _lines(risks: Sequence[AtRisk], damaged: Sequence[str]) -> Iterator[Shown]:
     yield from damaged
-    if not found:
+    if not risks:
         yield "an Apache Kafka deletes nothing that is kept here"
         return
     yield Table(
-        found,
+        risks,
         "partition",
         ("deleted at once", lambda risk: size(risk.deleted_at_once)),
         "before offset",

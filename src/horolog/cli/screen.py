@@ -72,19 +72,19 @@ def _widths(
     widest = [max(map(cell_len, column), default=0) for column in zip(*cells, strict=True)]
     widest = widest or [0] * len(columns)
     words = [max(map(cell_len, column.split()), default=0) for column in columns]
-    found = [max(cell_len(column), its) for column, its in zip(columns, widest, strict=True)]
+    chosen = [max(cell_len(column), its) for column, its in zip(columns, widest, strict=True)]
     least = [
         max(word, its if number else min(its, _LEAST_TEXT))
         for word, its, number in zip(words, widest, is_number, strict=True)
     ]
-    excess = sum(found) + _BETWEEN * (len(columns) - 1) - width
+    excess = sum(chosen) + _BETWEEN * (len(columns) - 1) - width
     while excess > 0:
-        at = max(range(len(columns)), key=lambda at: found[at] - least[at])
-        if found[at] == least[at]:
+        at = max(range(len(columns)), key=lambda at: chosen[at] - least[at])
+        if chosen[at] == least[at]:
             return None
-        found[at] -= 1
+        chosen[at] -= 1
         excess -= 1
-    return found
+    return chosen
 
 
 def _show_blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:

@@ -15,25 +15,25 @@ def cleaning_of(
 ) -> dict[int, PartitionCleaning]:
     """Ask for the progress of compaction by partition; Apache Kafka gives none."""
     asks = {(topic, number): AskPartition(number) for number in partitions}
-    found = client.ask.many(CLEANING, asks)
+    answers = client.ask.many(CLEANING, asks)
     return {
         number: cleaning
-        for (_, number), cleaning in found.items()
+        for (_, number), cleaning in answers.items()
         if cleaning is not None and cleaning.is_compacted
     }
 
 
-def cleaning_lines(found: Mapping[int, PartitionCleaning], zone: tzinfo) -> Iterator[Shown]:
+def cleaning_lines(cleanings: Mapping[int, PartitionCleaning], zone: tzinfo) -> Iterator[Shown]:
     """Yield a table of compacted partitions, and why some are not cleaned."""
-    if not found:
+    if not cleanings:
         return
     yield ""
     yield "compaction:"
     yield Table.of(
         ("partition", "clean to", "dirty", "last run", "took", "records", "bytes"),
-        [_row(number, cleaning, zone) for number, cleaning in found.items()],
+        [_row(number, cleaning, zone) for number, cleaning in cleanings.items()],
     )
-    for number, cleaning in found.items():
+    for number, cleaning in cleanings.items():
         if cleaning.uncleanable is not None:
             yield f"partition {number} is left out: {cleaning.uncleanable}"
 

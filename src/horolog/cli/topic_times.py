@@ -24,7 +24,7 @@ def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, 
         RequestRefused: a partition does not exist, or a broker refuses.
         NoAnswer: no broker answers.
     """
-    found = {}
+    by_partition = {}
     asks = {(topic, number): AskPartition(number) for number in partitions}
     for (_, number), times in client.ask.many(TIMES, asks).items():
         if times is None:
@@ -32,8 +32,8 @@ def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, 
                 f"The leader of {topic}-{number} keeps no sums of times, as Apache Kafka's brokers "
                 "do not: horolog spark latency and audit read the records"
             )
-        found[number] = times
-    return found
+        by_partition[number] = times
+    return by_partition
 
 
 def plain_times(number: int, times: PartitionTimes) -> dict[str, Any]:
@@ -44,10 +44,10 @@ def plain_times(number: int, times: PartitionTimes) -> dict[str, Any]:
     return {"partition": number, **members, "latency_ms": quantiles, "latencies": latencies}
 
 
-def times_lines(found: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[Shown]:
+def times_lines(statistics: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[Shown]:
     """Yield the time spans of both clocks for each partition, and counts of odd records."""
     spans, facts = [], []
-    for number, times in found.items():
+    for number, times in statistics.items():
         for clock, first, last in (
             ("create", times.create_min_ms, times.create_max_ms),
             ("append", times.append_first_ms, times.append_last_ms),
@@ -77,7 +77,7 @@ def times_lines(found: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[S
         ("partition", "records", "out of order", "of the future", "without time", *quantiles),
         facts,
     )
-    unknown = sum(partition_times.unknown_offsets for partition_times in found.values())
+    unknown = sum(partition_times.unknown_offsets for partition_times in statistics.values())
     if unknown:
         yield ""
         yield (
@@ -93,15 +93,15 @@ def _quantile(times: PartitionTimes, per_cent: int) -> LatencyClass | None:
     return latency_class(times.latencies, per_cent / 100, largest_ms)
 
 
-def latency_text(found: LatencyClass) -> str:
+def latency_text(bounds: LatencyClass) -> str:
     """Format a class of latency: "1s to 10s"."""
-    if found.from_ms is None:
+    if bounds.from_ms is None:
         return "ahead of the clock"
-    if found.below_ms is None:
-        return f"{duration_text(found.from_ms)} or more"
-    is_bound = found.below_ms in LATENCY_BOUNDS
-    below = duration_text(found.below_ms) if is_bound else format_duration(found.below_ms)
-    return f"{duration_text(found.from_ms)} to {below}"
+    if bounds.below_ms is None:
+        return f"{duration_text(bounds.from_ms)} or more"
+    is_bound = bounds.below_ms in LATENCY_BOUNDS
+    below = duration_text(bounds.below_ms) if is_bound else format_duration(bounds.below_ms)
+    return f"{duration_text(bounds.from_ms)} to {below}"
 
 
 def _share(count: int, of: int) -> str:

@@ -122,12 +122,13 @@ def describe(
     with brokers.connect() as client:
         served = served_partitions(client, topic)
         if times:
-            found = topic_times(client, topic, list(served.leaders))
+            statistics = topic_times(client, topic, list(served.leaders))
             partitions = [
-                plain_times(number, partition_times) for number, partition_times in found.items()
+                plain_times(number, partition_times)
+                for number, partition_times in statistics.items()
             ]
             of_times = {"topic": topic, "partitions": partitions}
-            return with_asides(served, of_times, times_lines(found, shown_zone))
+            return with_asides(served, of_times, times_lines(statistics, shown_zone))
         facts = {
             partition_fact.partition: partition_fact
             for partition_fact in partition_facts(client, topic, served.leaders)

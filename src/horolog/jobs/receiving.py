@@ -122,13 +122,14 @@ class ReceivingTopic:
             NoAnswer: the broker does not answer.
         """
         metadata = client.metadata([name])
-        found = metadata.topics.get(name)
-        if found is not None and found.error == ErrorCode.none:
-            if partitions is not None and partitions != len(found.partitions):
+        existing = metadata.topics.get(name)
+        if existing is not None and existing.error == ErrorCode.none:
+            count = len(existing.partitions)
+            if partitions not in (None, count):
                 raise Misconfigured(
-                    f"{name} has {len(found.partitions)} partitions, and {partitions} are asked for"
+                    f"{name} has {count} partitions, and {partitions} are asked for"
                 )
-            return cls.described(client, name, len(found.partitions))
+            return cls.described(client, name, count)
         if partitions is None:
             raise Misconfigured(f"there is no topic {name}: give --partitions to create it")
         of_broker: dict[str, str] = {}
@@ -256,7 +257,7 @@ def retention_note(
 
 
 def _of_broker(settings: Mapping[str, str]) -> dict[str, str]:
-    found = {ours: settings[theirs] for ours, theirs in _OF_BROKER.items() if theirs in settings}
+    values = {ours: settings[theirs] for ours, theirs in _OF_BROKER.items() if theirs in settings}
     for name, factor in (
         ("log.retention.hours", 3_600_000),
         ("log.retention.minutes", 60_000),
@@ -264,5 +265,5 @@ def _of_broker(settings: Mapping[str, str]) -> dict[str, str]:
     ):
         if settings.get(name, "").lstrip("-").isdecimal():
             number = int(settings[name])
-            found[_RETENTION_MS] = str(number * factor if number >= 0 else -1)
-    return found
+            values[_RETENTION_MS] = str(number * factor if number >= 0 else -1)
+    return values

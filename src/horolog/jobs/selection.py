@@ -89,16 +89,16 @@ class Selection:
 
     def options(self, **more: str) -> dict[str, str]:
         """Return the options of `format("horolog")` for these records; `more` override them."""
-        found = self._chosen()
+        options = self._chosen()
         if self.source.bootstrap_servers is not None:
-            found["kafka.bootstrap.servers"] = self.source.bootstrap_servers
+            options["kafka.bootstrap.servers"] = self.source.bootstrap_servers
         elif self.source.path is not None:
-            found["path"] = self.source.path.uri
+            options["path"] = self.source.path.uri
         if self.from_ms is not None:
-            found["fromTimestamp"] = str(self.from_ms)
+            options["fromTimestamp"] = str(self.from_ms)
         if self.to_ms is not None:
-            found["toTimestamp"] = str(self.to_ms)
-        return found | more
+            options["toTimestamp"] = str(self.to_ms)
+        return options | more
 
     @property
     def times(self) -> TimeRange:
@@ -107,12 +107,12 @@ class Selection:
 
     def _chosen(self) -> dict[str, str]:
         """Return the settings, and the option that chooses the topics."""
-        found = dict(self.settings)
+        options = dict(self.settings)
         if self.topics:
-            found["subscribe"] = ",".join(self.topics)
+            options["subscribe"] = ",".join(self.topics)
         elif self.topics_pattern is not None:
-            found["topicsPattern"] = self.topics_pattern
-        return found
+            options["topicsPattern"] = self.topics_pattern
+        return options
 
     def within(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> "Selection":
         """Return a selection of only these offsets, as ranges [start, end) of partitions.

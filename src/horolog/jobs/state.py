@@ -197,12 +197,12 @@ def look_at_state(
         elif os.path.lexists(directory):
             raise Misconfigured(f"{directory} is no directory")
         return None
-    found = DocumentsOnly(directory)
-    known = found.read("job")
+    kept = DocumentsOnly(directory)
+    known = kept.read("job")
     if _has_begun_nothing(directory, known):
         return None
     _refuse_other(directory, known, job, arguments)
-    return found
+    return kept
 
 
 @contextmanager
@@ -315,17 +315,17 @@ def _done(files: Files, directory: Path) -> tuple[dict[str, dict[str, Any]], int
     done: dict[str, dict[str, Any]] = {}
     if not files.exists(path):
         return done, 0, 0
-    found = files.read_whole(path, max(files.size(path), 1)) or b""
+    content = files.read_whole(path, max(files.size(path), 1)) or b""
     position = 0
-    for line in found.splitlines(keepends=True):
+    for line in content.splitlines(keepends=True):
         unit = _unit(line)
         if unit is None:
-            if position + len(line) < len(found):
+            if position + len(line) < len(content):
                 raise CorruptFile(f"{path}, byte {position}: the line is damaged")
             break
         done[unit.pop("unit")] = unit
         position += len(line)
-    return done, position, len(found)
+    return done, position, len(content)
 
 
 def value_of(kind: type[T], document: Any, name: str, versions: Sequence[int] | None = None) -> T:

@@ -43,21 +43,21 @@ def _check(job: ArchiveCommand, call: Call) -> Done:
     with call.working("records", what="check") as (spark, work):
         from horolog.jobs.archives.checking import check_archive
 
-        found = check_archive(
+        checked = check_archive(
             spark,
             archive=job.archive,
             settings=job.settings,
             remove_unreferenced=job.remove_unreferenced and not job.dry_run,
             on_progress=work,
         )
-    return found, _checked(found), found.problems
+    return checked, _checked(checked), checked.problems
 
 
 def _merge(job: ArchiveCommand, call: Call) -> Done:
     with call.working("records", what="merge") as (spark, work):
         from horolog.jobs.archives.merging import merge_archive
 
-        found = merge_archive(
+        merged = merge_archive(
             spark,
             archive=job.archive,
             settings=job.settings,
@@ -65,7 +65,7 @@ def _merge(job: ArchiveCommand, call: Call) -> Done:
             dry_run=job.dry_run,
             on_progress=work,
         )
-    return found, [_merged(found)], found.refused
+    return merged, [_merged(merged)], merged.refused
 
 
 def _lines(done: Any) -> Iterator[str]:
@@ -83,19 +83,19 @@ def _lines(done: Any) -> Iterator[str]:
     )
 
 
-def _checked(found: Any) -> Iterator[str]:
+def _checked(checked: Any) -> Iterator[str]:
     yield (
-        f"Checked {found.files} files of {found.archive} with {found.records} records, "
-        f"{size(found.bytes)}: {len(found.problems)} problems, {len(found.unreferenced)} files "
-        f"that the manifest does not name, {len(found.removed)} of them removed"
+        f"Checked {checked.files} files of {checked.archive} with {checked.records} records, "
+        f"{size(checked.bytes)}: {len(checked.problems)} problems, {len(checked.unreferenced)} "
+        f"files that the manifest does not name, {len(checked.removed)} of them removed"
     )
-    for path, count in found.unreferenced.items():
+    for path, count in checked.unreferenced.items():
         yield f"  not named: {path}  {size(count)}"
 
 
-def _merged(found: Any) -> str:
-    would = "Would merge" if found.is_dry_run else "Merged"
+def _merged(merged: Any) -> str:
+    would = "Would merge" if merged.is_dry_run else "Merged"
     return (
-        f"{would} {found.files_before} files of {found.archive} into {found.files_after}, "
-        f"{size(found.bytes)}"
+        f"{would} {merged.files_before} files of {merged.archive} into {merged.files_after}, "
+        f"{size(merged.bytes)}"
     )

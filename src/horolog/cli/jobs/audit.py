@@ -77,21 +77,21 @@ def _audit(job: AuditCommand, call: Call) -> int:
         audited = of_audit.audit.run(spark, replace(job, on_progress=work)).persist()
         try:
             by_topic = totals(audited, "topic", "compared_with").orderBy("topic", "compared_with")
-            found: dict[str, Any] = {"topics": plain(by_topic.collect())}
+            result: dict[str, Any] = {"topics": plain(by_topic.collect())}
             for name, keys in _PLACES.items():
-                found[name] = most(_wrong(totals(audited, *keys)), _MOST, *keys)
+                result[name] = most(_wrong(totals(audited, *keys)), _MOST, *keys)
             bounds = evidence(audited)
         finally:
             audited.unpersist()
-        listed = found["producers"]["rows"]
+        listed = result["producers"]["rows"]
         clients = producer_clients(job, {row["producer"] for row in listed} - {None})
         for row in listed:
             row["client_id"] = clients.get(row["producer"])
     call.show(
-        {**found, "evidence": [*map(shown, bounds)]},
-        _lines(found, [str(bound) for bound in bounds if bound.is_suggested]),
+        {**result, "evidence": [*map(shown, bounds)]},
+        _lines(result, [str(bound) for bound in bounds if bound.is_suggested]),
     )
-    return wrong_in(found["topics"])
+    return wrong_in(result["topics"])
 
 
 def _wrong(rows: "DataFrame") -> "DataFrame":
@@ -102,8 +102,8 @@ def _wrong(rows: "DataFrame") -> "DataFrame":
     return rows.withColumn("wrong", F.expr(" + ".join(names))).where("wrong > 0")
 
 
-def _lines(found: dict[str, Any], suggestions: list[str]) -> Iterator[Shown]:
-    rows = found["topics"]
+def _lines(result: dict[str, Any], suggestions: list[str]) -> Iterator[Shown]:
+    rows = result["topics"]
     if not rows:
         yield "no records"
         return
@@ -117,7 +117,7 @@ def _lines(found: dict[str, Any], suggestions: list[str]) -> Iterator[Shown]:
         )
         yield "at least this many were in the future, and at most this many in the past."
     for name, keys in _PLACES.items():
-        listed, count = found[name]["rows"], found[name]["count"]
+        listed, count = result[name]["rows"], result[name]["count"]
         if listed and (name != "partitions" or len(listed) > 1):
             left_out = f", the {len(listed)} with most" if count > len(listed) else ""
             yield ""

@@ -76,10 +76,10 @@ def _add(sums: dict[tuple[str, str], dict[str, Any]], row: dict[str, Any]) -> No
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
-    found = [f"{row[name]:,} {said}" for name, said in _SAID.items() if row[name]]
+    counts = [f"{row[name]:,} {said}" for name, said in _SAID.items() if row[name]]
     if row["out_of_order"]:
-        found[-1] += f" (by up to {row['late_max_ms']:,} ms)"
+        counts[-1] += f" (by up to {row['late_max_ms']:,} ms)"
     clock = "" if row["compared_with"] == "append time" else ", compared with now"
     return f"{printable(row['topic'])}: {row['records']:,} records{clock}: " + (
-        ", ".join(found) or "no wrong time"
+        ", ".join(counts) or "no wrong time"
     )

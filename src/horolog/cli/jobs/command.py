@@ -298,7 +298,7 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
         for parameter in ctx.command.params
         if parameter.param_type_name == "argument"
     }
-    found: dict[str, Any] = {}
+    by_parameter: dict[str, Any] = {}
     for name, value in given.items():
         parameter = known.get(name)
         if parameter is None:
@@ -313,8 +313,8 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
                 value = ",".join(value)
         elif not isinstance(value, bool):
             value = _text(path, name, value)
-        found[str(parameter.name)] = value
-    return found
+        by_parameter[str(parameter.name)] = value
+    return by_parameter
 
 
 def _text(path: Path, name: str, value: object) -> str:

@@ -47,19 +47,19 @@ def record(step: RecordStep, call: Call) -> None:
     with call.working("records", what="record") as (spark, _):
         from horolog.jobs.failing_over import failover
 
-        found = failover.record.run(spark, step)
+        recording = failover.record.run(spark, step)
     bounds: list[dict[str, Any]] = [
         {
             "topic": topic,
             "records": bound.records,
-            "read_now": found.records_read[topic],
+            "read_now": recording.records_read[topic],
             "latency_ms": bound.latency_ms,
             "measured_by": bound.latency_by,
-            "broker_counts": found.broker_counts.get(topic),
+            "broker_counts": recording.broker_counts.get(topic),
             "lateness_ms": bound.lateness_ms,
             "odd": bound.odd,
         }
-        for topic, bound in sorted(found.bounds.items())
+        for topic, bound in sorted(recording.bounds.items())
     ]
     groups: list[dict[str, Any]] = [
         {
@@ -67,27 +67,27 @@ def record(step: RecordStep, call: Call) -> None:
             "topic": topic,
             "recorded_at": format_time(mark.at_ms),
             "unread": mark.unread,
-            "read_before": format_time(mark.read_before_ms(found.bounds[topic].ms)),
+            "read_before": format_time(mark.read_before_ms(recording.bounds[topic].ms)),
         }
-        for group, its in sorted(found.groups.items())
+        for group, its in sorted(recording.groups.items())
         for topic, mark in sorted(its.items())
     ]
-    lines = _recorded(found, bounds, groups)
-    call.show({"topics": bounds, "groups": groups}, lines, is_ok=all(found.groups.values()))
+    lines = _recorded(recording, bounds, groups)
+    call.show({"topics": bounds, "groups": groups}, lines, is_ok=all(recording.groups.values()))
 
 
 def _recorded(
-    found: "Recording", bounds: list[dict[str, Any]], groups: list[dict[str, Any]]
+    recording: "Recording", bounds: list[dict[str, Any]], groups: list[dict[str, Any]]
 ) -> Iterator[Shown]:
     columns = [name for name in bounds[0] if name != "broker_counts"]
     headings = {"latency_ms": "latency up to (ms)", "lateness_ms": "late by up to (ms)"}
     yield row_table(bounds, columns, {**headings, "odd": "without usable time"})
-    for topic, counts in sorted(found.broker_counts.items()):
-        yield _about_broker(topic, found.bounds[topic], counts=counts)
+    for topic, counts in sorted(recording.broker_counts.items()):
+        yield _about_broker(topic, recording.bounds[topic], counts=counts)
     if groups:
         yield ""
         yield row_table(groups, list(groups[0]), {"read_before": "has read all created before"})
-    for group, its in found.groups.items():
+    for group, its in recording.groups.items():
         if not its:
             yield Aside(f"group {printable(group)} has committed no offset of these topics")
 
@@ -98,9 +98,9 @@ def plan(step: PlanStep, call: Call) -> None:
     with call.working("records", what="plan") as (spark, _):
         from horolog.jobs.failing_over import failover
 
-        found = failover.plan.run(spark, step)
-    result = {**found.to_json(), "proven": found.is_proven}
-    call.show(result, _planned(found), is_ok=found.is_proven)
+        made = failover.plan.run(spark, step)
+    result = {**made.to_json(), "proven": made.is_proven}
+    call.show(result, _planned(made), is_ok=made.is_proven)
 
 
 @job_command(app, ApplyStep, on_spark=False)
@@ -108,7 +108,7 @@ def apply(step: ApplyStep, call: Call) -> None:
     """Commit, and show for which groups."""
     from horolog.jobs.failing_over import failover
 
-    found = failover.apply.run(step)
+    outcomes = failover.apply.run(step)
     committed = "would commit" if step.dry_run else "committed"
     rows = [
         {
@@ -117,10 +117,10 @@ def apply(step: ApplyStep, call: Call) -> None:
             "overwritten": applied.before,
             "result": applied.error or (committed if applied.offsets else "applied before"),
         }
-        for applied in found
+        for applied in outcomes
     ]
     table = Table(rows, "group", "offsets", "overwritten", "result")
-    is_ok = not any(applied.error for applied in found)
+    is_ok = not any(applied.error for applied in outcomes)
     call.show({"groups": rows, "dry_run": step.dry_run}, [table], is_ok=is_ok)
 
 
@@ -135,7 +135,7 @@ def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:
     return f"{printable(topic)}: {said}; {by}"
 
 
-def _planned(found: "FailoverPlan") -> Iterator[Shown]:
+def _planned(plan: "FailoverPlan") -> Iterator[Shown]:
     rows: list[dict[str, Any]] = [
         {
             "group": start.group,
@@ -144,13 +144,13 @@ def _planned(found: "FailoverPlan") -> Iterator[Shown]:
             "from": "the earliest" if from_ms is None else format_time(from_ms),
             "offset": start.offsets.get(number),
         }
-        for start in found.starts
+        for start in plan.starts
         for number, from_ms in start.from_ms.items()
     ]
     if rows:
         yield Table(rows, *rows[0])
         yield ""
-    for start in found.starts:
+    for start in plan.starts:
         name = printable(f"{start.group}, {start.topic}")
         yield (
             f"{name}: {start.to_read:,} records to read, of which at most {start.duplicates:,} had "
@@ -160,6 +160,6 @@ def _planned(found: "FailoverPlan") -> Iterator[Shown]:
         )
         for note in start.notes:
             yield f"  not proven: {printable(note)}"
-    if found.is_proven:
+    if plan.is_proven:
         yield ""
         yield "No record is lost that takes no longer to the source's log than its bound."

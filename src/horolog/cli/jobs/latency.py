@@ -36,16 +36,16 @@ def latency(job: LatencyCommand, call: Call) -> None:
         if job.live_ms is not None:
             say(f"measuring what is appended for {duration_text(job.live_ms)}")
         planned = replace(job, on_progress=work)
-        found = of_latency.latency.run(spark, planned).persist()
+        latencies = of_latency.latency.run(spark, planned).persist()
         try:
-            totals = plain(found.where("is_total").orderBy("topic", "measure").collect())
-            by_hour = found.where("not is_total and measured > 0").orderBy(
+            totals = plain(latencies.where("is_total").orderBy("topic", "measure").collect())
+            by_hour = latencies.where("not is_total and measured > 0").orderBy(
                 "hour", "topic", "measure"
             )
             limit = _MOST_HOURS if job.pictures is None and not call.as_json else _FOR_PICTURES
             hours = plain(by_hour.limit(limit + 1).collect())
         finally:
-            found.unpersist()
+            latencies.unpersist()
     drawn = [] if job.pictures is None else draw(hours[:limit], Path(job.pictures))
     blind = [row for row in totals if row["records"] and not row["measured"]]
     named = [str(path) for path in drawn]

@@ -16,7 +16,7 @@ def script() -> None:
     spark-submit "$(horolog spark script)" JOB --source ... runs a job with a session that
     spark-submit configures.
     """
-    found = find_spec("horolog.jobs.submit")
-    assert found is not None
-    assert found.origin is not None
-    echo(found.origin)
+    spec = find_spec("horolog.jobs.submit")
+    assert spec is not None
+    assert spec.origin is not None
+    echo(spec.origin)

@@ -18,8 +18,8 @@ def plain(rows: Sequence["Row"]) -> list[dict[str, Any]]:
 def most(rows: "DataFrame", limit: int, *keys: str) -> dict[str, Any]:
     """Return the rows with the most wrong times, for JSON, and the number of all rows."""
     ordered = rows.orderBy("wrong", *keys, ascending=[False, *(True for _ in keys)])
-    found = plain(ordered.limit(limit).collect())
-    return {"count": len(found) if len(found) < limit else rows.count(), "rows": found}
+    listed = plain(ordered.limit(limit).collect())
+    return {"count": len(listed) if len(listed) < limit else rows.count(), "rows": listed}
 
 
 def row_table(

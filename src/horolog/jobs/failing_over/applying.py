@@ -95,7 +95,7 @@ def _commit(client: Client, group: str, offsets: Offsets, step: ApplyStep) -> Ap
     gone = [
         f"{topic}-{number}"
         for (topic, number), offset in offsets.items()
-        if (found := earliest[topic, number]) is not None and found.offset > offset
+        if (start := earliest[topic, number]) is not None and start.offset > offset
     ]
     if gone:
         return Applied(

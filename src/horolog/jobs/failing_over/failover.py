@@ -108,23 +108,23 @@ def apply(step: ApplyStep) -> list[Applied]:
         document = state.read(_PLAN)
         if document is None:
             raise Misconfigured(f"{state.path} holds no plan: run failover plan first")
-        found = FailoverPlan.from_json(document)
-        offsets = found.offsets()
-        chosen = _chosen({start.group for start in found.starts}, step, "is not in the plan")
+        planned = FailoverPlan.from_json(document)
+        offsets = planned.offsets()
+        chosen = _chosen({start.group for start in planned.starts}, step, "is not in the plan")
         done = {
-            group for group in chosen if not step.overwrite and _key(found, group) in state.done
+            group for group in chosen if not step.overwrite and _key(planned, group) in state.done
         }
-        refused = [] if step.accept_unproven else unproven(found, chosen - done)
+        refused = [] if step.accept_unproven else unproven(planned, chosen - done)
         left = chosen - done - {refusal.group for refusal in refused}
         applied = [*refused]
         target = Location.parse(step.target, "target")
         with client_of(target, step.settings or {}) as client:
-            check_survivor(client, found)
+            check_survivor(client, planned)
             applied += committed_before(client, {group: offsets.get(group, {}) for group in done})
             to_commit = {group: offsets[group] for group in left if group in offsets}
             for outcome in commit(client, to_commit, step):
                 if outcome.error is None and not step.dry_run:
-                    state.record([(_key(found, outcome.group), {"offsets": outcome.offsets})])
+                    state.record([(_key(planned, outcome.group), {"offsets": outcome.offsets})])
                 applied.append(outcome)
     return sorted(applied, key=lambda outcome: outcome.group)
 
@@ -164,10 +164,10 @@ def _chosen(known: Iterable[str], step: Step, not_: str) -> set[str]:
     known = set(known)
     if pattern is not None:
         matches = given_pattern(pattern, "groups-pattern").matches
-        found = {group for group in known if matches(group)}
-        if not found:
+        matching = {group for group in known if matches(group)}
+        if not matching:
             raise Misconfigured(f"no group that matches {pattern} {not_}")
-        return found
+        return matching
     for group in groups:
         if group not in known:
             raise Misconfigured(f"group {group} {not_}")

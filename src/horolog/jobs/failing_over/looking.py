@@ -43,8 +43,8 @@ class Looked(NamedTuple):
 
     def committed(self, group: str, partition: Key) -> int | None:
         """Return the committed offset of a group."""
-        found = self.commits[group].get(partition)
-        return None if found is None else found.offset
+        commit = self.commits[group].get(partition)
+        return None if commit is None else commit.offset
 
     def offset(self, group: str, partition: Key) -> int:
         """Return the next offset that a group reads."""
@@ -91,14 +91,14 @@ def look(step: RecordStep, source: Location) -> Looked:
                 + (" of these topics" if topics or topics_pattern else "")
             )
         metadata = client.metadata(names)
-        found = {name: its for name, its in metadata.topics.items() if its.partitions}
-        missing = [name for name in topics if name not in found]
+        present = {name: its for name, its in metadata.topics.items() if its.partitions}
+        missing = [name for name in topics if name not in present]
         if missing:
             raise Misconfigured(f"there is no topic {missing[0]} at {source}")
         epochs = {
-            (name, number): found[name].partitions[number].leader_epoch
-            for name in sorted(found)
-            for number in sorted(found[name].partitions)
+            (name, number): present[name].partitions[number].leader_epoch
+            for name in sorted(present)
+            for number in sorted(present[name].partitions)
         }
         earliest, ends = (
             client.list_offsets(dict.fromkeys(epochs, at)) for at in (EARLIEST, LATEST)
@@ -107,7 +107,7 @@ def look(step: RecordStep, source: Location) -> Looked:
             metadata.cluster_id,
             at_ms,
             commits,
-            {name: known_id(its) for name, its in found.items()},
+            {name: known_id(its) for name, its in present.items()},
             {
                 key: PartitionEnds(_offset(earliest[key]), _offset(ends[key]), epoch)
                 for key, epoch in epochs.items()

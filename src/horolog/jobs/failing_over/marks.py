@@ -163,11 +163,11 @@ def between(
 
 
 def _partition(rows: Iterable[Mapping[str, int]], marks: int) -> PartitionMarks:
-    found = [Between()] * (marks + 1)
+    sums = [Between()] * (marks + 1)
     largest_ms = NO_TIME
     for row in sorted(rows, key=lambda row: (row["run"], row["mark"])):
         is_timed = row["min_ms"] != _NO_MIN
-        found[row["mark"]] += Between(
+        sums[row["mark"]] += Between(
             records=row["records"],
             odd=row["odd"],
             appended=row["appended"],
@@ -179,4 +179,4 @@ def _partition(rows: Iterable[Mapping[str, int]], marks: int) -> PartitionMarks:
             latency_max_ms=row["latency_max_ms"] if row["appended"] else None,
         )
         largest_ms = max(largest_ms, row["max_ms"])
-    return PartitionMarks(tuple(found))
+    return PartitionMarks(tuple(sums))

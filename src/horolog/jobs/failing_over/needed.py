@@ -54,7 +54,7 @@ class Needed(NamedTuple):
 
 def needed(recorded: Recorded, looked: Looked) -> dict[Key, Needed]:
     """Return the offsets to read of each partition."""
-    found = {}
+    by_partition = {}
     for key, ends in looked.partitions.items():
         topic = recorded.read.get(key[0])
         before = None if topic is None else topic.partitions.get(key[1])
@@ -69,8 +69,8 @@ def needed(recorded: Recorded, looked: Looked) -> dict[Key, Needed]:
         marks = {before.end, ends.end, *range(before.end, ends.end, step)}
         ranges = [(before.end, ends.end), *((lag.since, lag.until) for lag in lags.values())]
         marks.update(*((lag.since, lag.until) for lag in lags.values()))
-        found[key] = Needed(before, lags, sorted(marks), _joined(ranges))
-    return found
+        by_partition[key] = Needed(before, lags, sorted(marks), _joined(ranges))
+    return by_partition
 
 
 def _lag_of(
@@ -116,11 +116,11 @@ def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, tuple[int, int]]]:
     ]
 
 
-def stretches_with(its: Needed, end: int, found: PartitionMarks) -> tuple[ReadSums, ...]:
+def stretches_with(its: Needed, end: int, sums: PartitionMarks) -> tuple[ReadSums, ...]:
     """Return the stretches of a partition with the new records as further stretches."""
     stretches = list(its.before.stretches)
     for start, until in pairwise(mark for mark in its.marks if its.before.end <= mark <= end):
-        between = found.from_mark(its.place(start), its.place(until))
+        between = sums.from_mark(its.place(start), its.place(until))
         stretches.append(ReadSums(start, until, between.records, between.odd, between.min_ms))
     while len(stretches) > MOST_STRETCHES:
         sizes = [one.records + other.records for one, other in pairwise(stretches)]

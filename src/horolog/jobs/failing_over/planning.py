@@ -67,11 +67,11 @@ class FailoverPlan:
 
     def offsets(self) -> dict[str, dict[tuple[str, int], int]]:
         """Return the offsets of each group, by topic and partition."""
-        found: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
+        by_group: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         for start in self.starts:
             for number, offset in start.offsets.items():
-                found[start.group][start.topic, number] = offset
-        return dict(found)
+                by_group[start.group][start.topic, number] = offset
+        return dict(by_group)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a document for `from_json`."""
@@ -151,13 +151,13 @@ def plan(
         ends = _ends(client, present, LATEST)  # before the lookups: what comes later lies behind
         survivor = _Survivor(target, step.settings or {}, _ends(client, present, EARLIEST), ends)
         stamped = _stamped(client, present)
-        found = [
+        placed = [
             _looked_up(client, start, survivor) if start.topic not in stamped else start
             for start in starts
         ]
     if stamped:
-        found = _scanned(spark, found, stamped, survivor)
-    counted = _counted(spark, found, recorded, survivor)
+        placed = _scanned(spark, placed, stamped, survivor)
+    counted = _counted(spark, placed, recorded, survivor)
     return FailoverPlan(uuid.uuid4().hex, cluster_id, str(target), tuple(counted), topic_ids)
 
 
@@ -250,14 +250,14 @@ def _looked_up(client: Client, start: Start, survivor: _Survivor) -> Start:
                     {(partition.topic, partition.partition): from_ms for partition in partitions},
                     RecordClock.CREATE,
                 )
-                found = {
+                first_offsets = {
                     TopicPartition(*key): record.offset for key, record in records.items() if record
                 }
             else:
-                found = log.none_before(from_ms, partitions)
+                first_offsets = log.none_before(from_ms, partitions)
             for partition in partitions:
                 key = (partition.topic, partition.partition)
-                offset = found.get(partition, survivor.ends[key])
+                offset = first_offsets.get(partition, survivor.ends[key])
                 offsets[partition.partition] = min(
                     max(offset, survivor.earliest[key]), survivor.ends[key]
                 )
@@ -283,7 +283,7 @@ def _scanned(
         for place, from_ms in enumerate(times)
     ]
     rows = frame.groupBy("topic", "partition").agg(F.count("*"), *firsts).collect()
-    found = {
+    first_offsets = {
         (row["topic"], row["partition"], from_ms): row[f"at_{place}"]
         for row in rows
         for place, from_ms in enumerate(times)
@@ -297,7 +297,7 @@ def _scanned(
                 if from_ms is None:
                     offsets[number] = survivor.earliest[key]
                 else:
-                    first, end = found.get((*key, from_ms)), survivor.ends[key]
+                    first, end = first_offsets.get((*key, from_ms)), survivor.ends[key]
                     offsets[number] = end if first is None else min(first, end)
             start = replace(start, offsets=offsets)
         scanned.append(start)
@@ -326,13 +326,13 @@ def _counted(
             if topic in first and progress.largest_ms is not None:
                 limits[topic] = max(progress.largest_ms, limits.get(topic, progress.largest_ms))
     selection = survivor.selection(first, startingOffsets=json.dumps(first), failOnDataLoss="false")
-    found = marked(spark, Scan.plan(spark, selection, with_producers=False), marks, limits)
+    sums = marked(spark, Scan.plan(spark, selection, with_producers=False), marks, limits)
     counted = []
     for start in starts:
         to_read = again = 0
         for number, offset in start.offsets.items():
             key = (start.topic, number)
-            rest = found[key].from_mark(marks[key].index(offset))
+            rest = sums[key].from_mark(marks[key].index(offset))
             to_read += rest.records
             again += rest.up_to
         unread = recorded.groups[start.group][start.topic].unread

@@ -91,9 +91,9 @@ def record_once(
         Scan.plan(spark, selection, with_producers=False)
         for selection in _selections(source, step.settings or {}, layers(to_read))
     ]
-    found = marked(spark, Scan.joined(scans), marks) if scans else between([], marks)
+    between_marks = marked(spark, Scan.joined(scans), marks) if scans else between([], marks)
     topics = sorted(looked.topic_ids)
-    bounds, groups = add(recorded, looked, to_read, found)
+    bounds, groups = add(recorded, looked, to_read, between_marks)
     with client_of(source, step.settings or {}) as client:
         counted, broker_counts = _counted_by_brokers(client, recorded, bounds)
     bounds |= counted
@@ -105,7 +105,9 @@ def record_once(
     for topic, bound in bounds.items():
         recorded.add_bound(topic, bound)
     read = {
-        name: sum(found[name, number].from_mark(0).records for number in looked.numbers(name))
+        name: sum(
+            between_marks[name, number].from_mark(0).records for number in looked.numbers(name)
+        )
         for name in topics
     }
     return Recording(bounds, groups, read, broker_counts)
@@ -130,7 +132,7 @@ def add(
     recorded: Recorded,
     looked: Looked,
     to_read: Mapping[Key, Needed],
-    found: Mapping[Key, PartitionMarks],
+    between_marks: Mapping[Key, PartitionMarks],
 ) -> tuple[dict[str, Bound], dict[str, dict[str, TopicProgress]]]:
     """Add the new sums to the recordings; return the bounds and the positions of groups.
 
@@ -140,12 +142,15 @@ def add(
     bounds = {}
     for topic, topic_id in looked.topic_ids.items():
         keys = [(topic, number) for number in looked.numbers(topic)]
-        read = {key[1]: _added(to_read[key], looked.partitions[key], found[key]) for key in keys}
+        read = {
+            key[1]: _added(to_read[key], looked.partitions[key], between_marks[key]) for key in keys
+        }
         largest = max(known(partition.largest_ms for partition in read.values()), default=None)
         for group in looked.commits:
             if looked.reads(group, topic):
                 places = {
-                    key[1]: _place(looked, group, key, to_read[key], found[key]) for key in keys
+                    key[1]: _place(looked, group, key, to_read[key], between_marks[key])
+                    for key in keys
                 }
                 progress[group][topic] = TopicProgress(looked.at_ms, largest, places)
         recorded.read[topic] = TopicRead(topic_id, read)
@@ -156,9 +161,9 @@ def add(
     return bounds, progress
 
 
-def _added(its: Needed, now: PartitionEnds, found: PartitionMarks) -> PartitionRead:
+def _added(its: Needed, now: PartitionEnds, between_marks: PartitionMarks) -> PartitionRead:
     """Return the sums of a partition with its new records added."""
-    before, fresh = its.before, found.from_mark(its.place(its.before.end))
+    before, fresh = its.before, between_marks.from_mark(its.place(its.before.end))
     late_ms = max(before.lateness_ms, fresh.late_max_ms)
     if before.largest_ms is not None and fresh.min_ms is not None:
         late_ms = max(late_ms, before.largest_ms - fresh.min_ms)
@@ -170,7 +175,7 @@ def _added(its: Needed, now: PartitionEnds, found: PartitionMarks) -> PartitionR
         lateness_ms=late_ms,
         latency_ms=max(known([before.latency_ms, fresh.latency_max_ms]), default=None),
         largest_ms=max(known([before.largest_ms, fresh.max_ms]), default=None),
-        stretches=stretches_with(its, now.end, found),
+        stretches=stretches_with(its, now.end, between_marks),
     )
 
 
@@ -187,14 +192,14 @@ def _bound(at_ms: int, partitions: Sequence[PartitionRead]) -> Bound:
 
 
 def _place(
-    looked: Looked, group: str, key: Key, its: Needed, found: PartitionMarks
+    looked: Looked, group: str, key: Key, its: Needed, between_marks: PartitionMarks
 ) -> GroupProgress:
     """Return the position of a group in a partition, with sums of its unread records."""
     since, until, then = its.lags[group]
     parts: list[Between | ReadSums] = [
-        found.from_mark(its.place(since), its.place(until)),
+        between_marks.from_mark(its.place(since), its.place(until)),
         *(stretch for stretch in its.before.stretches if stretch.start >= until),
-        found.from_mark(its.place(max(since, its.before.end))),
+        between_marks.from_mark(its.place(max(since, its.before.end))),
     ]
     smallest = [then.unread_min_ms if then else None, *(part.min_ms for part in parts)]
     return GroupProgress(
@@ -227,28 +232,28 @@ def _counted_by_brokers(
     answers = client.ask.many(
         TIMES, {partition: AskPartition(partition[1]) for partition in lacking}
     )
-    found, broker_counts = dict[str, Bound](), dict[str, bool]()
+    completed, broker_counts = dict[str, Bound](), dict[str, bool]()
     for (topic, _), times in answers.items():
         broker_counts[topic] = broker_counts.get(topic, True) and times is not None
         if times is None:
             continue
-        before = found.get(topic, bounds[topic])
+        before = completed.get(topic, bounds[topic])
         counts = times.latencies, times.appended_latencies
         latency_ms = max(known(map(latency_up_to, counts)), default=None)
         odd = max(before.odd, *(count[-1] for count in counts))
         if latency_ms is not None and latency_ms > (before.latency_ms or -1):
             before = replace(before, latency_ms=latency_ms, latency_by=BY_BROKER)
-        found[topic] = replace(before, odd=odd)
-    return found, broker_counts
+        completed[topic] = replace(before, odd=odd)
+    return completed, broker_counts
 
 
 def _measured_live(spark: SparkSession, selection: Selection, live_ms: int) -> dict[str, int]:
     """Return the largest latency of newly appended records, by topic, in milliseconds."""
     summary: Summary = MarkSummary({})
     parts = LiveScan.plan(spark, selection, live_ms).frame(spark, summary, ddl_of(PARTS))
-    found: dict[str, int] = {}
+    by_topic: dict[str, int] = {}
     for (topic, _), sums in between(rows_of(parts), {}).items():
         latency_ms = sums.from_mark(-1).latency_max_ms
         if latency_ms is not None:
-            found[topic] = max(found.get(topic, 0), latency_ms)
-    return found
+            by_topic[topic] = max(by_topic.get(topic, 0), latency_ms)
+    return by_topic

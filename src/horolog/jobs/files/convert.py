@@ -155,15 +155,15 @@ class _ConvertedPart:
     fingerprint: str = ""
 
 
-def _convertible(found: FoundParts) -> FoundParts:
+def _convertible(parts_found: FoundParts) -> FoundParts:
     """Leave out the internal topics of brokers, unless a path names them."""
-    whole = {target.log_dir for target in found.log_dirs}
+    whole = {target.log_dir for target in parts_found.log_dirs}
     parts = (
         part
-        for part in found.parts
+        for part in parts_found.parts
         if part.target.log_dir not in whole or not is_kafkas_own(part.target.partitions[0].name)
     )
-    return replace(found, parts=tuple(parts))
+    return replace(parts_found, parts=tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,9 @@ class _ConvertPart:
             dry_run=job.dry_run,
         )
         with work.shared(), closing(work.files):
-            found = run_steps(work.steps(), lambda _: None, lambda _: None)
+            segments = run_steps(work.steps(), lambda _: None, lambda _: None)
         return _ConvertedPart(
-            len(found),
-            [segment for segment in found if segment.is_changed or segment.refused],
+            len(segments),
+            [segment for segment in segments if segment.is_changed or segment.refused],
             part.fingerprint if job.dry_run else fingerprint_now(part),
         )

@@ -254,9 +254,9 @@ class _IndexPart:
         )
         done = _IndexedPart()
         with work.shared(), closing(work.files):
-            found = done.run(work.steps())
+            reindexed = done.run(work.steps())
         done.segments = [
-            segment for segment in found if segment.wrong or segment.written or segment.refused
+            segment for segment in reindexed if segment.wrong or segment.written or segment.refused
         ]
         done.fingerprint = part.fingerprint if job.dry_run else fingerprint_now(part)
         return done

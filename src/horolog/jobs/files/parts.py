@@ -118,8 +118,8 @@ class FileRequest:
             if asked:
                 raise Misconfigured("give topics or topics-pattern, not both")
             asked["topicspattern"] = given_pattern(topics_pattern, "topics-pattern").expression
-        found = tuple(map(LogPath.parse, given))
-        return cls(found, StoreOptions.parse(lowered), subscription_of(asked))
+        locations = tuple(map(LogPath.parse, given))
+        return cls(locations, StoreOptions.parse(lowered), subscription_of(asked))
 
     @property
     def shown(self) -> list[str]:
@@ -222,13 +222,13 @@ def _fingerprint(files: Sequence[File]) -> str:
 def _files_in(directory: Path) -> list[File]:
     try:
         with os.scandir(directory) as entries:
-            found = []
+            files = []
             for entry in entries:
                 with suppress(FileNotFoundError):  # renamed or removed since: by a broker, a task
                     if entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
-                        found.append(File(entry.name, status.st_size, status.st_mtime_ns))
-            return found
+                        files.append(File(entry.name, status.st_size, status.st_mtime_ns))
+            return files
     except OSError as error:
         raise failed_to("list", str(directory), error) from error
 
@@ -247,22 +247,22 @@ def _remote_targets(given: LogPath, store: StoreOptions) -> list[tuple[VerifyTar
     if segment is not None:
         files = by_directory[segment.parent]
         return [(VerifyTarget(segment.parent.parent, (segment.parent,), segment), files)]
-    found = [
+    targets = [
         (VerifyTarget(directory.parent, (directory,)), files)
         for directory, files in sorted(by_directory.items())
         if names.partition_of(directory.name)
         or base_offsets((f.name.removesuffix(names.SWAP) for f in files), names.LOG)
     ]
-    if not found:
+    if not targets:
         raise Misconfigured(f"There is no log below {given.name}")
-    return found
+    return targets
 
 
-def _subscribed(found: Mapping[str, LogPart], request: FileRequest) -> tuple[LogPart, ...]:
+def _subscribed(parts: Mapping[str, LogPart], request: FileRequest) -> tuple[LogPart, ...]:
     if request.subscription is None:
-        return tuple(found.values())
+        return tuple(parts.values())
     by_partition: dict[TopicPartition, list[LogPart]] = defaultdict(list)
-    for part in found.values():
+    for part in parts.values():
         partition = names.partition_of(part.directory.name)
         if partition is not None:
             by_partition[partition].append(part)

@@ -97,9 +97,9 @@ def _made(walked: WalkedBatch, rule: Rule, start: int) -> Made:
 
 
 def _runs(offsets: pa.Array) -> tuple[tuple[int, int], ...]:
-    found = offsets.to_numpy()
-    begins = np.flatnonzero(np.diff(found) != 1) + 1
-    return tuple((int(found[place]), int(place)) for place in (0, *begins))
+    numbers = offsets.to_numpy()
+    begins = np.flatnonzero(np.diff(numbers) != 1) + 1
+    return tuple((int(numbers[place]), int(place)) for place in (0, *begins))
 
 
 def rows_in(
@@ -111,7 +111,7 @@ def rows_in(
         columns: columns of `decode`, including the times.
         end: the offset after the last record; None for all.
     """
-    found = pa.Table.from_batches(
+    rows = pa.Table.from_batches(
         decode(
             batch,
             start_offset=start,
@@ -124,8 +124,8 @@ def rows_in(
         schema=batch_schema(columns),
     )
     if not times.is_everything:
-        found = found.filter(pc.not_equal(found["timestamp_ms"], NO_TIMESTAMP))
-    return found.combine_chunks()
+        rows = rows.filter(pc.not_equal(rows["timestamp_ms"], NO_TIMESTAMP))
+    return rows.combine_chunks()
 
 
 def _within(header: BatchHeader, batch: memoryview, times: TimeRange) -> int:

@@ -126,8 +126,8 @@ class ClusterDestination:
         if self._dry_run:
             return Place(start)
         to = (target, partition.partition)
-        found = self.client.list_offsets({to: LATEST})[to]
-        return Place(start, target_offset=0 if found is None else found.offset)
+        log_end = self.client.list_offsets({to: LATEST})[to]
+        return Place(start, target_offset=0 if log_end is None else log_end.offset)
 
     def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Mirror the stretches in tasks."""

@@ -186,13 +186,13 @@ def _check_untouched(directory: Path, place: Place) -> None:
         Misconfigured: a broker has appended to the directory, or files are missing.
     """
     expected = {} if place.segment is None else {place.segment: place.size}
-    found = {
+    sizes = {
         base: path.stat().st_size
         for path in directory.glob("*" + names.LOG)
         if (base := names.base_offset_of(path.name, names.LOG)) is not None
         and base >= (place.offset if place.segment is None else place.segment)
     }
-    if {base: size for base, size in found.items() if size} != expected:
+    if {base: size for base, size in sizes.items() if size} != expected:
         raise Misconfigured(
             f"{directory} is not as the mirror left it: a broker has written to it since, or "
             "files are lost. Mirror into another --target, with another --state"

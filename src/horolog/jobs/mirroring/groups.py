@@ -32,20 +32,20 @@ def carry_over(
     """
     committed: dict[tuple[str, int], CommittedOffset] = {}
     left_out: list[TopicPartition] = []
-    for (topic, number), found in source.offset_fetch(group).items():
+    for (topic, number), at_source in source.offset_fetch(group).items():
         partition = TopicPartition(topic, number)
         place = ledger.place(partition)
-        if found is None or topic not in targets:
+        if at_source is None or topic not in targets:
             continue
         offset = None
         if place is not None:
             offset = ledger.offsets(partition).translate(
-                min(found.offset, place.offset), place.target_offset
+                min(at_source.offset, place.offset), place.target_offset
             )
         if offset is None:
             left_out.append(partition)
             continue
-        committed[targets[topic], number] = CommittedOffset(offset, found.metadata)
+        committed[targets[topic], number] = CommittedOffset(offset, at_source.metadata)
     note = None if committed else "it has committed nothing of these topics"
     if left_out:
         note = (

@@ -118,13 +118,13 @@ def _append_piece(
             break
         if header.next_offset <= log.next_offset:
             continue
-        found = appended_at(header, times)
+        stretch = appended_at(header, times)
         is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        if found.known_ms is None and is_stamped and copy.with_append_times:
-            found = AppendTimeStretch(header.base_offset, header.max_timestamp)
+        if stretch.known_ms is None and is_stamped and copy.with_append_times:
+            stretch = AppendTimeStretch(header.base_offset, header.max_timestamp)
         begin = begin if headers else position
         headers.append(header)
-        appended.append(found._replace(offset=header.base_offset))
+        appended.append(stretch._replace(offset=header.base_offset))
         end = position + header.size
         if moved.bytes + end - begin >= MAX_BYTES:
             is_done = True

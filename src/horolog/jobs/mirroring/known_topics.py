@@ -63,14 +63,14 @@ class KnownTopics:
         """Return the target's topic names by those of the source."""
         return {name: target.name for name, target in self._known.items()}
 
-    def without_own(self, found: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def without_own(self, listed: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions except those that this mirror writes itself.
 
         Raises:
             Misconfigured: two topics would be mirrored into one.
             RequestRefused: a name is invalid for a topic.
         """
-        partitions = sorted(found)
+        partitions = sorted(listed)
         names = {partition.topic for partition in partitions}
         for name in names:
             check_name(name)
@@ -110,8 +110,8 @@ class KnownTopics:
             described = source_topics(self._source, new)
         else:
             described = {name: SourceTopic(name, counts[name], ids.get(name)) for name in new}
-        for found in described.values():
-            self._prepare(found)
+        for topic_at_source in described.values():
+            self._prepare(topic_at_source)
 
     def _prepare(self, source: SourceTopic) -> None:
         target_name = self._renaming(source.name)

@@ -171,11 +171,11 @@ class MirrorRun:
         is_once, is_first = self._job.once, not self._ends
         try:
             with self._log() as log:
-                found = self._partitions(log, may_miss=not is_first)
+                listed = self._partitions(log, may_miss=not is_first)
                 if is_once and self._limits is not None:
-                    found = [partition for partition in found if partition in self._limits]
-                self._topics.learn(found, log.topic_ids)
-                partitions = [partition for partition in found if self._is_open(partition)]
+                    listed = [partition for partition in listed if partition in self._limits]
+                self._topics.learn(listed, log.topic_ids)
+                partitions = [partition for partition in listed if self._is_open(partition)]
                 self._look_at_ends(log, partitions)
                 if is_once and self._limits is None:
                     self._limits = dict(self._ends)
@@ -208,8 +208,8 @@ class MirrorRun:
             self._bytes += moved.bytes
             self._passing.pop(moved.partition, None)
             if moved.error is not None:
-                found = self._passing if moved.may_pass else self._stopped
-                found[moved.partition] = moved.error
+                errors = self._passing if moved.may_pass else self._stopped
+                errors[moved.partition] = moved.error
         self._ledger.end(
             {moved.partition: moved.place for moved in wave},
             failed=[moved.partition for moved in wave if moved.error is not None],

@@ -79,10 +79,10 @@ def _expand(replacement: str, groups: Mapping[str | int, str]) -> str:
         key = name if number is None else number
         if key is None:
             raise ValueError(f"{escape[0]} refers to no group: write \\1 or \\g<name>")
-        found = groups.get(int(key) if key.isdecimal() else key)
-        if found is None:
+        captured = groups.get(int(key) if key.isdecimal() else key)
+        if captured is None:
             raise ValueError(f"{escape[0]} refers to a group that the pattern does not have")
-        return found
+        return captured
 
     return _REFERENCE.sub(text, replacement)
 
@@ -123,14 +123,14 @@ class TargetTopic:
 def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic]:
     """Describe topics of a cluster; deleted topics are left out."""
     asked = sorted(names)
-    found = {
+    by_name = {
         name: SourceTopic(name, len(topic.partitions), known_id(topic))
         for name, topic in client.metadata(asked).topics.items()
         if topic.error == ErrorCode.none
     }
-    described = client.describe_configs([(ResourceType.TOPIC, name) for name in found])
+    described = client.describe_configs([(ResourceType.TOPIC, name) for name in by_name])
     for (_, name), entries in described.items():
-        topic = found[name]
+        topic = by_name[name]
         topic.settings = {
             entry.name: entry.value
             for entry in entries.values()
@@ -140,7 +140,7 @@ def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic
         topic.stamps = stamped is not None and stamped.value == "LogAppendTime"
         largest = entries.get(_TOPIC_MAX_BYTES)
         topic.max_bytes = None if largest is None else int(largest.value or 0)
-    return found
+    return by_name
 
 
 class TargetTopics:
@@ -197,8 +197,8 @@ class TargetTopics:
         return TargetTopic(name, receiving.partitions, topic_id, receiving.stamps, receiving, notes)
 
     def _known(self, name: str) -> TopicMetadata | None:
-        found = self._client.metadata([name]).topics.get(name)
-        return found if found is not None and found.error == ErrorCode.none else None
+        topic = self._client.metadata([name]).topics.get(name)
+        return topic if topic is not None and topic.error == ErrorCode.none else None
 
     def _once_there(self, name: str, partitions: int) -> TopicMetadata:
         """Wait until the brokers know a topic with all its partitions.

@@ -93,9 +93,9 @@ def _documentation(run: Any, *sections: str) -> tuple[str, str, str]:
     """Split a function's documentation at the first of these sections."""
     text = inspect.getdoc(run) or ""
     for section in sections:
-        head, found, tail = text.partition(f"\n\n{section}")
-        if found:
-            return head, found, tail
+        head, separator, tail = text.partition(f"\n\n{section}")
+        if separator:
+            return head, separator, tail
     return text, "", ""
 
 

@@ -99,13 +99,13 @@ class DeclaredOption:
 
 def declared(job: "type[DataclassInstance] | DataclassInstance") -> list[DeclaredOption]:
     """Return the options of a job, in the order of the help."""
-    found = [
+    declarations = [
         DeclaredOption(member, option)
         for member, option in _said(job)
         if isinstance(option, Option)
     ]
     return sorted(
-        found,
+        declarations,
         key=lambda declaration: (
             not declaration.is_required,
             declaration.option.is_last,
@@ -203,18 +203,18 @@ def codec(given: str) -> str:
 
 def names(given: str | Iterable[str] | None) -> list[str]:
     """Split names at commas, and drop repeated ones."""
-    found = given.split(",") if isinstance(given, str) else given or ()
-    return list(dict.fromkeys(name.strip() for name in found if name.strip()))
+    parts = given.split(",") if isinstance(given, str) else given or ()
+    return list(dict.fromkeys(name.strip() for name in parts if name.strip()))
 
 
 def location(given: str | os.PathLike[str]) -> str:
     """Return one spelling for all spellings of a broker, path or URI."""
     from horolog.sources.location import Location  # noqa: PLC0415 - 0.1 s for --help
 
-    found = Location.parse(given)
-    if found.bootstrap_servers is None:
-        return str(found)
-    return ",".join(sorted(names(found.bootstrap_servers)))
+    parsed = Location.parse(given)
+    if parsed.bootstrap_servers is None:
+        return str(parsed)
+    return ",".join(sorted(names(parsed.bootstrap_servers)))
 
 
 def place(given: object) -> str:

@@ -218,13 +218,13 @@ def _check_topics(kept: DocumentsOnly, source: ReplaySource, target: ReplayTarge
     document = kept.read(_TOPICS)
     known = _TopicIds({}, {}) if document is None else value_of(_TopicIds, document, _TOPICS)
     ids = topic_ids(target.client, target.counts)
-    found = _TopicIds(
+    present = _TopicIds(
         {name: str(decode_uuid(its)) for name, its in source.log.topic_ids.items()},
         {name: its for name, its in ids.items() if its is not None},
     )
     for side, before, now, why in (
-        ("source", known.source, found.source, "its offsets mean other records now"),
-        ("target", known.target, found.target, "what was sent before is not there"),
+        ("source", known.source, present.source, "its offsets mean other records now"),
+        ("target", known.target, present.target, "what was sent before is not there"),
     ):
         for name in sorted(before.keys() & now.keys()):
             if before[name] != now[name]:
@@ -232,7 +232,7 @@ def _check_topics(kept: DocumentsOnly, source: ReplaySource, target: ReplayTarge
                     f"{name} of the {side} was deleted and created again since the replay began: "
                     f"{why}. Begin with another --state"
                 )
-    every = _TopicIds({**found.source, **known.source}, {**found.target, **known.target})
+    every = _TopicIds({**present.source, **known.source}, {**present.target, **known.target})
     if every != known:
         kept.write(_TOPICS, asdict(every))
 

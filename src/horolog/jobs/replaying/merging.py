@@ -78,11 +78,11 @@ class ReplaySource(RecordLog):
 
     def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return the first and the end offset of each partition."""
-        found: dict[TopicPartition, tuple[int, int]] = {}
+        by_partition: dict[TopicPartition, tuple[int, int]] = {}
         for stretch in self._plan.stretches:
-            start, _ = found.get(stretch.partition, (stretch.start, 0))
-            found[stretch.partition] = start, stretch.end
-        return found
+            start, _ = by_partition.get(stretch.partition, (stretch.start, 0))
+            by_partition[stretch.partition] = start, stretch.end
+        return by_partition
 
     def rest(
         self, offsets: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
