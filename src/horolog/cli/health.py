@@ -31,7 +31,9 @@ def health(brokers: HorologBrokers) -> Answer:
             "does",
         )
     answers = {node: answer for node, answer in health_by_broker.items() if answer is not None}
-    wrong = [{"broker": node, **w._asdict()} for node, its in answers.items() for w in its.wrong]
+    wrong = [
+        {"broker": node, **w._asdict()} for node, health in answers.items() for w in health.wrong
+    ]
     result = {
         "ready": True,
         "healthy": not wrong,

@@ -104,12 +104,12 @@ def with_options(command: Callable[..., Outcome | None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     grouped: dict[str, list[str]] = {}
     for parameter in signature.parameters.values():
-        its = [parameter]
+        group = [parameter]
         kind: Any = parameter.annotation
         if hasattr(kind, "__dataclass_fields__"):
-            its = [*inspect.signature(kind).parameters.values()]
-            grouped[parameter.name] = [member.name for member in its]
-        parameters += (member.replace(kind=inspect.Parameter.KEYWORD_ONLY) for member in its)
+            group = [*inspect.signature(kind).parameters.values()]
+            grouped[parameter.name] = [member.name for member in group]
+        parameters += (member.replace(kind=inspect.Parameter.KEYWORD_ONLY) for member in group)
     shows = signature.return_annotation is not None
     if shows:
         parameters.append(

@@ -42,10 +42,10 @@ def promote(
         following = client.ask.needed(FOLLOWING)
         names = list(dict.fromkeys(topics or ()))
         if of_all:
-            its = (
+            left = (
                 entry for entry in following.entries if entry.state is not FollowedState.PROMOTED
             )
-            names = list(dict.fromkeys(entry.topic for entry in its))
+            names = list(dict.fromkeys(entry.topic for entry in left))
             followed = {entry.topic for entry in following.entries if entry.partition is not None}
             names = [name for name in names if name in followed]
         try:

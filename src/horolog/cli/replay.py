@@ -50,8 +50,8 @@ def _stopped_at(progress: ReplayProgress) -> str:
     where = ", ".join(
         f"{partition} at offset {offset}" for partition, offset in sorted(progress.offsets.items())
     )
-    said = f"{_moment(progress) or 'the beginning'} after {progress.records} records"
-    return f"{said}: {where}" if where else said
+    moment = f"{_moment(progress) or 'the beginning'} after {progress.records} records"
+    return f"{moment}: {where}" if where else moment
 
 
 def _plain(done: Replayed, seconds: float) -> dict[str, Any]:

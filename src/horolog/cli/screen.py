@@ -72,10 +72,13 @@ def _widths(
     widest = [max(map(cell_len, column), default=0) for column in zip(*cells, strict=True)]
     widest = widest or [0] * len(columns)
     words = [max(map(cell_len, column.split()), default=0) for column in columns]
-    chosen = [max(cell_len(column), its) for column, its in zip(columns, widest, strict=True)]
+    chosen = [
+        max(cell_len(column), cell_width)
+        for column, cell_width in zip(columns, widest, strict=True)
+    ]
     least = [
-        max(word, its if number else min(its, _LEAST_TEXT))
-        for word, its, number in zip(words, widest, is_number, strict=True)
+        max(word, cell_width if number else min(cell_width, _LEAST_TEXT))
+        for word, cell_width, number in zip(words, widest, is_number, strict=True)
     ]
     excess = sum(chosen) + _BETWEEN * (len(columns) - 1) - width
     while excess > 0:

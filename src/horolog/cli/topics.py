@@ -150,7 +150,9 @@ def describe(
         "topic": topic,
         "partitions": rows,
         "settings": {name: entry.value for name, entry in given.items()},
-        "compaction": [{"partition": number, **its._asdict()} for number, its in cleaned.items()],
+        "compaction": [
+            {"partition": number, **cleaning._asdict()} for number, cleaning in cleaned.items()
+        ],
         "left_behind": left and {name: getattr(left, name) for name in _OF_LEFT_BEHIND},
     }
 

@@ -120,17 +120,17 @@ class Selection:
         Offsets that the log has deleted are left out.
         """
         by_topic: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-        for partition, its in ranges.items():
-            by_topic[partition.topic][partition.partition] = its
+        for partition, numbers in ranges.items():
+            by_topic[partition.topic][partition.partition] = numbers
         starts, ends = (
             {
-                topic: {number: bounds[which] for number, bounds in its.items()}
-                for topic, its in by_topic.items()
+                topic: {number: bounds[which] for number, bounds in numbers.items()}
+                for topic, numbers in by_topic.items()
             }
             for which in (0, 1)
         )
         limits = {
-            "assign": json.dumps({topic: list(its) for topic, its in by_topic.items()}),
+            "assign": json.dumps({topic: list(numbers) for topic, numbers in by_topic.items()}),
             "startingOffsets": json.dumps(starts),
             "endingOffsets": json.dumps(ends),
             "failOnDataLoss": "false",

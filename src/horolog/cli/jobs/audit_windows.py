@@ -66,13 +66,13 @@ def _counts(row: dict[str, Any]) -> dict[str, Any]:
 
 def _add(sums: dict[tuple[str, str], dict[str, Any]], row: dict[str, Any]) -> None:
     key = row["topic"], row["compared_with"]
-    its = sums.get(key)
-    if its is None:
+    total = sums.get(key)
+    if total is None:
         sums[key] = dict(row)
         return
     for name in ("records", *_SAID):
-        its[name] += row[name]
-    its["late_max_ms"] = max(its["late_max_ms"], row["late_max_ms"])
+        total[name] += row[name]
+    total["late_max_ms"] = max(total["late_max_ms"], row["late_max_ms"])
 
 
 def _sentence(row: Mapping[str, Any]) -> str:

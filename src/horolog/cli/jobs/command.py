@@ -189,7 +189,7 @@ def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
     """Convert a field of a job into a parameter for typer."""
     option = declaration.option
     default: Any = declaration.shown_default
-    said: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "help": option.help,
         "metavar": option.metavar or ("DURATION" if option.is_duration else None),
         "show_default": default is not None,
@@ -203,7 +203,9 @@ def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
     elif declaration.takes(int) and not (declaration.takes(str) or option.is_duration):
         kind, default = int, None if default is None else int(default)
     info: Any = (
-        typer.Argument(**said) if option.is_argument else typer.Option(declaration.flag, **said)
+        typer.Argument(**arguments)
+        if option.is_argument
+        else typer.Option(declaration.flag, **arguments)
     )
     if declaration.is_required:
         return _keyword(declaration.name, Annotated[kind, info], inspect.Parameter.empty)

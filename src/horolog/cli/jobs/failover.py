@@ -69,8 +69,8 @@ def record(step: RecordStep, call: Call) -> None:
             "unread": mark.unread,
             "read_before": format_time(mark.read_before_ms(recording.bounds[topic].ms)),
         }
-        for group, its in sorted(recording.groups.items())
-        for topic, mark in sorted(its.items())
+        for group, progress in sorted(recording.groups.items())
+        for topic, mark in sorted(progress.items())
     ]
     lines = _recorded(recording, bounds, groups)
     call.show({"topics": bounds, "groups": groups}, lines, is_ok=all(recording.groups.values()))
@@ -87,8 +87,8 @@ def _recorded(
     if groups:
         yield ""
         yield row_table(groups, list(groups[0]), {"read_before": "has read all created before"})
-    for group, its in recording.groups.items():
-        if not its:
+    for group, progress in recording.groups.items():
+        if not progress:
             yield Aside(f"group {printable(group)} has committed no offset of these topics")
 
 
@@ -126,13 +126,13 @@ def apply(step: ApplyStep, call: Call) -> None:
 
 def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:
     """Explain what the broker has answered about the latencies of a topic."""
-    said = "the broker counts no latencies, as Apache Kafka's do not"
+    answer = "the broker counts no latencies, as Apache Kafka's do not"
     if counts:
-        said = "not every partition has a latency: the broker was asked for those that it counted"
+        answer = "not every partition has a latency: the broker was asked for those that it counted"
     by = "how long records take is not known"
     if bound.latency_by is not None:
         by = f"{bound.latency_ms:,} ms is {_WHO_SAYS[bound.latency_by]}"
-    return f"{printable(topic)}: {said}; {by}"
+    return f"{printable(topic)}: {answer}; {by}"
 
 
 def _planned(plan: "FailoverPlan") -> Iterator[Shown]:

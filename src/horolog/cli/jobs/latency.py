@@ -66,13 +66,13 @@ def _lines(
             yield ""
         yield f"{measure}, in milliseconds"
         yield ""
-        its = [row for row in totals if row["measure"] == measure]
+        measured = [row for row in totals if row["measure"] == measure]
         left_out = [
             name
             for name in ("untimed", "in_other_unit", "not_appended")
-            if any(row[name] for row in its)
+            if any(row[name] for row in measured)
         ]
-        yield row_table(its, ["topic", "records", *left_out, *_COLUMNS], _HEADINGS)
+        yield row_table(measured, ["topic", "records", *left_out, *_COLUMNS], _HEADINGS)
         by_hour = [row for row in hours[:limit] if row["measure"] == measure]
         if len(by_hour) > 1:
             yield ""

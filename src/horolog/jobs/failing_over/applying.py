@@ -61,9 +61,13 @@ def check_survivor(client: Client, plan: FailoverPlan) -> None:
 
 def committed_before(client: Client, offsets: Mapping[str, Offsets]) -> Iterator[Applied]:
     """Yield the groups that an earlier run has committed; missing commits are errors."""
-    for group, its in sorted(offsets.items()):
-        there = client.offset_fetch(group, its)
-        gone = [f"{topic}-{number}" for topic, number in its if there.get((topic, number)) is None]
+    for group, group_offsets in sorted(offsets.items()):
+        there = client.offset_fetch(group, group_offsets)
+        gone = [
+            f"{topic}-{number}"
+            for topic, number in group_offsets
+            if there.get((topic, number)) is None
+        ]
         yield Applied(
             group,
             0,
@@ -77,9 +81,9 @@ def committed_before(client: Client, offsets: Mapping[str, Offsets]) -> Iterator
 
 def commit(client: Client, offsets: Mapping[str, Offsets], step: ApplyStep) -> Iterator[Applied]:
     """Commit the offsets of each group; a refused group leaves the others alone."""
-    for group, its in sorted(offsets.items()):
+    for group, group_offsets in sorted(offsets.items()):
         try:
-            yield _commit(client, group, its, step)
+            yield _commit(client, group, group_offsets, step)
         except (RequestRefused, NoAnswer) as error:
             yield Applied(group, 0, 0, str(error))
 

@@ -55,7 +55,8 @@ class Looked(NamedTuple):
     def reads(self, group: str, topic: str) -> bool:
         """True if a group has committed an offset of a topic."""
         return any(
-            name == topic and its is not None for (name, _), its in self.commits[group].items()
+            name == topic and commit is not None
+            for (name, _), commit in self.commits[group].items()
         )
 
 
@@ -122,7 +123,14 @@ def _offset(found: FoundOffset | None) -> int:
 def _topics(
     commits: Mapping[str, Commits], topics: Sequence[str], pattern: str | None
 ) -> list[str]:
-    read = sorted({name for its in commits.values() for (name, _), at in its.items() if at})
+    read = sorted(
+        {
+            name
+            for group_commits in commits.values()
+            for (name, _), at in group_commits.items()
+            if at
+        }
+    )
     if topics:
         return [name for name in topics if name in read]
     if pattern is None:

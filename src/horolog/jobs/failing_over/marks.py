@@ -84,7 +84,7 @@ class MarkSummary:
     """Summary of a Spark task: sums of its records by the mark before each; rows of `PARTS`."""
 
     def __init__(self, marks: Marks, limits_ms: Mapping[str, int] | None = None) -> None:
-        self.marks = {key: np.array(its, np.int64) for key, its in marks.items()}
+        self.marks = {key: np.array(offsets, np.int64) for key, offsets in marks.items()}
         self.limits_ms = dict(limits_ms or {})
 
     def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:

@@ -116,11 +116,11 @@ def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, tuple[int, int]]]:
     ]
 
 
-def stretches_with(its: Needed, end: int, sums: PartitionMarks) -> tuple[ReadSums, ...]:
+def stretches_with(part: Needed, end: int, sums: PartitionMarks) -> tuple[ReadSums, ...]:
     """Return the stretches of a partition with the new records as further stretches."""
-    stretches = list(its.before.stretches)
-    for start, until in pairwise(mark for mark in its.marks if its.before.end <= mark <= end):
-        between = sums.from_mark(its.place(start), its.place(until))
+    stretches = list(part.before.stretches)
+    for start, until in pairwise(mark for mark in part.marks if part.before.end <= mark <= end):
+        between = sums.from_mark(part.place(start), part.place(until))
         stretches.append(ReadSums(start, until, between.records, between.odd, between.min_ms))
     while len(stretches) > MOST_STRETCHES:
         sizes = [one.records + other.records for one, other in pairwise(stretches)]

@@ -133,7 +133,10 @@ def plan(
         NoAnswer: it does not answer.
     """
     needed = {
-        (group, topic) for group, its in recorded.groups.items() if group in groups for topic in its
+        (group, topic)
+        for group, topics in recorded.groups.items()
+        if group in groups
+        for topic in topics
     }
     target = Location.parse(step.target, "target")
     with client_of(target, step.settings or {}) as client:
@@ -219,7 +222,7 @@ class _Survivor(NamedTuple):
 def _ends(
     client: Client, present: Mapping[str, Sequence[int]], which: int
 ) -> dict[tuple[str, int], int]:
-    asked = {(name, number): which for name, its in present.items() for number in its}
+    asked = {(name, number): which for name, numbers in present.items() for number in numbers}
     return {key: found.offset if found else 0 for key, found in client.list_offsets(asked).items()}
 
 
@@ -321,8 +324,8 @@ def _counted(
     for (topic, number), places in marks.items():
         first[topic][str(number)] = places[0]
     limits: dict[str, int] = {}
-    for its in recorded.groups.values():
-        for topic, progress in its.items():
+    for topics in recorded.groups.values():
+        for topic, progress in topics.items():
             if topic in first and progress.largest_ms is not None:
                 limits[topic] = max(progress.largest_ms, limits.get(topic, progress.largest_ms))
     selection = survivor.selection(first, startingOffsets=json.dumps(first), failOnDataLoss="false")

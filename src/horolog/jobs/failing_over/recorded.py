@@ -159,15 +159,15 @@ class Recorded:
             self.read.pop(topic, None)
         elif topic in self.read:
             self.read[topic].partitions.pop(number, None)
-        for its in self.groups.values():
-            if topic in its:
+        for topics in self.groups.values():
+            if topic in topics:
                 partitions = {
                     partition: replace(progress, end=None)
                     if number in (None, partition)
                     else progress
-                    for partition, progress in its[topic].partitions.items()
+                    for partition, progress in topics[topic].partitions.items()
                 }
-                its[topic] = replace(its[topic], partitions=partitions)
+                topics[topic] = replace(topics[topic], partitions=partitions)
 
     def add_bound(self, topic: str, bound: Bound) -> None:
         """Keep the bound of a recording; of the oldest beyond `MOST_BOUNDS` keep the largest."""

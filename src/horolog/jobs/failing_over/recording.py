@@ -123,7 +123,7 @@ def _selections(
     others = {name: value for name, value in settings.items() if name.lower() != _ISOLATION}
     everything = Selection(source=source, settings={**others, _ISOLATION: "read_uncommitted"})
     return [
-        everything.within({TopicPartition(*key): its for key, its in layer.items()})
+        everything.within({TopicPartition(*key): offsets for key, offsets in layer.items()})
         for layer in layers
     ]
 
@@ -155,15 +155,15 @@ def add(
                 progress[group][topic] = TopicProgress(looked.at_ms, largest, places)
         recorded.read[topic] = TopicRead(topic_id, read)
         bounds[topic] = _bound(looked.at_ms, list(read.values()))
-    for group, its in progress.items():
-        if its:
-            recorded.groups.setdefault(group, {}).update(its)
+    for group, topics in progress.items():
+        if topics:
+            recorded.groups.setdefault(group, {}).update(topics)
     return bounds, progress
 
 
-def _added(its: Needed, now: PartitionEnds, between_marks: PartitionMarks) -> PartitionRead:
+def _added(part: Needed, now: PartitionEnds, between_marks: PartitionMarks) -> PartitionRead:
     """Return the sums of a partition with its new records added."""
-    before, fresh = its.before, between_marks.from_mark(its.place(its.before.end))
+    before, fresh = part.before, between_marks.from_mark(part.place(part.before.end))
     late_ms = max(before.lateness_ms, fresh.late_max_ms)
     if before.largest_ms is not None and fresh.min_ms is not None:
         late_ms = max(late_ms, before.largest_ms - fresh.min_ms)
@@ -175,7 +175,7 @@ def _added(its: Needed, now: PartitionEnds, between_marks: PartitionMarks) -> Pa
         lateness_ms=late_ms,
         latency_ms=max(known([before.latency_ms, fresh.latency_max_ms]), default=None),
         largest_ms=max(known([before.largest_ms, fresh.max_ms]), default=None),
-        stretches=stretches_with(its, now.end, between_marks),
+        stretches=stretches_with(part, now.end, between_marks),
     )
 
 
@@ -192,14 +192,14 @@ def _bound(at_ms: int, partitions: Sequence[PartitionRead]) -> Bound:
 
 
 def _place(
-    looked: Looked, group: str, key: Key, its: Needed, between_marks: PartitionMarks
+    looked: Looked, group: str, key: Key, to_read: Needed, between_marks: PartitionMarks
 ) -> GroupProgress:
     """Return the position of a group in a partition, with sums of its unread records."""
-    since, until, then = its.lags[group]
+    since, until, then = to_read.lags[group]
     parts: list[Between | ReadSums] = [
-        between_marks.from_mark(its.place(since), its.place(until)),
-        *(stretch for stretch in its.before.stretches if stretch.start >= until),
-        between_marks.from_mark(its.place(max(since, its.before.end))),
+        between_marks.from_mark(to_read.place(since), to_read.place(until)),
+        *(stretch for stretch in to_read.before.stretches if stretch.start >= until),
+        between_marks.from_mark(to_read.place(max(since, to_read.before.end))),
     ]
     smallest = [then.unread_min_ms if then else None, *(part.min_ms for part in parts)]
     return GroupProgress(
@@ -226,8 +226,8 @@ def _counted_by_brokers(
     lacking = [
         (topic, number)
         for topic in bounds
-        for number, its in recorded.read[topic].partitions.items()
-        if its.latency_ms is None
+        for number, sums in recorded.read[topic].partitions.items()
+        if sums.latency_ms is None
     ]
     answers = client.ask.many(
         TIMES, {partition: AskPartition(partition[1]) for partition in lacking}

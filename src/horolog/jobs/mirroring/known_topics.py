@@ -96,7 +96,7 @@ class KnownTopics:
         if self._source is not None:
             ids = topic_ids(self._source, names | self._known.keys())
         else:
-            ids = {name: str(decode_uuid(its)) for name, its in ids_of_files.items()}
+            ids = {name: str(decode_uuid(topic_id)) for name, topic_id in ids_of_files.items()}
         at_target = self._to.ids([*self.targets().values()])
         for name, known in self._known.items():
             if name not in self.failed:
@@ -145,7 +145,10 @@ class KnownTopics:
         state = self._ledger.topics[name]
         if self._source is not None and name not in at_source:
             self.failed[name] = f"{name} of the source was deleted"
-        elif None not in (its := (at_source.get(name), state.source_id)) and its[0] != its[1]:
+        elif (
+            None not in (source_ids := (at_source.get(name), state.source_id))
+            and source_ids[0] != source_ids[1]
+        ):
             self.failed[name] = (
                 f"{name} of the source was deleted and created again: its offsets mean other "
                 "records now. Mirror it into another topic, with another --state"

@@ -108,14 +108,19 @@ class Ledger:
             Misconfigured: a topic was created again, so that its offsets mean other records.
         """
         for name, topic in self.topics.items():
-            for side, its, known, ids in (
+            for side, topic_name, known, ids in (
                 ("source", name, topic.source_id, at_source),
                 ("target", topic.target, topic.target_id, at_target),
             ):
-                if known is not None and its in ids and str(decode_uuid(ids[its])) != known:
+                if (
+                    known is not None
+                    and topic_name in ids
+                    and str(decode_uuid(ids[topic_name])) != known
+                ):
                     raise Misconfigured(
-                        f"{its} of the {side} was deleted and created again since it was mirrored: "
-                        "the mirror's map is of other records. Mirror it with another --state"
+                        f"{topic_name} of the {side} was deleted and created again since it was "
+                        "mirrored: the mirror's map is of other records. Mirror it with another "
+                        "--state"
                     )
 
     def begin(

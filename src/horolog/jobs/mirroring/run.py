@@ -275,9 +275,9 @@ class MirrorRun:
 
         if new:
             self._ledger.save()  # an empty topic is known, too
-            for name, its in groupby(new, lambda partition: partition.topic):
+            for name, partitions_of_topic in groupby(new, lambda partition: partition.topic):
                 self._warn_of_retention(
-                    log, name, {partition: bounds[partition] for partition in its}
+                    log, name, {partition: bounds[partition] for partition in partitions_of_topic}
                 )
 
     def _warn_of_retention(

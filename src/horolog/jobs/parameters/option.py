@@ -116,7 +116,7 @@ def declared(job: "type[DataclassInstance] | DataclassInstance") -> list[Declare
 
 def hooks(job: "type[DataclassInstance]") -> dict[str, str]:
     """Return the help of the arguments that only Python functions have, by name."""
-    return {member.name: said.help for member, said in _said(job) if isinstance(said, Hook)}
+    return {member.name: hook.help for member, hook in _said(job) if isinstance(hook, Hook)}
 
 
 def _said(

@@ -184,7 +184,7 @@ def _warn_of_retention(
         except RequestRefused:  # a client that may write need not be one that may ask
             continue
         bounds = {
-            partition: its for partition, its in source.spans().items() if partition.topic == name
+            partition: span for partition, span in source.spans().items() if partition.topic == name
         }
         note = retention_note(receiving, source.log, name, bounds, from_ms, now_ms)
         if note is not None:
@@ -219,8 +219,8 @@ def _check_topics(kept: DocumentsOnly, source: ReplaySource, target: ReplayTarge
     known = _TopicIds({}, {}) if document is None else value_of(_TopicIds, document, _TOPICS)
     ids = topic_ids(target.client, target.counts)
     present = _TopicIds(
-        {name: str(decode_uuid(its)) for name, its in source.log.topic_ids.items()},
-        {name: its for name, its in ids.items() if its is not None},
+        {name: str(decode_uuid(topic_id)) for name, topic_id in source.log.topic_ids.items()},
+        {name: topic_id for name, topic_id in ids.items() if topic_id is not None},
     )
     for side, before, now, why in (
         ("source", known.source, present.source, "its offsets mean other records now"),
