@@ -62,7 +62,7 @@ class ArrivalLog:
     def offsets_of(self, partition: TopicPartition) -> int:
         """Return the number of offsets of one partition."""
         its = (stretch for stretch in self._stretches if stretch.partition == partition)
-        return sum(each.end - each.start for each in its)
+        return sum(stretch.end - stretch.start for stretch in its)
 
     def of(self, partition: TopicPartition) -> Iterator[Arrival]:
         """Yield the batches of one partition as arrivals, in order of offsets.

@@ -139,7 +139,8 @@ def stream_starts(
         starts = _skipping(log, from_ms, earliest, latest)
         seams = latest if times.backfill is not None else {}
         return StreamStarts(
-            starts, {each: seam for each, seam in seams.items() if starts[each] < seam}
+            starts,
+            {partition: seam for partition, seam in seams.items() if starts[partition] < seam},
         )
     return StreamStarts(_checked_starts(options, starting, log, partitions, earliest, latest), {})
 
@@ -223,7 +224,9 @@ def _looked_up(
             return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
         case TimeByPartition(times_ms):
             _require_all("OffsetsByTimestamp", times_ms, partitions)
-            asked = {each: ms for each, ms in times_ms.items() if ms not in (EARLIEST, LATEST)}
+            asked = {
+                partition: ms for partition, ms in times_ms.items() if ms not in (EARLIEST, LATEST)
+            }
             return log.at_or_after(asked) if asked else {}
         case _:
             return {}

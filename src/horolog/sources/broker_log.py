@@ -98,7 +98,10 @@ class BrokerLog:
     def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:
         """Wait until a position has records, or for `max_wait_ms`."""
         self._client.records.wait_for_records(
-            {(each.topic, each.partition): offset for each, offset in positions.items()},
+            {
+                (partition.topic, partition.partition): offset
+                for partition, offset in positions.items()
+            },
             max_wait_ms=max_wait_ms,
             read_committed=self._options.read_committed,
         )
@@ -139,7 +142,7 @@ class BrokerLog:
                 "it gives times below zero another meaning. Filter on timestamp instead"
             )
         committed = self._options.read_committed
-        asked = {(each.topic, each.partition): at for each, at in times_ms.items()}
+        asked = {(partition.topic, partition.partition): at for partition, at in times_ms.items()}
         answers = self._persist(
             lambda: self._client.find_records(
                 asked, RecordClock.CREATE, read_committed=committed, may_lack_times=True
@@ -173,8 +176,8 @@ class BrokerLog:
             NoAnswer: it does not answer.
         """
         committed = {
-            (each.topic, each.partition): CommittedOffset(offset)
-            for each, offset in offsets.items()
+            (partition.topic, partition.partition): CommittedOffset(offset)
+            for partition, offset in offsets.items()
         }
         self._client.offset_commit(group, committed)
 
@@ -201,7 +204,7 @@ class BrokerLog:
                 for stretch in stretches
                 if stretch.partition in starts
             )
-            stretches = [each for each in later if each.start < each.end]
+            stretches = [stretch for stretch in later if stretch.start < stretch.end]
         for window in row_filter.windows:
             stretches = self._in_time(stretches, window)
         return stretches
@@ -267,7 +270,9 @@ class BrokerLog:
         if not targets:
             return {}
         committed = self._options.read_committed
-        asked = {(each.topic, each.partition): target for each, target in targets.items()}
+        asked = {
+            (partition.topic, partition.partition): target for partition, target in targets.items()
+        }
         found = self._persist(
             lambda: self._client.offsets.list(asked, read_committed=committed, may_lack_times=True)
         )

@@ -35,12 +35,17 @@ def task_client(options: ReadOptions) -> Client:
 
 def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
     """Return the task with stretches that follow the log end extended to the present end."""
-    followed = [each for each in task if isinstance(each, BrokerStretch) and each.until is not None]
+    followed = [
+        stretch
+        for stretch in task
+        if isinstance(stretch, BrokerStretch) and stretch.until is not None
+    ]
     if not followed:
         return task
     try:
         found = client.list_offsets(
-            {each.partition: LATEST for each in followed}, read_committed=options.read_committed
+            {stretch.partition: LATEST for stretch in followed},
+            read_committed=options.read_committed,
         )
     except RequestRefused as error:
         if error.code not in _GONE:
@@ -48,10 +53,13 @@ def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
         found = {}  # what was planned is missed when it is read
     ends = {partition: answer.offset for partition, answer in found.items() if answer is not None}
     return tuple(
-        replace(each, end=max(each.end, min(ends.get(each.partition, each.end), each.until)))
-        if isinstance(each, BrokerStretch) and each.until is not None
-        else each
-        for each in task
+        replace(
+            stretch,
+            end=max(stretch.end, min(ends.get(stretch.partition, stretch.end), stretch.until)),
+        )
+        if isinstance(stretch, BrokerStretch) and stretch.until is not None
+        else stretch
+        for stretch in task
     )
 
 

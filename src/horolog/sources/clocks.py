@@ -126,7 +126,7 @@ class _CreateTimes:
             columns = ("offset", "timestamp_ms")
             tables = list(decode(self._buffer, columns=columns, as_created=True, **self._how))
             self._offsets, self._times = (
-                np.concatenate([each.column(name).to_numpy() for each in tables])
+                np.concatenate([table.column(name).to_numpy() for table in tables])
                 for name in columns
             )
         return pa.array(

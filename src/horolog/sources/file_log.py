@@ -294,9 +294,10 @@ class FileLog:
                 f"{found.known_to} on: {found.damage}",
             )
         return tuple(
-            each
-            for each in found.aborted
-            if each.first_offset < end and (each.last_offset is None or start <= each.last_offset)
+            transaction
+            for transaction in found.aborted
+            if transaction.first_offset < end
+            and (transaction.last_offset is None or start <= transaction.last_offset)
         )
 
     def _transactions_of(self, partition: TopicPartition) -> FileTransactions:

@@ -85,7 +85,7 @@ class GrowingFiles:
     ) -> dict[TopicPartition, int | None]:
         """Return the earliest offset at or after each time; None where no record is that late."""
         held = self._held(times_ms)
-        return self._opened().at_or_after({each: times_ms[each] for each in held})
+        return self._opened().at_or_after({partition: times_ms[partition] for partition in held})
 
     def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition]
@@ -170,7 +170,7 @@ class GrowingFiles:
 def _entries(root: Root, *, may_miss: bool) -> list[FileEntry]:
     found = root.matches(may_miss=may_miss)
     try:
-        return [entry for each in found for entry in each.entries(may_miss=True)]
+        return [entry for match in found for entry in match.entries(may_miss=True)]
     except Misconfigured:
         if not may_miss:
             raise

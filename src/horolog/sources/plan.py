@@ -159,7 +159,7 @@ def left_open(
         if task is None:
             next(unread).append(end)
             continue
-        last = max(place for place, each in enumerate(task) if each.partition == partition)
+        last = max(place for place, stretch in enumerate(task) if stretch.partition == partition)
         if task[last].end >= end.start:
             task[last] = replace(task[last], until=end.until)
         else:

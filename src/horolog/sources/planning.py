@@ -124,7 +124,7 @@ def tasks(
     shares = shared_out(options, stretches, cores())
     if not options.paths and not _asks_for_pieces(options, len(bounds)):
         shares = _following_the_log(shares, bounds, row_filter)
-    return [tuple(replace(each, times=times) for each in share) for share in shares]
+    return [tuple(replace(stretch, times=times) for stretch in share) for share in shares]
 
 
 def shared_out(options: ReadOptions, stretches: Sequence[Stretch], cores: int | None) -> list[Task]:
@@ -172,14 +172,19 @@ def _following_the_log(
     shares: Sequence[Task], bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
 ) -> list[Task]:
     until = row_filter.offsets.last + 1
-    taken = {partition: each for partition, each in bounds.items() if row_filter.takes(*partition)}
+    taken = {
+        partition: bound for partition, bound in bounds.items() if row_filter.takes(*partition)
+    }
     open_ends = {}
-    for partition, each in sorted(taken.items()):
-        end = max(each.end, row_filter.offsets.first)
-        if each.has_open_end and end < until:
+    for partition, bound in sorted(taken.items()):
+        end = max(bound.end, row_filter.offsets.first)
+        if bound.has_open_end and end < until:
             open_ends[partition] = BrokerStretch(partition, end, end, until=until)
-    tasks = [tuple(each for each in share if isinstance(each, BrokerStretch)) for share in shares]
-    open_starts = [partition for partition, each in taken.items() if each.has_open_start]
+    tasks = [
+        tuple(stretch for stretch in share if isinstance(stretch, BrokerStretch))
+        for share in shares
+    ]
+    open_starts = [partition for partition, bound in taken.items() if bound.has_open_start]
     return [*left_open(tasks, open_starts, open_ends)]
 
 

@@ -159,7 +159,7 @@ def _replicas_in(
 
     found = root.map(replica_in, by_directory)
     replicas = [replica for replica in found if replica is not None]
-    for note in chain(notes, *(each.notes for each in starts.values())):
+    for note in chain(notes, *(log_starts.notes for log_starts in starts.values())):
         _warn_once(note)
     if not replicas and not may_miss:
         raise Misconfigured(_nothing_found(root, by_directory))
@@ -189,7 +189,7 @@ def _segments_of(
                 entry.size,
                 entry.inode,
                 entry.size,
-                is_being_replaced=any(each.startswith(stem) for each in later),
+                is_being_replaced=any(name_now.startswith(stem) for name_now in later),
             )
         )
     return found

@@ -48,7 +48,7 @@ class Numbers:
     listed: frozenset[int] | None = None
 
     def __and__(self, other: "Numbers") -> "Numbers":
-        lists = [each for each in (self.listed, other.listed) if each is not None]
+        lists = [numbers for numbers in (self.listed, other.listed) if numbers is not None]
         listed = frozenset.intersection(*lists) if lists else None
         return Numbers(self.interval & other.interval, listed)
 
@@ -166,7 +166,10 @@ class RowFilter:
         asked = [self._numbers(name).interval for name in _OF_APPENDS if name in self.of]
         if not asked:
             return EVER_APPENDED
-        first, last = max(each.first for each in asked), min(each.last for each in asked)
+        first, last = (
+            max(interval.first for interval in asked),
+            min(interval.last for interval in asked),
+        )
         return TimeRange(first, last, of_append=True)
 
     @property
@@ -186,7 +189,9 @@ class RowFilter:
     @property
     def windows(self) -> tuple[TimeRange, ...]:
         """Limited ranges of either clock; a block outside one of them has no row of the filter."""
-        return tuple(each for each in (self.times, self.append_times) if not each.is_everything)
+        return tuple(
+            window for window in (self.times, self.append_times) if not window.is_everything
+        )
 
     def _numbers(self, name: str) -> Numbers:
         narrowing = self.of.get(name, _ANY)

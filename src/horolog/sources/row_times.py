@@ -95,8 +95,8 @@ class RowTimes:
     def pinned(self, relative_ms: Mapping[str, int]) -> "RowTimes":
         """Return the moments with the relative ones of a checkpoint in place of today's."""
         changed = {
-            each.name: GivenMoment(relative_ms[name], is_relative=True)
-            for name, each, given in zip(OPTIONS, fields(self), self._all(), strict=True)
+            moment_field.name: GivenMoment(relative_ms[name], is_relative=True)
+            for name, moment_field, given in zip(OPTIONS, fields(self), self._all(), strict=True)
             if given is not None and given.is_relative and name in relative_ms
         }
         return replace(self, **changed)

@@ -86,7 +86,7 @@ class StreamOffset:
                 if any(type(moment) is not int for moment in moments.values()):
                     raise TypeError(moments)
                 ids = value.get("ids", {})
-                if any(type(each) is not str for each in ids.values()):
+                if any(type(topic_id) is not str for topic_id in ids.values()):
                     raise TypeError(ids)
                 return cls(
                     offsets=_by_partition(value["offsets"]),

@@ -96,7 +96,9 @@ def lag_of(progress: Any) -> QueryLag | None:
     )
     if not partitions:
         return None
-    dropped = sum(each.get("numRowsDroppedByWatermark", 0) for each in progress["stateOperators"])
+    dropped = sum(
+        operator.get("numRowsDroppedByWatermark", 0) for operator in progress["stateOperators"]
+    )
     counted = (progress.get("observedMetrics") or {}).get(_OBSERVED)
     return QueryLag(
         str(progress["id"]),

@@ -169,11 +169,13 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         if not self.options.appended.is_everything:  # which the brokers' answer does not heed
             return {}
         found = {}
-        for partition, each in look.largest.items():
-            is_backfill = each.offset < at.seams.get(partition, 0)
+        for partition, record in look.largest.items():
+            is_backfill = record.offset < at.seams.get(partition, 0)
             times_ms = times.backfill_range if is_backfill else times.range
-            if each.offset >= look.positions.get(partition, 0) and times_ms.holds(each.timestamp):
-                found[partition] = each
+            if record.offset >= look.positions.get(partition, 0) and times_ms.holds(
+                record.timestamp
+            ):
+                found[partition] = record
         return found
 
     def prepareForTriggerAvailableNow(self) -> None:

@@ -143,8 +143,12 @@ class StreamLooks:
 
     def _measure(self, read: Offsets) -> None:
         self._unread_since_ms = {}
-        self.ends |= self.log.latest([each for each in self._partitions if each in read])
-        behind = [each for each, at in sorted(read.items()) if self.ends.get(each, at) > at]
+        self.ends |= self.log.latest(
+            [partition for partition in self._partitions if partition in read]
+        )
+        behind = [
+            partition for partition, at in sorted(read.items()) if self.ends.get(partition, at) > at
+        ]
         if not behind:
             return
         now_ms = self.log.now_ms()
@@ -166,7 +170,7 @@ class StreamLooks:
         targets = stops_at or targets
         present: Sequence[TopicPartition] = self._discover()
         if targets is not None:
-            present = [each for each in present if each in targets]
+            present = [partition for partition in present if partition in targets]
         for partition in sorted(start.offsets.keys() - set(present)):
             self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
         largest = self._largest(present)  # before the ends: so it lies before them
@@ -176,13 +180,17 @@ class StreamLooks:
             return self._look(start, targets)
         self.ends = dict(ends)
         self.check_topics(start)  # of the files that have these ends
-        positions = {each: at for each in present if (at := start.offsets.get(each)) is not None}
+        positions = {
+            partition: at
+            for partition in present
+            if (at := start.offsets.get(partition)) is not None
+        }
         starts = later_starts(
             self._options.pinned(start.moments_ms),
             self.log,
-            [each for each in present if each not in positions],
+            [partition for partition in present if partition not in positions],
         )
-        cut = [each for each, at in positions.items() if ends[each] < at]
+        cut = [partition for partition, at in positions.items() if ends[partition] < at]
         for partition, first in self.log.earliest(cut).items():
             self._lost(
                 f"{partition} was read up to offset {positions[partition]}, and ends at "
@@ -191,14 +199,14 @@ class StreamLooks:
             starts[partition] = first
         positions |= starts
         if targets is not None:
-            ends = {each: min(end, targets[each]) for each, end in ends.items()}
-        ends = {each: max(end, positions[each]) for each, end in ends.items()}
+            ends = {partition: min(end, targets[partition]) for partition, end in ends.items()}
+        ends = {partition: max(end, positions[partition]) for partition, end in ends.items()}
         stops_at = dict(ends) if stops_now else stops_at
         return Look(positions, ends, starts, stops_at, largest, self._ids_of(positions))
 
     def _ids_of(self, partitions: Collection[TopicPartition]) -> dict[str, str]:
         topics = {partition.topic for partition in partitions}
-        return {name: each for name, each in self.log.topic_ids.items() if name in topics}
+        return {name: topic_id for name, topic_id in self.log.topic_ids.items() if name in topics}
 
     def _largest(
         self, partitions: Collection[TopicPartition]
@@ -207,7 +215,7 @@ class StreamLooks:
         if not self._counts_late:
             return {}
         found = self.log.largest(partitions)
-        return {partition: each for partition, each in found.items() if each is not None}
+        return {partition: record for partition, record in found.items() if record is not None}
 
     def _discover(self) -> list[TopicPartition]:
         """Return the subscribed partitions, looked up at most once a second."""
@@ -254,7 +262,7 @@ def largest_before(
 ) -> dict[TopicPartition, int]:
     """Return the largest known time before each offset."""
     found = {partition: known_ms[partition] for partition in offsets if partition in known_ms}
-    for partition, each in largest.items():
-        if each.offset < offsets.get(partition, 0):
-            found[partition] = each.timestamp
+    for partition, record in largest.items():
+        if record.offset < offsets.get(partition, 0):
+            found[partition] = record.timestamp
     return found

@@ -172,11 +172,11 @@ class Producing:
 def _level(options: Mapping[str, str], codec: Codec) -> int | None:
     """Return the level of the codec in use; levels of other codecs are only checked."""
     found = None
-    for each, (least, most) in _LEVELS.items():
-        option = f"{PREFIX}compression.{each.name.lower()}.level"
-        if option not in options or (each is Codec.GZIP and options[option].strip() == "-1"):
+    for leveled, (least, most) in _LEVELS.items():
+        option = f"{PREFIX}compression.{leveled.name.lower()}.level"
+        if option not in options or (leveled is Codec.GZIP and options[option].strip() == "-1"):
             continue
         level = integer(options, option, 0, least=least, most=most)
-        if each is codec:
+        if leveled is codec:
             found = level
     return found

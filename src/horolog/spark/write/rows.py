@@ -121,8 +121,8 @@ class SinkColumns:
 
     def _by_topic(self, batches: Sequence[pa.RecordBatch]) -> Iterator[TopicRows]:
         coded = [batch.column(columns.TOPIC).dictionary_encode() for batch in batches]
-        named = [each.dictionary for each in coded if len(each)]
-        if named and all(len(each) == 1 and each.equals(named[0]) for each in named):
+        named = [topics.dictionary for topics in coded if len(topics)]
+        if named and all(len(topics) == 1 and topics.equals(named[0]) for topics in named):
             topic = named[0][0].as_py()
             yield from ((topic, self._sent(batch)) for batch in batches if batch.num_rows)
             return

@@ -77,14 +77,14 @@ class LogStreamWriter(_RowWriter, DataSourceStreamArrowWriter):
 def _report(messages: _Messages, where: str) -> None:
     """Log in the driver the treatment of records with refused times."""
     done = [message for message in messages if isinstance(message, TaskCommitMessage)]
-    _logger.info("%d records written%s", sum(each.records for each in done), where)
-    if nulled := sum(each.nulled for each in done):
+    _logger.info("%d records written%s", sum(message.records for message in done), where)
+    if nulled := sum(message.nulled for message in done):
         _logger.warning(
             "%d records%s were written at the writer's clock: brokers refuse their times",
             nulled,
             where,
         )
-    if letters := sum(each.dead_letters for each in done):
+    if letters := sum(message.dead_letters for message in done):
         _logger.warning(
             "%d records%s went to the dead-letter topic: brokers refuse their times",
             letters,

@@ -166,7 +166,7 @@ def _write_in_transaction(
         for topic, run in itertools.groupby(columns.runs(batches), itemgetter(0)):
             _refuse_rows_among_letters(topic, options.dead_letter_topic)
             topics.add(topic)
-            rows = _digested(topic, (each for _, each in run), transaction.digest)
+            rows = _digested(topic, (batch for _, batch in run), transaction.digest)
             if transaction.is_committed:
                 for _ in rows:
                     pass

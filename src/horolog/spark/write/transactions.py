@@ -292,8 +292,8 @@ def _record_of(client: Client, group: str) -> _Record | None:
             error.code,
             f"option 'exactlyOnce' needs Apache Kafka 2.5 or newer (KIP-447): {error}",
         ) from None
-    found = [each for each in committed if each is not None]
-    return _Record.of(max(found, key=lambda each: each.offset)) if found else None
+    found = [offset for offset in committed if offset is not None]
+    return _Record.of(max(found, key=lambda offset: offset.offset)) if found else None
 
 
 def _keep(
