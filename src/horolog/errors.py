@@ -103,10 +103,10 @@ def escaped(text: str, keeps: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        each
-        if each.isprintable() or each in keeps
-        else each.encode("unicode_escape", "surrogatepass").decode()
-        for each in text
+        character
+        if character.isprintable() or character in keeps
+        else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
     )
 
 
@@ -163,8 +163,8 @@ class RecordsRejected(BatchRefused):
         super().__init__(code, message)
         self.errors = tuple(errors)
         self.kinds = tuple(kinds)
-        """Where it is known, of each error the reason (future, past, no-key, append-time), and the
-        unit other than milliseconds that the time looks to be in, empty if there is none."""
+        """For each error, if known: the reason (future, past, no-key, append-time), and the unit of
+        the time if it seems to be another than milliseconds, otherwise empty."""
 
 
 class Damaged(HorologError):

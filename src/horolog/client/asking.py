@@ -18,7 +18,7 @@ from horolog.wire.questions import Action, GivesT, Question, TakesT
 __all__ = ["ANY_BROKER", "Ask"]
 
 ANY_BROKER: Final = -1
-"""In the place of a partition: the question is not for the leader of one."""
+"""Stands for a partition if any broker can answer."""
 MOST_QUESTIONS: Final = 500  # in one request
 
 _LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
@@ -42,8 +42,8 @@ class Ask(RetriedCalls):
             takes: what the question takes, where that has no defaults.
         """
         given: Any = _default(question) if takes is None else takes
-        each = about, getattr(given, "partition", ANY_BROKER)
-        return self.many(question, {each: given})[each]
+        resource = about, getattr(given, "partition", ANY_BROKER)
+        return self.many(question, {resource: given})[resource]
 
     def needed(
         self, question: Question[TakesT, GivesT], about: str = "", takes: TakesT | None = None
@@ -71,10 +71,10 @@ class Ask(RetriedCalls):
             RequestRefused: of one resource, which is named.
         """
 
-        def link_of(each: TopicPartition, deadline: Deadline) -> Link:
-            if each[1] == ANY_BROKER:
+        def link_of(resource: TopicPartition, deadline: Deadline) -> Link:
+            if resource[1] == ANY_BROKER:
                 return self.brokers.any(deadline)
-            return self.brokers.leader(*each, deadline)
+            return self.brokers.leader(*resource, deadline)
 
         return self._pages(question, asks, link_of)
 
@@ -87,7 +87,7 @@ class Ask(RetriedCalls):
         found = self._pages(
             question,
             {(str(node), ANY_BROKER): given for node in nodes},
-            lambda each, deadline: self.brokers.node(int(each[0]), deadline),
+            lambda resource, deadline: self.brokers.node(int(resource[0]), deadline),
         )
         return {int(node): answer for (node, _), answer in found.items()}
 
@@ -119,14 +119,14 @@ class Ask(RetriedCalls):
         link_of: _LinkOf,
     ) -> dict[TopicPartition, GivesT | None]:
         """Ask for further pages until every answer is complete, and join the pages."""
-        pages: dict[TopicPartition, list[GivesT] | None] = {each: [] for each in asks}
+        pages: dict[TopicPartition, list[GivesT] | None] = {resource: [] for resource in asks}
         left = dict(asks)
         while left:
             answers = self._persist(partial(self._ask_page, question, left, link_of))
-            for each, page in answers.items():
-                ask, its = left.pop(each), pages[each]
+            for resource, page in answers.items():
+                ask, its = left.pop(resource), pages[resource]
                 if page is None or its is None:
-                    pages[each] = None
+                    pages[resource] = None
                     continue
                 its.append(page)
                 try:
@@ -134,8 +134,11 @@ class Ask(RetriedCalls):
                 except ValueError as error:
                     raise _malformed(question, error) from None
                 if following is not None:
-                    left[each] = following
-        return {each: None if its is None else question.joined(its) for each, its in pages.items()}
+                    left[resource] = following
+        return {
+            resource: None if its is None else question.joined(its)
+            for resource, its in pages.items()
+        }
 
     def _ask_page(
         self,
@@ -158,7 +161,7 @@ class Ask(RetriedCalls):
                 answers[ask] = None
         for first in range(0, max(map(len, by_link.values()), default=0), MOST_QUESTIONS):
             now = {
-                link: {each: asks[each] for each in its[first : first + MOST_QUESTIONS]}
+                link: {resource: asks[resource] for resource in its[first : first + MOST_QUESTIONS]}
                 for link, its in by_link.items()
                 if len(its) > first
             }
@@ -210,8 +213,8 @@ def _read(
     for name, partition in asks:
         whose[name].append(name if partition == ANY_BROKER else f"{name}-{partition}")
     refuse_any(
-        (f"{question.name} of {', '.join(whose[each.resource_name]):.200}", each)
-        for each in body.results
+        (f"{question.name} of {', '.join(whose[resource.resource_name]):.200}", resource)
+        for resource in body.results
     )
     values = {
         (result.resource_name, entry.name): entry.value
@@ -220,8 +223,8 @@ def _read(
     }
     try:
         return {
-            each: question.read_value(values[each[0], question.key(ask)])
-            for each, ask in asks.items()
+            resource: question.read_value(values[resource[0], question.key(ask)])
+            for resource, ask in asks.items()
         }
     except (ValueError, TypeError, KeyError) as error:
         raise _malformed(question, error) from None

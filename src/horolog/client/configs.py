@@ -48,7 +48,7 @@ def describe(
     """
     request = describe_request({resource: names}, with_documentation=with_documentation)
     body = link.ask(ApiKey.DESCRIBE_CONFIGS, request, deadline)
-    refuse_any((_title(resource), each) for each in body.results)
+    refuse_any((_title(resource), result) for result in body.results)
     return [entry for result in body.results for entry in result.configs]
 
 

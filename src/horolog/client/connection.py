@@ -27,7 +27,7 @@ __all__ = ["AuthenticationFailed", "Connection", "NoAnswer", "ResponseFrame"]
 # than what `sasl.server.max.receive.size` grants a client of Apache Kafka.
 _MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 << 10
 FIRST_BYTES: Final = 1 << 20
-"""Memory for a response that claims as much or more; it doubles whenever it is full."""
+"""First memory for a large response; it doubles whenever it is full."""
 _BEFORE_AUTHENTICATION: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 )

@@ -46,7 +46,7 @@ class FetchLimits(NamedTuple):
     partition_max_bytes: int
     min_bytes: int = 1
     kept_bytes: int = 64 << 20
-    """Memory that is kept for the next answer; a larger one has its own."""
+    """Largest response whose memory is kept for the next one."""
 
 
 class FetchPosition(NamedTuple):
@@ -55,9 +55,9 @@ class FetchPosition(NamedTuple):
     offset: int
     topic_id: UUID | None
     leader_epoch: int
-    """The leader's; the broker refuses if its own is another one."""
+    """Expected leader epoch; the broker refuses if its own differs."""
     last_epoch: int
-    """Epoch of the last record before the offset, -1 if there is none."""
+    """Epoch of the last record before the offset; -1 without one."""
 
 
 class FetchAnswer(NamedTuple):
@@ -66,7 +66,7 @@ class FetchAnswer(NamedTuple):
     error: ErrorCode
     fetched: Fetched
     diverges: bool
-    """The log before the offset is not the leader's (KIP-595)."""
+    """True if the log before the offset differs from the leader's (KIP-595)."""
 
 
 class ClientFetchSession:
@@ -92,7 +92,7 @@ class ClientFetchSession:
         self._forgotten: dict[tuple[str, UUID | None], set[int]] = {}
         self._memory = bytearray()
         self.unasked: list[TopicPartition] = []
-        """Partitions in the last answer that were not asked for."""
+        """Partitions in the last response that were not requested."""
 
     def __len__(self) -> int:
         """Return the number of partitions that are fetched."""

@@ -44,10 +44,10 @@ class Fetched(NamedTuple):
     log_start_offset: int
     aborted: Sequence[AbortedTransaction]
     append_times: Sequence[AppendTimeStretch] = ()
-    """Append times of the records from the offset asked for on, if asked for; seen ones too."""
+    """Append times of the records from the requested offset on, and seen times, if requested."""
     unended: Sequence[AbortedTransaction] = ()
-    """With append times, if not for committed reads: the transactions that no marker ends. Of one
-    that counts as committed it is -1 - its first offset."""
+    """Transactions without a marker, in reads with append times that are not of committed records.
+    The first offset of a transaction that counts as committed is given as -1 - offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def only_partition(topics: Sequence[Any], what: str) -> Any:
 def fetched(it: Any, *, with_times: bool, committed: bool) -> Fetched:
     """Read the response about one partition, with append times if they were requested."""
     listed = getattr(it, "aborted_transactions", None) or ()  # from v4 on, as is what is stable
-    aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in listed]
+    aborted = [AbortedTransaction(it.producer_id, it.first_offset) for it in listed]
     answer = Fetched(
         records=b"" if it.records is None else it.records,
         high_watermark=it.high_watermark,

@@ -54,7 +54,7 @@ class GroupMember(NamedTuple):
     instance_id: str | None
     """Instance id of a static member."""
     assigned: tuple[TopicPartition, ...] | None
-    """None where the assignment cannot be read, as of other protocols than consumers'."""
+    """Assigned partitions; None if the assignment is not in the format of consumers."""
 
 
 class GroupDescription(NamedTuple):
@@ -64,7 +64,7 @@ class GroupDescription(NamedTuple):
     state: str
     protocol_type: str
     assignor: str
-    """The protocol that the members agreed on."""
+    """Protocol that the members agreed on."""
     members: tuple[GroupMember, ...]
 
 
@@ -73,7 +73,7 @@ class Groups(RetriedCalls):
 
     def names(self) -> list[str]:
         """Return the names of all consumer groups in the cluster, in order."""
-        return [each.group for each in self.list() if each.protocol_type in ("", "consumer")]
+        return [it.group for it in self.list() if it.protocol_type in ("", "consumer")]
 
     def coordinator(self, group_id: str) -> BrokerMetadata:
         """Return the broker that coordinates a group."""

@@ -60,8 +60,7 @@ def group_lags(
         client, sorted({(of_offset.topic, of_offset.partition) for of_offset in of_offsets}), now_ms
     )
     return [
-        each._replace(held_up=each.held_up or opened.get((each.topic, each.partition)))
-        for each in found
+        lag._replace(held_up=lag.held_up or opened.get((lag.topic, lag.partition))) for lag in found
     ]
 
 
@@ -119,38 +118,40 @@ def _of_offsets(
     client: Client, group: str, now_ms: int, clock: LagClock, read_committed: bool
 ) -> list[GroupPartitionLag]:
     committed = {
-        each: at.offset for each, at in client.offset_fetch(group).items() if at is not None
+        partition: at.offset
+        for partition, at in client.offset_fetch(group).items()
+        if at is not None
     }
     present = client.metadata(sorted({topic for topic, _ in committed})).topics if committed else {}
-    there = [
-        each
-        for each in sorted(committed)
-        if each[0] in present
-        and each[1] in present[each[0]].partitions
-        and present[each[0]].partitions[each[1]].leader is not None
+    served = [
+        partition
+        for partition in sorted(committed)
+        if partition[0] in present
+        and partition[1] in present[partition[0]].partitions
+        and present[partition[0]].partitions[partition[1]].leader is not None
     ]
-    starts = client.list_offsets(dict.fromkeys(there, EARLIEST))
-    ends = client.list_offsets(dict.fromkeys(there, LATEST), read_committed=read_committed)
+    starts = client.list_offsets(dict.fromkeys(served, EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(served, LATEST), read_committed=read_committed)
     lags = []
-    for each in there:
-        first, last = starts[each], ends[each]
+    for partition in served:
+        first, last = starts[partition], ends[partition]
         start = 0 if first is None else first.offset
         end = 0 if last is None else last.offset
-        unread = max(committed[each], start)
+        unread = max(committed[partition], start)
         lag_ms: int | None = 0
         if unread < end:
             appended = clock is LagClock.APPEND
-            lag_ms = _age_ms(client, each, unread, now_ms) if appended else None
+            lag_ms = _age_ms(client, partition, unread, now_ms) if appended else None
         lags.append(
             GroupPartitionLag(
                 group,
-                *each,
-                committed[each],
+                *partition,
+                committed[partition],
                 start,
                 end,
-                offsets_behind=max(0, end - committed[each]),
+                offsets_behind=max(0, end - committed[partition]),
                 records_behind=0 if unread >= end else None,
-                lost_records=max(0, min(start, end) - committed[each]),
+                lost_records=max(0, min(start, end) - committed[partition]),
                 lag_ms=lag_ms,
                 clock=clock,
                 catch_up_ms=0 if unread >= end else None,

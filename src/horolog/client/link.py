@@ -31,8 +31,7 @@ LOWEST: Final = {
     ApiKey.DESCRIBE_CONFIGS: 1,
     ApiKey.DESCRIBE_LOG_DIRS: 1,
 }
-"""Older versions this client does not ask in, unless it is told to: format v2 is all that it packs
-(KIP-896)."""
+"""Lowest versions that the client uses by default, as it packs format v2 only (KIP-896)."""
 
 _UNSUPPORTED: Final = ErrorCode.unsupported_version.to_bytes(2, "big")
 
@@ -68,7 +67,7 @@ class Link:
         return cls(
             connection,
             {k.api_key: Versions(k.min_version, k.max_version) for k in body.api_keys},
-            {each.name: each.max_version for each in getattr(body, "supported_features", ())},
+            {it.name: it.max_version for it in getattr(body, "supported_features", ())},
         )
 
     @staticmethod

@@ -50,7 +50,7 @@ class FoundRecord(NamedTuple):
 
     offset: int
     ms: int | None
-    """Its time. None if its append time is unknown: what is before it was appended earlier."""
+    """Time of the record. None if its append time is unknown; earlier records are older."""
     leader_epoch: int | None
 
 

@@ -32,7 +32,7 @@ from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
 
 MOST_PARTITIONS: Final = 1_000
-"""That are asked about; the others go without."""
+"""Most partitions that are looked up."""
 _AT_ONCE: Final = 100  # partitions of one request: a partition may have thousands of producers
 _MOST_BROKERS: Final = 100
 _LONGEST_MS: Final = 10 * SECOND_MS
@@ -60,7 +60,7 @@ class _OpenAtBroker(NamedTuple):
     last_ms: int
     """The largest timestamp of the producer's last batch; -1: none."""
     opened: int
-    """Count of all that are open there."""
+    """Number of open transactions in the partition."""
 
 
 class _Owner(NamedTuple):
@@ -68,14 +68,14 @@ class _Owner(NamedTuple):
 
     transactional_id: str
     start_ms: int
-    """When the coordinator began the transaction; -1: not known."""
+    """Start of the transaction at its coordinator; -1 if unknown."""
 
 
 class _Coordinated(NamedTuple):
     owners: Mapping[tuple[int, TopicPartition], _Owner]
-    """By producer id and partition."""
+    """Owners by producer id and partition."""
     are_all: bool
-    """Whether every coordinator has answered."""
+    """True if every coordinator has answered."""
 
 
 def held_up(
@@ -89,31 +89,33 @@ def held_up(
     """
     deadline = Deadline.after_ms(min(client.config.timeout_ms, _LONGEST_MS))
     opened = _open_in(client, islice(waiting, MOST_PARTITIONS), deadline)
-    known = _coordinated(client, {each.producer_id for each in opened.values()}, deadline)
+    known = _coordinated(
+        client, {transaction.producer_id for transaction in opened.values()}, deadline
+    )
     unowned = [
         partition
-        for partition, each in opened.items()
+        for partition, first in opened.items()
         if known.are_all
-        and (each.producer_id, partition) not in known.owners
-        and 0 <= each.last_ms < now_ms - _MAX_TRANSACTION_MS
+        and (first.producer_id, partition) not in known.owners
+        and 0 <= first.last_ms < now_ms - _MAX_TRANSACTION_MS
     ]
     still = _open_in(client, unowned, deadline)
     found = {}
-    for partition, each in opened.items():
-        owner = known.owners.get((each.producer_id, partition))
-        is_same = partition in still and still[partition][:3] == each[:3]
+    for partition, first in opened.items():
+        owner = known.owners.get((first.producer_id, partition))
+        is_same = partition in still and still[partition][:3] == first[:3]
         stretch = waiting[partition]
-        offset = max(each.first_offset, stretch.stable)
+        offset = max(first.first_offset, stretch.stable)
         found[partition] = HeldUp(
-            each.producer_id,
-            each.producer_epoch,
+            first.producer_id,
+            first.producer_epoch,
             None if owner is None else owner.transactional_id[:_LONGEST_ID],
             False if owner is not None else True if is_same else None,
             offset,
             None if owner is None or owner.start_ms < 0 else owner.start_ms,
             max(0, stretch.end - offset),
             None,
-            each.opened,
+            first.opened,
         )
     return found
 

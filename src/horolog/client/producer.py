@@ -397,8 +397,8 @@ class Producer(Closeable):
                     later += self._repair(sent, refusal)
         finally:
             self._note(sent, produced, written)
-        for each in later:
-            self._append(each, written, {})
+        for repaired in later:
+            self._append(repaired, written, {})
 
     def _answered(self) -> "list[tuple[_Sent, dict[TopicPartition, Produced]]]":
         """Return the requests behind the first one in flight, and their results.

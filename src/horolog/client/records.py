@@ -28,7 +28,7 @@ class Produced(NamedTuple):
     log_append_time_ms: int | None
     log_start_offset: int | None
     timestamp_type: TimestampType | None = None
-    """Type of the times that the records have now (KIP-32)."""
+    """Timestamp type of the stored records (KIP-32)."""
 
 
 class Records(RetriedCalls):
@@ -110,7 +110,7 @@ class Records(RetriedCalls):
                     }
                     for name, numbers in by_topic(partitions).items()
                 ]
-                ids = [each["topic_id"] for each in topics]
+                ids = [topic["topic_id"] for topic in topics]
                 request = fetch_request(
                     topics,
                     max_bytes=1,

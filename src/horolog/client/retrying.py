@@ -20,19 +20,18 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 
 FIRST_CONTACT_MS: Final = 3_000
-"""How long to wait for a first response: enough for a broker that is starting; a wrong address is
+"""Time to wait for a first response: enough for a broker that is starting. A wrong address is
 reported soon."""
 
 UNKNOWN_TOPIC_MS: Final = 2_000
-"""A topic that was just created may be unknown to other brokers for a moment; a mistyped one
-stays unknown."""
+"""Time to retry for an unknown topic. Other brokers learn of a new topic within a moment."""
 
 SILENT_MS: Final = 3_000
-"""A call that takes longer for refusals says why; an election is over by then."""
+"""Time after which a repeated call logs the reason. An election takes less."""
 
 LOST_ANSWERS: Final = 3
-"""A restart of a broker loses a response or two; a broker that closes the connection on the same
-request each time will not take it."""
+"""Lost responses after which a call fails. A restart of a broker loses one or two; a broker that
+closes the connection each time does not accept the request."""
 
 _UNKNOWN: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
 _CARRIED_OUT: Final = frozenset(

@@ -69,7 +69,7 @@ class Chunk:
         self._types = np.full(count, -1, np.int8)
         if noted:
             self._times = np.concatenate(
-                [each.column("timestamp_ms").to_numpy() for each in pieces]
+                [piece.column("timestamp_ms").to_numpy() for piece in pieces]
             )
 
     def column(self, name: str) -> pa.Array | None:
@@ -117,7 +117,7 @@ class Chunk:
     def metadata(self) -> pa.RecordBatch:
         """Return the results of all rows, with the columns of `METADATA`."""
         offsets = pa.array(self._offsets, mask=self._offsets < 0)
-        names = pa.array([each.kafka_name for each in TimestampType])
+        names = pa.array([kind.kafka_name for kind in TimestampType])
         types = names.take(pa.array(self._types, mask=self._types < 0))
         columns = [pa.array(self._partitions), offsets, pa.array(self._times), types]
         return pa.RecordBatch.from_arrays(columns, schema=METADATA)

@@ -19,7 +19,7 @@ from horolog.client.arrow_rows import as_binary, milliseconds
 __all__ = ["LAYOUT", "RowsDigest"]
 
 LAYOUT: Final = 1
-"""How this version computes a digest; those of another one cannot be compared."""
+"""Version of the digest's algorithm; digests of different versions cannot be compared."""
 
 _DIGEST_BYTES: Final = 16
 _SUM_BYTES: Final = 12

@@ -16,7 +16,7 @@ class ServedPartitions(NamedTuple):
     topic: str
     leaders: dict[int, int]
     offline: dict[int, str]
-    """Why nothing is known of each, in a sentence that names it."""
+    """Sentence about each partition without a leader."""
 
     @property
     def numbers(self) -> list[int]:
@@ -86,7 +86,7 @@ def why_offline(client: Client) -> dict[str, str]:
     with suppress(RequestRefused, NoAnswer):
         health = client.ask(HEALTH)
         wrong = () if health is None else health.wrong
-        return {each.subject: each.text for each in wrong if each.kind == "offline"}
+        return {problem.subject: problem.text for problem in wrong if problem.kind == "offline"}
     return {}
 
 

@@ -8,10 +8,10 @@ versions in it (`2.8-IV1`).
 from typing import Final
 
 IGNORED_SINCE: Final = (3, 0)
-"""From this inter-broker protocol on Kafka stores format v2, whatever the others say."""
+"""Inter-broker protocol from which on Kafka always stores format v2."""
 
 ZSTD_SINCE: Final = (2, 1)
-"""Before this inter-broker protocol Kafka takes no zstd, whatever format it stores (KIP-110)."""
+"""Inter-broker protocol from which on Kafka accepts zstd (KIP-110)."""
 
 # The number of protocol versions of each release; 0 of those that have none by a name of its own.
 _RELEASES: Final = {

@@ -125,8 +125,8 @@ class Settings:
         known = {setting.name, *setting.aliases}
         if overrides is None:
             names = {name for name, _ in self._given()}
-            for each in map(broker_setting, setting.falls_back_to):
-                known |= {each.name, *each.aliases}
+            for fallback in map(broker_setting, setting.falls_back_to):
+                known |= {fallback.name, *fallback.aliases}
         return [
             f"{name} is deprecated (KIP-937): give {_BEFORE} and {_AFTER}, of the broker with "
             "log. in front, which win over it"

@@ -20,14 +20,14 @@ from time import perf_counter
 from typing import Final
 
 BEGIN_AFTER: Final = 8
-"""Responses that are followed soon before the loop polls."""
+"""Responses in a row that must be followed soon before the loop polls."""
 REST: Final = 100
-"""Responses before it polls again where the processor was taken away from it."""
+"""Responses before the loop polls again after it lost the processor."""
 LEAST_PROCESSORS: Final = 2
 BEHIND_SECONDS: Final = 20e-6
-"""How soon after a response the next request is received that has waited for it."""
+"""Longest time between a response and the receipt of a request that was already waiting."""
 QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
-"""The limit of a container, as version 2 of Linux' control groups shows it inside."""
+"""File with a container's processor limit (Linux control groups, version 2)."""
 
 
 class BusyPolling:
@@ -64,7 +64,7 @@ class BusyPolling:
         self._looked_at = 0.0
         self.is_polling = False
         self.is_behind = False
-        """Whether the latest bytes had arrived before the response to others was made."""
+        """True if the latest bytes had arrived before the last response was made."""
 
     def received(self) -> None:
         """Note that bytes have arrived from a client."""

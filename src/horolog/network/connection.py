@@ -85,7 +85,7 @@ class Shared:
     forget: "Callable[[ServerConnection], None]"
     principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None] = anonymous
     times: RequestTimes | None = None
-    """Takes how long each request took; None where nobody asks for that."""
+    """Collects the times of requests; None if they are not collected."""
 
 
 class _Exchange:
@@ -147,7 +147,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             shared.mappings.lend,
         )
         self.transport: asyncio.Transport | None = None
-        """While it is connected."""
+        """Set while the client is connected."""
         self._outbox: Outbox | None = None  # set while there is a transport
         self._waiting: deque[Buffer] = deque()  # complete requests, not started
         self._waiting_bytes = 0

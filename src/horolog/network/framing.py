@@ -50,7 +50,7 @@ class Frames:
         self._lend = lend
         self._start = b""  # length and first bytes of a request that has no buffer yet
         self.buffer: bytearray | memoryview | None = None
-        """Of the request that is being received on its own; a view of a mapping, if large."""
+        """Buffer of the request that is being received; a view of a mapping if it is large."""
         self._filled = 0
         self._allowed = 0  # how far the buffer may be filled
         self.length = 0
@@ -58,7 +58,7 @@ class Frames:
         self.next_size = 0
         """Size of the buffer that `resume` makes."""
         self.count = 0
-        """How many requests have needed a buffer."""
+        """Number of requests that needed a buffer."""
 
     @property
     def arrived(self) -> int:

@@ -24,13 +24,13 @@ _LOG = logging.getLogger(__name__)
 REQUEST_BYTES: Final = 8 * 1024
 REQUEST_SECONDS: Final = 10.0
 RESPONSE_SECONDS: Final = 30.0
-"""A client that has not read its response by then is disconnected."""
+"""Time after which a client that has not read its response is disconnected."""
 ANSWERED: Final = 8
-"""Connections with a whole request."""
+"""Most connections with a whole request."""
 INCOMPLETE: Final = 16
-"""Connections without one."""
+"""Most connections without a whole request."""
 _ACCEPTED_AT_ONCE: Final = INCOMPLETE // 4
-"""So few that the request of a new one is read before others can take its place."""
+"""New connections at a time: so few that their requests are read before they lose their place."""
 _BACKLOG: Final = 128
 _PIECE_BYTES: Final = 64 * 1024
 
@@ -51,7 +51,7 @@ class HttpRequest(NamedTuple):
 
     path: str
     query: dict[str, str]
-    """The last value of each name."""
+    """Last value of each parameter."""
 
 
 class HttpResponse(NamedTuple):
@@ -76,12 +76,12 @@ class HttpServer:
         """
         sockets = bind(endpoint, config)
         self.bound = endpoint._replace(port=sockets[0].getsockname()[1])
-        """The endpoint with its actual port."""
+        """Endpoint with its actual port."""
         self.respond = respond
         self.incomplete: dict[_Connection, None] = {}
         """The connections without a whole request, the oldest first."""
         self.answered: dict[_Connection, None] = {}
-        """The connections with one, likewise."""
+        """The connections with a whole request, the oldest first."""
         connect = partial(_Connection, self)
         self._acceptors = [Acceptor(sock, _BACKLOG, connect, _ACCEPTED_AT_ONCE) for sock in sockets]
 
@@ -102,7 +102,7 @@ class HttpServer:
         """Move a connection to those with a whole request; False if there is no place."""
         self.incomplete.pop(connection, None)
         if len(self.answered) >= ANSWERED:
-            unread = (each for each in self.answered if each.is_unread)
+            unread = (other for other in self.answered if other.is_unread)
             next(unread, connection).close()
             if connection.is_closed:
                 return False
@@ -121,7 +121,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self.is_closed = False
         self.is_unread = False
-        """Whether there is a response, of which the client has not read all."""
+        """True if the client has not read its whole response."""
         self.transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._answering: asyncio.Task[None] | None = None

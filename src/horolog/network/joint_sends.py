@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 MOST: Final = 16
-"""Responses that wait: the first of them for some half a millisecond."""
+"""Most responses that wait, about half a millisecond for the first."""
 
 
 class JointSends:

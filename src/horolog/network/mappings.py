@@ -10,7 +10,7 @@ import weakref
 from typing import Final
 
 MOST_IDLE_BYTES: Final = 32 << 20
-"""How much is kept for later requests, in addition to the memory budget of all connections."""
+"""Most bytes that are kept for later requests, beyond the budget of all connections."""
 
 _ROUNDED_TO_BYTES: Final = 256 << 10  # so that requests of about one size fit the same mapping
 

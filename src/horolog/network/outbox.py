@@ -71,9 +71,9 @@ class Outbox:
         self._stuck_bytes = 0  # the transport's buffer when it was last full
         self._drained = 0
         self.is_stuck = False
-        """Whether the transport is full."""
+        """True while the transport's buffer is full."""
         self.is_reading_disk = False
-        """Whether records are awaited: from the disk, or the next turn of the event loop."""
+        """True while records are read from disk, or wait for the next turn of the event loop."""
         self._socket_fd = _socket_fd(transport)
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
 

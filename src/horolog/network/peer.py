@@ -35,7 +35,7 @@ class Peer:
         """Kafka's principal (`User:name`); None until the client has authenticated."""
         self.is_gone = False  # set once, on the event loop; threads may read it
         self.last_commit: object = None
-        """What the handler of commits keeps for the next one; it goes with the connection."""
+        """State of the handler of commits for the next commit of this connection."""
         self._on_authenticated = on_authenticated
         self._on_gone: dict[Callable[[], None], None] = {}
 

@@ -24,7 +24,7 @@ class FileSlots:
     def __init__(self, count: int) -> None:
         self._free = BoundedSemaphore(count)
         self.is_exhausted = False
-        """Whether a slot was refused since the last release."""
+        """True if a slot was refused since the last release."""
         self.on_refused: Callable[[], None] = lambda: None
 
     def acquire(self) -> bool:

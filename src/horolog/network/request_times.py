@@ -15,11 +15,11 @@ from horolog.wire.api import SUPPORTED, ApiKey
 
 EVERY: Final = 64
 HEAD_BYTES: Final = 4
-"""Of a request: key and version of its API."""
+"""First bytes of a request, with key and version of its API."""
 
 _LATEST: Final = 1_024
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-"""Those of Kafka's request metrics."""
+"""Quantiles of Kafka's request metrics."""
 
 
 class Answered(NamedTuple):
@@ -29,8 +29,8 @@ class Answered(NamedTuple):
     counts: dict[int, int]
     """Answered requests, by version."""
     quantiles: tuple[float, ...]
-    """The `QUANTILES` of their times in milliseconds, from the start of a request to its response
-    in bytes; none if none was timed."""
+    """`QUANTILES` of the milliseconds from the start of a request to its packed response; empty if
+    no request was timed."""
 
 
 class _Counting(Protocol):
@@ -49,7 +49,7 @@ class RequestTimes:
         self.counts = [[0] * 256 for _ in range(1 + max(SUPPORTED))]
         """Answered requests by the low bytes of key and version; the high ones are zeros."""
         self.connections = set[_Counting]()
-        """Those that count requests."""
+        """Connections that count requests themselves."""
         self._latest = [deque[float](maxlen=_LATEST) for _ in self.counts]
 
     def note(self, request: Buffer, started_at: float) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 SLICE_SECONDS: Final = 0.005
 QUICK_SECONDS: Final = 0.005
-"""How much longer than a slice quick ones are started: each may be answered with much."""
+"""Time after a slice in which quick requests may still start."""
 
 
 class Turns:
@@ -31,7 +31,7 @@ class Turns:
         self._loop = loop
         self._slice_seconds = slice_seconds
         self.waiting: deque[Callable[[], None]] = deque()
-        """The calls that wait for their turn."""
+        """Calls that wait for their turn."""
         self._until = 0.0
         self._is_scheduled = False
 

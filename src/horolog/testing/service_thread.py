@@ -16,7 +16,7 @@ from horolog.testing.failures import Failures
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 60.0
-"""How long a call may take."""
+"""Longest time of a call."""
 
 
 class ServiceThread:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _TOGETHER: Final = 32
-"""Partitions between two looks at the time."""
+"""Partitions that are checked between two checkpoints."""
 
 _OF_EXISTING: Final = (ErrorCode.none, ErrorCode.offset_metadata_too_large)
 

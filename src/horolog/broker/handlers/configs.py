@@ -167,15 +167,15 @@ def without_settings(number: int) -> RequestRefused:
 
 
 MOST_QUESTIONS: Final = 500
-"""In one request: names with a value that is looked up for the answer (docs/wire.md)."""
+"""Most questions in one request (docs/wire.md)."""
 
 _KEYS_AT_ONCE: Final = 1_000
 
 _MOST_REPEATED: Final = 100
-"""Resources that one request names again: each answer is as large as the first."""
+"""Most repeated resources in one request; each response is as large as the first."""
 
 Keys: TypeAlias = tuple[str, ...] | None
-"""Names of settings, in the order asked; None for all."""
+"""Names of settings, in the order of the request; None for all."""
 
 
 @api(ApiKey.DESCRIBE_CONFIGS)

@@ -182,7 +182,7 @@ async def _fetch_in_time(
         quiet: Sequence[_Quiet]
         topics, quiet = await _find_all(request, broker, asked) if seen is None else seen[:2]
         partitions = [requested.partition for topic in topics for requested in topic.requested]
-        partitions += [each.partition for each in quiet]
+        partitions += [without_news.partition for without_news in quiet]
         # The delayed fetch listens before the read, so that it does not miss an append.
         with (
             broker.delay(

@@ -92,7 +92,7 @@ def _listed(
 
 
 MOST_AGAIN_BYTES: Final = 16 << 20
-"""Of members in an answer that has them already."""
+"""Most bytes of members that a response repeats."""
 _MANY_DESCRIBED: Final = 200  # groups
 _LARGE_BYTES: Final = 64 << 10  # of members
 _MEMBER_BYTES: Final = 64  # for what making the answer of one costs

@@ -79,7 +79,7 @@ class Committed(NamedTuple):
     unstable: frozenset[TopicPartition]
     repeats: Repeats
     is_loading: bool = False
-    """It may have more: COORDINATOR_LOAD_IN_PROGRESS is the answer."""
+    """True if the group is not loaded yet: the response is COORDINATOR_LOAD_IN_PROGRESS."""
 
     def partitions(
         self,
@@ -113,9 +113,9 @@ class Committed(NamedTuple):
 
 _GROUP_ERROR_SINCE: Final = 2
 MOST_AGAIN: Final = 100_000
-"""Offsets in an answer that it has already."""
+"""Most offsets that a response repeats."""
 MOST_AGAIN_BYTES: Final = 16 << 20
-"""Of metadata in an answer that has it already."""
+"""Most bytes of metadata that a response repeats."""
 _MANY: Final = 1_000  # groups, and partitions asked for or committed
 
 

@@ -61,9 +61,9 @@ from horolog.wire.requests import ProduceRequest
 from horolog.wire.single_partition import SingleProduce, read_produce
 
 INLINE_SECONDS: Final = 0.005
-"""How long the batches of one request are validated on the event loop; the rest run in threads."""
+"""Time for validating batches of one request on the event loop; the rest go to threads."""
 _AT_ONCE: Final = 500
-"""Partitions of a request: more take too long for the event loop, however few bytes they have."""
+"""Most partitions of a request that is handled on the event loop at once."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class _SentBatch:
     partition: Partition | None = None
     refusal: HorologError | None = None
     appending: "asyncio.Future[Appended] | None" = None
-    """The append in a thread, if the batch is appended there."""
+    """Result of the append, if a thread makes it."""
 
 
 @api(ApiKey.PRODUCE)

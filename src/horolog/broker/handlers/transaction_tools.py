@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 MOST_AGAIN: Final = 10_000
-"""Producers in an answer that has them already."""
+"""Most producers that a response repeats."""
 _MANY_PRODUCERS: Final = 1_000  # producers
 _NAME_EACH_ONCE: Final = "name each partition once in a request"
 

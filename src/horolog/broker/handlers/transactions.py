@@ -278,7 +278,7 @@ async def add_offsets_to_txn(
 
 
 _AS_PRODUCE: Final = {5: 12, 4: 11}
-"""The version of Produce that treats transactions as a version does; of others an earlier one."""
+"""Version of Produce with the same rules for transactions, by version of TxnOffsetCommit."""
 _BEFORE_ABORTABLE: Final = 10
 _LOADING_SINCE: Final = 2  # earlier clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)
 
@@ -287,7 +287,7 @@ _OF_A_PARTITION: Final = {
     ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
     ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
 }
-"""What a client would take for an error of the partition that is committed."""
+"""Replacements for codes that a client would attribute to the committed partition."""
 
 
 class _Asked(NamedTuple):

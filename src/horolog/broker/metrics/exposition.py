@@ -33,7 +33,7 @@ class Exposition:
         self._lines: dict[Family, list[str]] = {}
         self._left = most
         self.left_out = 0
-        """Samples beyond that."""
+        """Number of samples that exceeded `most`."""
 
     def begin(self, *families: Family) -> None:
         """Expose families even if they have no sample."""

@@ -37,7 +37,7 @@ class _Appended(NamedTuple):
     log: ReadableLog
     offset: int
     end: int
-    """Up to here there is none, if `is_none`."""
+    """Offset up to which there is no record, if `is_none`."""
     ms: int | None
     is_none: bool = False
 
@@ -61,9 +61,9 @@ class _GroupSums(NamedTuple):
     doomed: Doomed
 
     def plus(self, other: "_GroupSums") -> "_GroupSums":
-        lags = [each for each in (self.lag_ms, other.lag_ms) if each is not None]
+        lags = [lag_ms for lag_ms in (self.lag_ms, other.lag_ms) if lag_ms is not None]
         both = (self.doomed.first_ms, other.doomed.first_ms)
-        firsts = [each for each in both if each is not None]
+        firsts = [first_ms for first_ms in both if first_ms is not None]
         return _GroupSums(
             self.committed + other.committed,
             self.behind + other.behind,
@@ -113,34 +113,34 @@ class GroupNumbers:
         judged: dict[tuple[str, int], _Judged],
     ) -> Iterable[tuple[Key, _GroupSums]]:
         broker, now_ms = self._broker, self._broker.clock.now_ms()
-        unread = [each for each in some if each.has_unread]
-        paces = [broker.group_lags.paces(each).commits for each in unread]
+        unread = [behind for behind in some if behind.has_unread]
+        paces = [broker.group_lags.paces(behind).commits for behind in unread]
 
         def look() -> None:
-            for each in unread:
+            for behind in unread:
                 with suppress(HorologError):  # of this one nothing more is known
-                    self._look(each, now_ms, appended, judged)
+                    self._look(behind, now_ms, appended, judged)
 
         if unread:
             await asyncio.get_running_loop().run_in_executor(broker.readers, look)
         deleted = {
-            each.key: doomed(each, known.segments, pace, now_ms)
-            for each, pace in zip(unread, paces, strict=True)
-            if (known := self._judged.get(each.key[1:])) is not None
-            and not self._has_none(each.key)
+            behind.key: doomed(behind, known.segments, pace, now_ms)
+            for behind, pace in zip(unread, paces, strict=True)
+            if (known := self._judged.get(behind.key[1:])) is not None
+            and not self._has_none(behind.key)
         }
         return [
             (
-                each.key,
+                behind.key,
                 _GroupSums(
-                    each.committed,
-                    each.offsets,
-                    each.lost,
-                    self._lag_ms(each, now_ms),
-                    deleted.get(each.key, Doomed()),
+                    behind.committed,
+                    behind.offsets,
+                    behind.lost,
+                    self._lag_ms(behind, now_ms),
+                    deleted.get(behind.key, Doomed()),
                 ),
             )
-            for each in some
+            for behind in some
         ]
 
     def _has_none(self, key: Key) -> bool:

@@ -17,7 +17,7 @@ from horolog.network.request_times import RequestTimes
 PATH: Final = "/metrics"
 _PARTITIONS: Final = {"": False, "false": False, "true": True}
 _REST: Final = 4
-"""How many times as long as a scrape took the next one is put off."""
+"""Pause before the next scrape, as a multiple of the time of the last one."""
 
 
 class MetricsPage:
@@ -40,7 +40,7 @@ class MetricsPage:
         self._server = HttpServer(endpoint, config, self._respond)
         bound = self._server.bound
         self.address = host_port(bound.host or "localhost", bound.port)
-        """Where it can be reached from this machine."""
+        """Address of the page for clients on this machine."""
 
     def close(self) -> None:
         """Stop listening and close all connections."""

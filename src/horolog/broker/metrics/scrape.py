@@ -21,7 +21,7 @@ from horolog.wire.api import ApiKey
 from horolog.wire.questions import FollowedState
 
 MOST_SAMPLES: Final = 300_000
-"""With labels, on one page: some 30 MB."""
+"""Most samples with labels on one page: about 30 MB."""
 
 # Latencies are whole milliseconds: those below a bound are at most the bound less one.
 _LATENCY_LABELS: Final = (*(str(bound - 1) for bound in LATENCY_BOUNDS), "+Inf")

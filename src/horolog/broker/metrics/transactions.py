@@ -58,15 +58,19 @@ class TransactionNumbers:
         """Add the metrics of open transactions."""
         broker = self._broker
         opened: list[tuple[Partition, Sequence[OpenTransaction]]] = []
-        waiting = [each for each in broker.partitions.values() if each.log.has_open_transactions]
+        waiting = [
+            partition
+            for partition in broker.partitions.values()
+            if partition.log.has_open_transactions
+        ]
         for partition in waiting:
             await turns.pause()
             opened.append((partition, broker.open_transactions.of(partition)))
         await self._look_up(opened)
         all_of_them, sums = _TransactionSums(), dict[str, _TransactionSums]()
-        for partition, its in opened:
+        for partition, transactions in opened:
             await turns.pause()
-            numbers = self._numbers_of(partition, its)
+            numbers = self._numbers_of(partition, transactions)
             all_of_them = all_of_them.plus(numbers)
             sums[partition.topic] = sums.get(partition.topic, _TransactionSums()).plus(numbers)
             if by_partition:
@@ -82,15 +86,15 @@ class TransactionNumbers:
         """Look up when hanging transactions began: the append time of the first record of each."""
         listed = [
             _FirstRecord(partition.log, first)
-            for partition, its in opened
-            if (first := _first_unowned(its)) is not None
+            for partition, transactions in opened
+            if (first := _first_unowned(transactions)) is not None
         ]
         known = self._appended
-        self._appended = {each: known[each] for each in listed if each in known}
-        missing = [each for each in listed if each not in known][:_MOST_LOOKED_UP]
+        self._appended = {first: known[first] for first in listed if first in known}
+        missing = [first for first in listed if first not in known][:_MOST_LOOKED_UP]
 
         def look(some: Sequence[_FirstRecord]) -> list[int | None]:
-            return [_appended_ms(each) for each in some]
+            return [_appended_ms(first) for first in some]
 
         loop = asyncio.get_running_loop()
         for first in range(0, len(missing), _AT_ONCE):
@@ -98,20 +102,27 @@ class TransactionNumbers:
             times = await loop.run_in_executor(self._broker.readers, look, some)
             self._appended.update(zip(some, times, strict=True))
 
-    def _numbers_of(self, partition: Partition, its: Sequence[OpenTransaction]) -> _TransactionSums:
-        ages = [each.open_ms for each in its if each.open_ms is not None]
-        first = _first_unowned(its)
+    def _numbers_of(
+        self, partition: Partition, transactions: Sequence[OpenTransaction]
+    ) -> _TransactionSums:
+        ages = [
+            transaction.open_ms for transaction in transactions if transaction.open_ms is not None
+        ]
+        first = _first_unowned(transactions)
         if first is not None:
             appended_ms = self._appended.get(_FirstRecord(partition.log, first))
             if appended_ms is not None:
                 ages.append(max(0, self._broker.clock.now_ms() - appended_ms))
-        hanging = sum(1 for each in its if each.is_hanging)
+        hanging = sum(1 for transaction in transactions if transaction.is_hanging)
         return _TransactionSums(partition.open_count, hanging, max(ages, default=0))
 
 
-def _first_unowned(its: Sequence[OpenTransaction]) -> int | None:
+def _first_unowned(transactions: Sequence[OpenTransaction]) -> int | None:
     """Return the first offset of the first transaction without a transactional id."""
-    return next((each.first_offset for each in its if each.open_ms is None), None)
+    return next(
+        (transaction.first_offset for transaction in transactions if transaction.open_ms is None),
+        None,
+    )
 
 
 def _appended_ms(where: _FirstRecord) -> int | None:

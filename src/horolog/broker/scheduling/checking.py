@@ -10,7 +10,7 @@ from typing import Final
 from horolog.broker.scheduling.fair_pool import FairPool
 
 QUICK_BYTES: Final = 4 << 20
-"""What a batch may decompress to and still be checked among the quick ones."""
+"""Largest decompressed size of a batch that the quick threads validate."""
 
 _QUICK_THREADS: Final = 2
 

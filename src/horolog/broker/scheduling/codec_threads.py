@@ -22,7 +22,7 @@ from horolog.network.turns import SLICE_SECONDS
 T = TypeVar("T")
 
 Checkpoint: TypeAlias = Callable[[], None]
-"""Called by a job between its steps. Others run meanwhile; ClientGone ends the job."""
+"""Function that a job calls between its steps. Other jobs run there; ClientGone ends the job."""
 
 
 def no_checkpoint() -> None:
@@ -30,7 +30,7 @@ def no_checkpoint() -> None:
 
 
 THREADS: Final = 64
-"""Jobs that share the time. Those that start later wait until one of them ends."""
+"""Most jobs that share the time. Later jobs wait until one of them ends."""
 
 
 class CodecThreads:

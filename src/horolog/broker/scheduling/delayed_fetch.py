@@ -24,7 +24,7 @@ class DelayedFetch:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.is_committed = is_committed
-        """Whether it reads committed records only: what is open is no growth to it."""
+        """True if only committed records count as growth."""
         self._timed_out: asyncio.Future[bool] = loop.create_future()
         self._partitions = tuple(partitions)
         self._grown_bytes = 0

@@ -22,13 +22,13 @@ NEVER: Final = 2**31 - 1
 
 LOOK_SECONDS: Final = 1.0
 DUE_AFTER: Final = 1
-"""Collections of middle-aged objects: fifty thousand new objects in all, or some more."""
+"""Collections of middle-aged objects before a full one: about 50,000 new objects."""
 MOST_DELAYS: Final = 60
-"""Then garbage counts for more than the pause: a minute."""
+"""Most delays of a full collection by a busy broker: a minute."""
 GROWTH: Final = 4
-"""All are looked at once Python has so many times the blocks of memory of the last time ..."""
+"""Growth of Python's memory after which frozen objects are collected too ..."""
 LEAST_BLOCKS: Final = 4 << 20
-"""... and at least as many: some hundred megabytes."""
+"""... and the least number of blocks for that: some hundred megabytes."""
 
 
 class FullCollections:
@@ -40,7 +40,7 @@ class FullCollections:
         self._timer: asyncio.TimerHandle | None = None
         self._before: tuple[int, int, int] | None = None
         self._blocks = 0
-        """Of memory, when all objects were looked at."""
+        """Blocks of memory at the last collection of all objects."""
 
     def start(self) -> None:
         """Replace Python's own schedule of full collections."""

@@ -47,7 +47,7 @@ class TimeSlice:
         self._peer = peer
         self._until = perf_counter() + SLICE_SECONDS
         self.is_long = False
-        """Whether the task needed more than one slice."""
+        """True if the task needed more than one slice."""
 
     async def checkpoint(self) -> None:
         """Yield to other requests if the slice is used up.

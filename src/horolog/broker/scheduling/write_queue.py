@@ -67,7 +67,7 @@ class WriteQueue:
         self._working = False  # a thread is writing to the log
         self._closing = False
         self.is_closed = False
-        """Writes are refused."""
+        """True once all writes are refused."""
 
     def append(
         self,

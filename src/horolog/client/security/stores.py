@@ -142,4 +142,4 @@ def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[bytes | 
             der, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
     certificates = [*filter(None, [store.cert]), *store.additional_certs]
-    return key, [each.certificate.public_bytes(der) for each in certificates]
+    return key, [certificate.certificate.public_bytes(der) for certificate in certificates]
