@@ -68,7 +68,8 @@ class RetriedCalls:
         """
         deadline = Deadline.after_ms(self.config.timeout_ms + extra_ms)
         first_contact = deadline.no_later_than_ms(FIRST_CONTACT_MS)
-        unknown_topic = deadline.no_later_than_ms(UNKNOWN_TOPIC_MS)
+        # Counted from the first refusal: the request before it may have waited for the creation.
+        unknown_topic: Deadline | None = None
         silent: Deadline | None = deadline.no_later_than_ms(SILENT_MS)
         pause_s = FIRST_PAUSE_S
         lost_answers = 0
@@ -81,7 +82,11 @@ class RetriedCalls:
                     raise
                 if not may_repeat and error.code in _CARRIED_OUT:
                     raise
-                limit = unknown_topic if error.code in _UNKNOWN else deadline
+                limit = deadline
+                if error.code in _UNKNOWN:
+                    if unknown_topic is None:
+                        unknown_topic = deadline.no_later_than_ms(UNKNOWN_TOPIC_MS)
+                    limit = unknown_topic
                 if limit.left_s() <= pause_s:
                     raise
                 reason = error

@@ -31,7 +31,7 @@ def horolog_broker(
 def horolog_session_broker(
     horolog_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Broker]":
-    """A Kafka broker and a clock that all tests of the session share."""
+    """A Kafka broker for all tests together, with one clock."""
     yield from _broker(horolog_settings, tmp_path_factory)
 
 
