@@ -1,15 +1,14 @@
 """Transactions that no marker will end, as they count at a broker and at those that follow it."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from batches import batch
 from following import batches_of, is_caught_up
 from overrides import override
 from patience import eventually
+from promotion import Start
 from running_broker import NOW_MS, RunningBroker
 
 from golden import GOLDEN
@@ -17,21 +16,6 @@ from horolog.record import AbortedTransactions, iter_headers
 from horolog.storage import TopicPartition
 
 TOPIC = "transaction-open"
-Start = Callable[..., RunningBroker]
-
-
-@pytest.fixture
-def start(make_broker: Any, tmp_path: Path) -> Start:
-    """Start a broker, which may follow another."""
-
-    def start(name: str, source: RunningBroker | None = None) -> RunningBroker:
-        settings = {} if source is None else {"horolog_follow": source.address}
-        started: RunningBroker = make_broker(
-            log_dir=tmp_path / name, node_id=str(ord(name)), log_retention_ms="-1", **settings
-        )
-        return started
-
-    return start
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +13,15 @@ from faulty_calls import failing
 from following import is_caught_up
 from overrides import override
 from patience import eventually
+from promotion import Start, committed_in, markers_held
 from running_broker import RunningBroker
 from transactional import Producer
 
 from horolog.broker import Followed, FollowedTopics, LeaderFetcher, Promotions, Source
 from horolog.broker.shadow import shadow as shadow_module
 from horolog.client import CommittedOffset, TopicMetadata
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record import AbortedTransactions, Codec, LogRecord, build_batch, iter_headers
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record import Codec, LogRecord, build_batch
 from horolog.schemas.offsets import (
     CommittedValue,
     OffsetKey,
@@ -31,29 +29,18 @@ from horolog.schemas.offsets import (
     key_bytes,
     partition_for,
 )
-from horolog.storage import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE, TopicPartition
+from horolog.storage import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
 from horolog.wire import FOLLOWING, ApiKey
 
-Start = Callable[..., RunningBroker]
 THEIRS, OURS = 5, 3  # partitions of `__consumer_offsets`
 GROUP = "g"
 assert partition_for(GROUP, THEIRS) != partition_for(GROUP, OURS)
 
 
 @pytest.fixture
-def start(make_broker: Any, tmp_path: Path) -> Start:
-    """Start a broker, which may follow another."""
-
-    def start(name: str, source: RunningBroker | None = None, **settings: str) -> RunningBroker:
-        if source is not None:
-            settings["horolog_follow"] = source.address
-        settings = {"offsets_topic_num_partitions": str(OURS), **settings}
-        started: RunningBroker = make_broker(
-            log_dir=tmp_path / name, node_id=str(ord(name)), log_retention_ms="-1", **settings
-        )
-        return started
-
-    return start
+def start(start: Start) -> Start:
+    """Start a broker, which may follow another, with fewer partitions than its source."""
+    return partial(start, offsets_topic_num_partitions=str(OURS))
 
 
 @pytest.fixture
@@ -70,24 +57,6 @@ def source(start: Start) -> RunningBroker:
         broker.append("in", build_batch([LogRecord(0, None, b"%d" % number)]))
     broker.client.offset_commit(GROUP, {("in", 0): CommittedOffset(5)})
     return broker
-
-
-@contextmanager
-def held(source: RunningBroker, *topics: str) -> Iterator[None]:
-    """No marker can be written to some topics."""
-    markers = source.broker.markers
-    plain = markers.end
-
-    def end(partition: TopicPartition, ended: Any) -> Any:
-        if partition.topic in topics:
-            raise StorageFailed("the disk is full")
-        return plain(partition, ended)
-
-    markers.end = end
-    try:
-        yield
-    finally:
-        markers.end = plain
 
 
 def is_here(shadow: RunningBroker, source: RunningBroker) -> bool:
@@ -119,13 +88,31 @@ def transform(source: RunningBroker, flow: int = 2, offset: int = 7) -> Producer
 
 
 def results(broker: RunningBroker) -> int:
-    """The batches that a consumer of committed records is given."""
-    answer = broker.client.fetch("out", 0, 0, max_wait_ms=0, read_committed=True)
-    drop, records = AbortedTransactions(answer.aborted).drop, memoryview(answer.records)
-    return sum(
-        not drop(header, records[position : position + header.size]) and not header.is_control
-        for position, header in iter_headers(records)
-    )
+    """The number of batches that a consumer of committed records is given."""
+    return len(committed_in(broker, "out"))
+
+
+def lose_amid_markers(
+    source: RunningBroker,
+    shadow: RunningBroker,
+    producer: Producer,
+    *held: str,
+    commit: bool = True,
+) -> None:
+    """End a transaction without markers in some topics; the source is gone once all is here."""
+    with markers_held(source, *held):
+        assert producer.end(commit=commit) == 0
+        if "out" not in held:
+            out = source.broker.partition("out", 0)
+            assert eventually(lambda: not out.log.has_open_transactions)
+        assert is_here(shadow, source)
+        source.stop()
+
+
+def promote(shadow: RunningBroker) -> None:
+    """Promote all topics, and wait until no transaction is open."""
+    shadow.client.promote(None)
+    assert is_settled(shadow)
 
 
 def committed(broker: RunningBroker, group: str = GROUP) -> int:
@@ -164,16 +151,8 @@ def test_commit_is_whole_whatever_marker_the_source_could_write(
 ) -> None:
     shadow = start("b", source)
     assert comes(shadow, 5)
-    with held(source, *without):
-        assert transform(source, flow).end() == 0
-        if "out" not in without:
-            assert eventually(
-                lambda: not source.broker.partition("out", 0).log.has_open_transactions
-            )
-        assert is_here(shadow, source)
-        source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    lose_amid_markers(source, shadow, transform(source, flow), *without)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 7)
     assert has_no_copy(shadow)
     shadow.restart(crash=True)
@@ -184,12 +163,8 @@ def test_abort_whose_source_died_between_markers_is_one_for_the_group_too(
     source: RunningBroker, start: Start
 ) -> None:
     shadow = start("b", source)
-    with held(source, CONSUMER_OFFSETS):
-        assert transform(source).end(commit=False) == 0
-        assert is_here(shadow, source)
-        source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    lose_amid_markers(source, shadow, transform(source), CONSUMER_OFFSETS, commit=False)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (0, 5)
 
 
@@ -203,7 +178,7 @@ def test_commit_of_which_the_offset_did_not_come_is_named(
     assert comes(shadow, 5)
     with shadow.broker.placement.promoting(FOLLOWED_OFFSETS):  # it is not followed meanwhile
         shadow.call(lambda: shadow.broker.shadow.follower.release(FOLLOWED_OFFSETS))
-        with held(source, *held_topics):
+        with markers_held(source, *held_topics):
             assert transform(source).end() == 0
             if "out" not in held_topics:
                 out = source.broker.partition("out", 0)
@@ -213,8 +188,7 @@ def test_commit_of_which_the_offset_did_not_come_is_named(
             source.stop()
     if restarts:
         shadow.restart(crash=True)
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 5), "it was decided"
     named = [each for each in shadow.client.promoted(["in"]) or () if each.topic[0] == "_"]
     assert [each.topic for each in named] == [CONSUMER_OFFSETS]
@@ -228,8 +202,7 @@ def test_planned_promotion_aborts_a_transaction_with_offsets(
     shadow = start("b", source)
     producer = transform(source, flow)
     assert is_here(shadow, source)
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    promote(shadow)
     producer.broker = shadow
     fenced = (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
     assert producer.commit_offset("h", "in", 8) in fenced
@@ -250,8 +223,7 @@ def test_what_is_open_when_the_source_is_lost_is_aborted(
     transform(source)
     assert is_here(shadow, source)
     source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (0, 5)
 
 
@@ -275,12 +247,8 @@ def test_offset_that_another_commit_has_superseded_at_the_source_does_not_come_b
     shadow = start("b", source)
     producer = transform(source)
     source.client.offset_commit(GROUP, {("in", 0): CommittedOffset(9)})
-    with held(source, CONSUMER_OFFSETS):
-        assert producer.end() == 0
-        assert is_here(shadow, source)
-        source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    lose_amid_markers(source, shadow, producer, CONSUMER_OFFSETS)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 9)
 
 
@@ -288,12 +256,8 @@ def test_offset_beyond_what_came_of_its_topic_is_set_to_the_end(
     source: RunningBroker, start: Start
 ) -> None:
     shadow = start("b", source)
-    with held(source, "out", CONSUMER_OFFSETS):
-        assert transform(source, offset=900).end() == 0
-        assert is_here(shadow, source)
-        source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    lose_amid_markers(source, shadow, transform(source, offset=900), "out", CONSUMER_OFFSETS)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 10)
 
 
@@ -303,10 +267,7 @@ def test_promotion_that_failed_with_offsets_written_decides_again(
 ) -> None:
     shadow = start("b", source)
     assert comes(shadow, 5)
-    with held(source, "out", CONSUMER_OFFSETS):
-        assert transform(source).end() == 0
-        assert is_here(shadow, source)
-        source.stop()
+    lose_amid_markers(source, shadow, transform(source), "out", CONSUMER_OFFSETS)
     full = RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
     with monkeypatch.context() as patch:
         failing(patch, Promotions, "_write", full)
@@ -314,8 +275,7 @@ def test_promotion_that_failed_with_offsets_written_decides_again(
             shadow.client.promote(None)
     if dies:
         shadow.restart(crash=True)
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 7)
     assert has_no_copy(shadow)
 
@@ -324,11 +284,7 @@ def test_promotion_that_was_killed_once_states_were_written_is_continued(
     source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shadow = start("b", source)
-    with held(source, CONSUMER_OFFSETS):
-        assert transform(source).end() == 0
-        assert eventually(lambda: not source.broker.partition("out", 0).log.has_open_transactions)
-        assert is_here(shadow, source)
-        source.stop()
+    lose_amid_markers(source, shadow, transform(source), CONSUMER_OFFSETS)
     plain = Promotions._write
 
     async def written(promotions: Promotions, changed: Any) -> None:
@@ -340,8 +296,7 @@ def test_promotion_that_was_killed_once_states_were_written_is_continued(
         with pytest.raises(RequestRefused, match="killed"):
             shadow.client.promote(None)
     shadow.restart(crash=True)
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 7)
 
 
@@ -395,12 +350,8 @@ def test_a_group_with_members_here_keeps_its_offsets(source: RunningBroker, star
         "protocols": [{"name": "range", "metadata": b""}],
     }
     shadow.ask(ApiKey.JOIN_GROUP, 3, **fields)
-    with held(source, CONSUMER_OFFSETS):
-        assert transform(source).end() == 0
-        assert is_here(shadow, source)
-        source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    lose_amid_markers(source, shadow, transform(source), CONSUMER_OFFSETS)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 5)
 
 
@@ -416,12 +367,8 @@ def test_offsets_that_take_too_much_memory_are_asked_for(
     assert comes(shadow, 5)
     why = "of the source is not read: the offsets of all groups take more than"
     assert eventually(lambda: why in caplog.text)
-    with held(source, "out", CONSUMER_OFFSETS):
-        assert transform(source).end() == 0
-        assert is_here(shadow, source)
-        source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    lose_amid_markers(source, shadow, transform(source), "out", CONSUMER_OFFSETS)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 5), (
         "the commit was decided, and the offset not seen"
     )
@@ -497,12 +444,8 @@ def test_records_that_cannot_be_read_leave_the_others(
     beyond = committed_bytes(CommittedValue(-(1 << 63)))
     batch = build_batch([LogRecord(0, key_bytes(OffsetKey("low", "in", 0)), beyond)])
     write_offsets(source, index, batch)
-    with held(source, CONSUMER_OFFSETS):
-        assert transform(source).end() == 0
-        assert is_here(shadow, source)
-        source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    lose_amid_markers(source, shadow, transform(source), CONSUMER_OFFSETS)
+    promote(shadow)
     assert (results(shadow), committed(shadow)) == (1, 7)
     assert (committed(shadow, "low"), committed(shadow, "far")) == (-1, -1)
     assert "a bug" not in caplog.text
@@ -574,12 +517,8 @@ def test_an_offset_of_another_topic_that_is_led_here_is_left_alone(
     # Without a topic id, as most releases of Kafka write it.
     batch = build_batch([LogRecord(0, key, value)], is_transactional=True, **of_producer)
     write_offsets(source, partition_for("h", THEIRS), batch)
-    with held(source, CONSUMER_OFFSETS):
-        assert producer.end() == 0
-        assert is_here(shadow, source)
-        source.stop()
-    shadow.client.promote(None)
-    assert is_settled(shadow)
+    lose_amid_markers(source, shadow, producer, CONSUMER_OFFSETS)
+    promote(shadow)
     found = shadow.client.offset_fetch("h")
     assert found == {("other", 0): CommittedOffset(1), ("in", 0): CommittedOffset(3)}
 

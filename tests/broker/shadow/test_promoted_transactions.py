@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +16,7 @@ from aiokafka import AIOKafkaProducer
 from faulty_calls import failing
 from following import is_caught_up
 from patience import PATIENCE_S, eventually
+from promotion import Start, committed_in, hold_markers
 from running_broker import RunningBroker
 from transactional import Producer, init
 
@@ -29,29 +29,12 @@ from horolog.broker import (
     StateTopic,
     TopicAtSource,
 )
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record import AbortedTransactions, iter_headers
-from horolog.storage import TRANSACTION_STATE, TopicPartition
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.storage import TRANSACTION_STATE
 from horolog.wire import FOLLOWING, ApiKey
 
-Start = Callable[..., RunningBroker]
 BOTH = [("t", 0), ("u", 0)]
 STATES = [(TRANSACTION_STATE, index) for index in range(3)]
-
-
-@pytest.fixture
-def start(make_broker: Any, tmp_path: Path) -> Start:
-    """Start a broker, which may follow another."""
-
-    def start(name: str, source: RunningBroker | None = None, **settings: str) -> RunningBroker:
-        if source is not None:
-            settings["horolog_follow"] = source.address
-        started: RunningBroker = make_broker(
-            log_dir=tmp_path / name, node_id=str(ord(name)), log_retention_ms="-1", **settings
-        )
-        return started
-
-    return start
 
 
 @pytest.fixture
@@ -60,30 +43,6 @@ def source(start: Start) -> RunningBroker:
     broker.create_topic("t")
     broker.create_topic("u")
     return broker
-
-
-def hold_markers(source: RunningBroker, topic: str) -> None:
-    """No marker can be written to a topic any more."""
-    markers = source.broker.markers
-    plain = markers.end
-
-    def end(partition: TopicPartition, ended: Any) -> Any:
-        if partition.topic == topic:
-            raise StorageFailed("the disk is full")
-        return plain(partition, ended)
-
-    markers.end = end
-
-
-def committed_in(broker: RunningBroker, topic: str) -> list[int]:
-    """The base offsets of the batches that a consumer of committed records is given."""
-    answer = broker.client.fetch(topic, 0, 0, max_wait_ms=0, read_committed=True)
-    drop, records = AbortedTransactions(answer.aborted).drop, memoryview(answer.records)
-    return [
-        header.base_offset
-        for position, header in iter_headers(records)
-        if not drop(header, records[position : position + header.size]) and not header.is_control
-    ]
 
 
 def status_of(broker: RunningBroker, name: str = "x") -> str:
@@ -100,9 +59,14 @@ def is_open(broker: RunningBroker, topic: str) -> bool:
     return bool(broker.broker.partition(topic, 0).log.has_open_transactions)
 
 
-def lose(source: RunningBroker) -> None:
-    """The source is gone."""
+def lose(source: RunningBroker, shadow: RunningBroker) -> None:
+    """The source is gone, once the shadow has all of it."""
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
     source.stop()
+
+
+def commit_to_both(producer: Producer) -> None:
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
 
 
 def said(broker: RunningBroker, *topics: str) -> str:
@@ -116,11 +80,10 @@ def test_commit_whose_source_died_between_markers_is_completed(
     hold_markers(source, "u")
     shadow = start("b", source)
     producer = Producer(source, flow=flow)
-    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    commit_to_both(producer)
     assert eventually(lambda: not is_open(source, "t"))
     assert is_open(source, "u")
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    lose(source)
+    lose(source, shadow)
     shadow.client.promote(None)
     assert has_status(shadow, "CompleteCommit")
     assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0]
@@ -137,8 +100,7 @@ def test_abort_whose_source_died_between_markers_is_completed(
     producer = Producer(source)
     assert [producer.send("t"), producer.send("u"), producer.end(commit=False)] == [0, 0, 0]
     assert eventually(lambda: not is_open(source, "t"))
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    lose(source)
+    lose(source, shadow)
     shadow.client.promote(None)
     assert has_status(shadow, "CompleteAbort")
     assert committed_in(shadow, "t") == committed_in(shadow, "u") == []
@@ -163,10 +125,9 @@ def test_no_client_of_a_shadow_keeps_out_what_is_decided_at_its_source(
     assert not shadow.broker.transactions_topic.exists
     hold_markers(source, "u")
     producer = Producer(source)
-    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    commit_to_both(producer)
     assert eventually(lambda: not is_open(source, "t"))
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    lose(source)
+    lose(source, shadow)
     shadow.client.promote(None)
     assert has_status(shadow, "CompleteCommit")
     assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0]
@@ -262,7 +223,7 @@ def test_what_is_open_is_aborted_fenced_and_named(
     assert [producer.send("t"), producer.send("u")] == [0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     if is_lost:
-        lose(source)
+        source.stop()
     shadow.client.promote(None)
     for topic in ("t", "u"):
         log = shadow.log(topic)
@@ -280,7 +241,7 @@ def test_what_is_open_is_aborted_fenced_and_named(
     assert "t-0 was promoted: a transaction of 'x'" in caplog.text
     after = Producer(shadow, flow=flow)
     assert after.epoch > producer.epoch
-    assert [after.send("t"), after.send("u"), after.end()] == [0, 0, 0]
+    commit_to_both(after)
     assert has_status(shadow, "CompleteCommit")
     assert len(committed_in(shadow, "t")) == len(committed_in(shadow, "u")) == 1
     shadow.restart(crash=True)
@@ -301,8 +262,7 @@ def test_librdkafka_goes_on_after_its_transaction_was_aborted_by_a_promotion(
     former.begin_transaction()
     former.produce("t", b"open")
     assert former.flush(PATIENCE_S) == 0
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    lose(source)
+    lose(source, shadow)
     shadow.client.promote(None)
     shadow.restart(listeners=f"PLAINTEXT://{source.address}")  # clients find it where that was
     former.produce("t", b"late")
@@ -340,9 +300,8 @@ def test_decision_is_completed_though_nothing_is_confirmed_since_a_restart(
         hold_markers(source, topic)
     shadow = start("b", source)
     producer = Producer(source)
-    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    lose(source)
+    commit_to_both(producer)
+    lose(source, shadow)
     shadow.restart(crash=True)
     shadow.client.promote(None)
     assert has_status(shadow, "CompleteCommit")
@@ -357,7 +316,7 @@ def test_states_that_are_late_by_some_transactions_cut_none_and_fence_no_next_pr
 ) -> None:
     shadow = start("b", source)
     producer = Producer(source)
-    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    commit_to_both(producer)
     assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
     if opens:
         assert producer.send("t") == 0
@@ -365,13 +324,13 @@ def test_states_that_are_late_by_some_transactions_cut_none_and_fence_no_next_pr
     with shadow.broker.placement.promoting(TRANSACTION_STATE):  # it is not followed meanwhile
         shadow.call(lambda: shadow.broker.shadow.follower.release(TRANSACTION_STATE))
         for _ in range(3):
-            assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+            commit_to_both(producer)
             assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
         hold_markers(source, "u")
-        assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+        commit_to_both(producer)
         assert eventually(lambda: not is_open(source, "t"))
         assert is_caught_up(shadow, source, BOTH)
-        lose(source)
+        source.stop()
     shadow.client.promote(None)
     assert eventually(lambda: not is_open(shadow, "u"))
     assert len(committed_in(shadow, "u")) == 5
@@ -382,7 +341,7 @@ def test_states_that_are_late_by_some_transactions_cut_none_and_fence_no_next_pr
     assert producer.send("t") == ErrorCode.invalid_producer_epoch
     after = Producer(shadow)
     assert after.epoch > producer.epoch
-    assert [after.send("t"), after.send("u"), after.end()] == [0, 0, 0]
+    commit_to_both(after)
     assert has_status(shadow, "CompleteCommit")
     assert len(committed_in(shadow, "u")) == 6
 
@@ -407,7 +366,7 @@ def test_a_topic_that_is_not_followed_is_left_out_of_its_transactions(
     hold_markers(source, "u")
     shadow = start("b", source, horolog_follow_topics="u")
     producer = Producer(source)
-    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    commit_to_both(producer)
     assert is_caught_up(shadow, source, [("u", 0), *STATES])
     assert "t" not in shadow.broker.topics
     # The source answers: all of `u` is known to be here.
@@ -458,7 +417,7 @@ def test_promotion_of_some_topics_completes_their_transactions_and_the_others_go
     hold_markers(source, "u")
     shadow = start("b", source)
     producer = Producer(source)
-    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    commit_to_both(producer)
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     shadow.client.promote(["u"])
     assert has_status(shadow, "CompleteCommit")
@@ -484,7 +443,7 @@ def test_what_is_open_in_a_topic_that_is_promoted_later_is_aborted(
     shadow.client.promote(["t"])
     assert has_status(shadow, "CompleteAbort")
     assert is_open(shadow, "u"), "it is followed still"
-    lose(source)
+    source.stop()
     if restarts:
         shadow.restart(crash=True)
     shadow.client.promote(None)
@@ -509,7 +468,7 @@ def test_marker_that_came_with_a_topic_that_is_promoted_later_is_not_turned(
     assert producer.end(commit=commits) == 0
     assert eventually(lambda: not is_open(source, "u"))
     assert is_caught_up(shadow, source, [("u", 0)])
-    lose(source)
+    source.stop()
     shadow.client.promote(None)
     assert committed_in(shadow, "u") == ([0] if commits else [])
     after = Producer(shadow, flow=flow)
@@ -546,8 +505,7 @@ def test_states_whose_decisions_could_not_be_written_are_not_led(
     shadow = start("b", source)
     producer, other = Producer(source), Producer(source, "y")
     assert [producer.send("t"), producer.send("u"), other.send("t")] == [0, 0, 0]
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    lose(source)
+    lose(source, shadow)
     full = RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
     written: list[str] = []
 
@@ -609,10 +567,9 @@ def test_killed_promotion_is_completed_by_the_next_one(
     hold_markers(source, "u")
     shadow = start("b", source)
     producer = Producer(source)
-    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    commit_to_both(producer)
     assert eventually(lambda: not is_open(source, "t"))
-    assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    lose(source)
+    lose(source, shadow)
     places = {"start": shadow.broker.transactions, "promote": Controller}
     killed = RequestRefused(ErrorCode.unknown_server_error, "killed")
     with monkeypatch.context() as patched:
@@ -633,7 +590,7 @@ def test_start_ends_what_a_killed_promotion_has_decided_of_former_transactions(
     """Where the first transaction is open, the coordinator here has the second one to end."""
     shadow = start("b", source)
     producer = Producer(source, flow=flow)
-    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    commit_to_both(producer)
     assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
     assert [producer.send("t"), producer.send("u")] == [0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
@@ -646,7 +603,7 @@ def test_start_ends_what_a_killed_promotion_has_decided_of_former_transactions(
         assert producer.end(commit=not commits) == 0
         assert eventually(lambda: not is_open(source, "t"))
         assert is_caught_up(shadow, source, [("t", 0), *STATES])
-        lose(source)
+        source.stop()
     killed = RequestRefused(ErrorCode.unknown_server_error, "killed")
     with monkeypatch.context() as patched:
         failing(patched, Partitions, "lead", killed, when=lambda _, topic, *__: topic.name == "u")
@@ -666,7 +623,7 @@ def test_restarted_shadow_does_not_take_what_is_open_for_the_next_transaction(
     shadow = start("b", source)
     producer = Producer(source, flow=1)
     for _ in range(before):
-        assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+        commit_to_both(producer)
         assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
     assert [producer.send("t"), producer.send("u")] == [0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
@@ -676,7 +633,7 @@ def test_restarted_shadow_does_not_take_what_is_open_for_the_next_transaction(
         assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
         assert [producer.send("t"), producer.send("u")] == [0, 0]
         assert is_caught_up(shadow, source, [("t", 0), *STATES])
-        lose(source)
+        source.stop()
     shadow.restart()
     shadow.client.promote(None)
     assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0, 2][: 1 + before]
