@@ -275,6 +275,10 @@ def test_every_codec_is_written_and_read(horolog: Run, codec: str) -> None:
             "is not before --to-time",
         ),
         (
+            ["consume", "p.lines", "--from-time", "-1h", "--to-time", "-1h"],
+            "the range is empty",
+        ),
+        (
             ["consume", "p.lines", "--from-time", "now", "--offset", 1],
             "each sets the start position",
         ),

@@ -15,7 +15,6 @@ from horolog.cli.options import (
     Partitions,
     PathOrTopic,
     Zone,
-    moment_of,
     pairs,
     path_of,
     with_options,
@@ -23,6 +22,7 @@ from horolog.cli.options import (
 from horolog.cli.screen import progress, say, saying_warnings
 from horolog.cli.showing import Format, line_maker
 from horolog.client.topic_facts import served_partitions
+from horolog.clock import SystemClock
 from horolog.errors import Damaged, Misconfigured, StorageFailed
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.options import ReadOptions
@@ -31,7 +31,7 @@ from horolog.sources.planning import numbered
 from horolog.sources.records import ReadRecord, RecordLog
 from horolog.sources.uris import has_scheme
 from horolog.storage.names import TopicPartition
-from horolog.times import format_moment
+from horolog.times import format_moment, parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -219,7 +219,11 @@ def _follow(log: RecordLog, positions: Mapping[TopicPartition, int], output: _Ou
 def _time_range(
     from_time: str | None, to_time: str | None, zone: tzinfo | None, clock: RecordClock
 ) -> TimeRange:
-    from_ms, to_ms = (moment_of(text, zone, rounds_up=True) for text in (from_time, to_time))
+    now_ms = SystemClock().now_ms()  # one for both, so that an empty range is seen
+    from_ms, to_ms = (
+        None if text is None else parse_time(text, now_ms=now_ms, zone=zone, rounds_up=True)
+        for text in (from_time, to_time)
+    )
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise Misconfigured(
             f"--from-time {format_moment(from_ms)} is not before --to-time {format_moment(to_ms)}: "

@@ -11,7 +11,7 @@ from horolog.errors import HorologError
 from horolog.jobs.counting import count
 from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import FoundParts, LogPart, units_of
-from horolog.jobs.parameters.files import Convert, Index
+from horolog.jobs.parameters.files import OnFiles
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.spread import UnitOutcome, UnitProgress, cores_of, spread
 from horolog.jobs.state import DocumentsOnly, state_of, value_of
@@ -60,7 +60,7 @@ class _PartsTask(Generic[Done]):
 def work_on(
     spark: SparkSession,
     name: str,
-    job: Index | Convert,
+    job: OnFiles,
     find: Callable[[], FoundParts],
     work: Callable[[LogPart], Done],
     kind: type[Done],

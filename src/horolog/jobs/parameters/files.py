@@ -40,9 +40,19 @@ OfTopicsPattern = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OnFiles(Keeps):
+    """Options of a job on segment files."""
+
+    paths: Paths = field(kw_only=False)
+    topics: OfTopics = None
+    topics_pattern: OfTopicsPattern = None
+    on_progress: Progress = no_progress
+
+
 @command("index", "files.index", "Verify or rebuild indexes of many partitions.", counts="bytes")
 @dataclass(frozen=True, kw_only=True)
-class Index(Keeps):
+class Index(OnFiles):
     """Verify every byte of logs, or rebuild their indexes, many segments at a time.
 
     Without --rebuild it makes the checks of `horolog log verify` and writes nothing. It works while
@@ -56,9 +66,6 @@ class Index(Keeps):
     needs it. The exit code is 1 if something is wrong, or was left wrong.
     """
 
-    paths: Paths = field(kw_only=False)
-    topics: OfTopics = None
-    topics_pattern: OfTopicsPattern = None
     rebuild: Annotated[
         bool, Option("Rebuild indexes and block maps that are missing or wrong.", pin=as_given)
     ] = False
@@ -76,7 +83,6 @@ class Index(Keeps):
         ),
     ] = INTERVAL_BYTES
     settings: OfStores = field(default=None, repr=False)
-    on_progress: Progress = no_progress
 
     @property
     def rebuilds(self) -> bool:
@@ -96,7 +102,7 @@ class Index(Keeps):
 
 @command("convert", "files.convert", "Rewrite many partitions in another format.", counts="bytes")
 @dataclass(frozen=True, kw_only=True)
-class Convert(Keeps):
+class Convert(OnFiles):
     """Rewrite logs in another record format, many segments at a time.
 
     Does what `horolog log convert` does: each segment is rewritten, read back, and compared record
@@ -110,10 +116,7 @@ class Convert(Keeps):
     The exit code is 1 if a segment was refused.
     """
 
-    paths: Paths = field(kw_only=False)
     to: Annotated[str, Option("The record format to write.", choices=FORMATS, pin=as_given)]
-    topics: OfTopics = None
-    topics_pattern: OfTopicsPattern = None
     zstd_as: Annotated[
         str | None,
         Option(
@@ -132,7 +135,6 @@ class Convert(Keeps):
             minimum=0,
         ),
     ] = INTERVAL_BYTES
-    on_progress: Progress = no_progress
 
     @property
     def what(self) -> str:
