@@ -1,6 +1,5 @@
 """`horolog offsets`: find offsets by time, and explain the result."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Final
@@ -10,7 +9,7 @@ import typer
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import with_asides
 from horolog.cli.options import ByClock, Partitions, Topic, Zone, moment_of, with_options
-from horolog.client import Client, FoundRecord, RecordClock
+from horolog.client import FoundRecord, RecordClock
 from horolog.client.topic_facts import (
     PartitionFacts,
     ServedPartitions,
@@ -18,7 +17,7 @@ from horolog.client.topic_facts import (
     served_partitions,
 )
 from horolog.errors import Misconfigured
-from horolog.report.lookup import Lookup, explain
+from horolog.report.lookup import Lookup, explain, look_up
 from horolog.results import Answer, Shown, Table
 from horolog.times import format_moment, format_time, parse_duration
 
@@ -82,8 +81,8 @@ def offsets(
         numbers = served.leaders
         if target is None:
             return _bounds(served, partition_facts(client, topic, numbers), shown_zone)
-        records = _find(client, topic, numbers, target, options.clock)
         lookup = Lookup(topic, target, options.clock or RecordClock.CREATE, shown_zone)
+        records = look_up(client, lookup, numbers)
         answer = _answer(served, lookup, records)
         if not options.explained:
             return answer
@@ -93,20 +92,6 @@ def offsets(
             for line in explain(client, lookup, facts, records[facts.partition])
         ]
         return with_asides(served, answer.result, lines)
-
-
-def _find(
-    client: Client, topic: str, numbers: Iterable[int], target: int, clock: RecordClock | None
-) -> dict[int, FoundRecord | None]:
-    """Look the time up by ListOffsets, or by horolog's protocol where Kafka's cannot ask for it."""
-    targets = {(topic, number): target for number in numbers}
-    if clock is RecordClock.APPEND or target < 0:
-        by_clock = client.find_records(targets, clock or RecordClock.CREATE)
-        return {tp[1]: answer for tp, answer in by_clock.items()}
-    return {
-        tp[1]: None if answer is None else FoundRecord(*answer)
-        for tp, answer in client.list_offsets(targets).items()
-    }
 
 
 def _answer(

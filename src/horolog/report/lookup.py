@@ -1,6 +1,6 @@
 """Explains the result of a lookup by time, from what clients can read of the log."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import NamedTuple
@@ -28,6 +28,20 @@ class Lookup(NamedTuple):
     clock: RecordClock
     zone: tzinfo
     """Zone of the times in the explanation."""
+
+
+def look_up(
+    client: Client, lookup: Lookup, numbers: Iterable[int]
+) -> dict[int, FoundRecord | None]:
+    """Ask by ListOffsets, or by horolog's protocol where Kafka's cannot express the lookup."""
+    targets = {(lookup.topic, number): lookup.target_ms for number in numbers}
+    if lookup.clock is RecordClock.APPEND or lookup.target_ms < 0:
+        records = client.find_records(targets, lookup.clock)
+        return {number: record for (_, number), record in records.items()}
+    return {
+        number: None if offset is None else FoundRecord(*offset)
+        for (_, number), offset in client.list_offsets(targets).items()
+    }
 
 
 def explain(
