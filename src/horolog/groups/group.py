@@ -192,13 +192,13 @@ class Group:
             return ErrorCode.none
         if instance_id is not None and not member_id:
             static = self._members.of_instance(instance_id)
-            found = ErrorCode.unknown_member_id if static is None else static
+            member = ErrorCode.unknown_member_id if static is None else static
         else:
-            found = self._members.find(member_id, instance_id)
-        if isinstance(found, Member):
-            self._drop(found)
+            member = self._members.find(member_id, instance_id)
+        if isinstance(member, Member):
+            self._drop(member)
             return ErrorCode.none
-        return found
+        return member
 
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
@@ -474,7 +474,10 @@ class Group:
             # stable group would not receive that assignment.
             result = result._replace(leader=old_id, members=())
         self._extend_session(member, now_ms)
-        assignments = {each.member_id: each.assignment for each in self._members}
+        assignments = {
+            member_of_group.member_id: member_of_group.assignment
+            for member_of_group in self._members
+        }
         row = self._assigned_row(assignments)
         self._to_store = Storing(row, Renamed(waiter, result, old_id, was))
 

@@ -120,11 +120,13 @@ class Members:
 
     def known(self, member_id: str, instance_id: str | None) -> Member:
         """Return the requesting member, or raise UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
-        found = self.find(member_id, instance_id)
-        if isinstance(found, Member):
-            return found
-        if found is ErrorCode.fenced_instance_id:
-            raise RequestRefused(found, f"another member now holds the instance id {instance_id!r}")
+        member = self.find(member_id, instance_id)
+        if isinstance(member, Member):
+            return member
+        if member is ErrorCode.fenced_instance_id:
+            raise RequestRefused(
+                member, f"another member now holds the instance id {instance_id!r}"
+            )
         raise unknown_member(member_id if instance_id is None else instance_id)
 
     def add(self, member: Member) -> None:

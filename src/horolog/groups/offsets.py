@@ -36,8 +36,8 @@ class CommittedOffsets:
         self._noted: set[str] | None = None
         for row in rows:
             self.put(row)
-        for each in pending:
-            self.pending.put(each)
+        for pending_row in pending:
+            self.pending.put(pending_row)
 
     def put(self, row: OffsetRow) -> None:
         """Replace the committed offset of a partition; its pending offsets never count."""

@@ -79,12 +79,14 @@ class PendingOffsets:
         key = (row.topic, row.partition)
         self._order += 1
         of_producer = self._by_producer.setdefault(producer_id, {})
-        its = of_producer.get(row.group_id)
-        if its is None:
-            its = of_producer[row.group_id] = _OfGroup(producer_id, row.group_id)
-        before = its.rows.get(key)
-        added = its.rows[key] = _Pending(self._order, row, is_superseded)
-        self._by_group.setdefault(row.group_id, {}).setdefault(key, _Partition()).held_by.add(its)
+        of_group = of_producer.get(row.group_id)
+        if of_group is None:
+            of_group = of_producer[row.group_id] = _OfGroup(producer_id, row.group_id)
+        before = of_group.rows.get(key)
+        added = of_group.rows[key] = _Pending(self._order, row, is_superseded)
+        self._by_group.setdefault(row.group_id, {}).setdefault(key, _Partition()).held_by.add(
+            of_group
+        )
         self._charge(added.held_bytes - (0 if before is None else before.held_bytes))
 
     def end(
@@ -112,27 +114,27 @@ class PendingOffsets:
         self, ended: Iterable[_OfGroup], *, commit: bool
     ) -> Iterator[tuple[list[OffsetRow], bool]]:
         room, counting = SLICE, list[OffsetRow]()
-        for its in ended:
-            while its.rows:
+        for of_group in ended:
+            while of_group.rows:
                 if not room:
                     yield counting, True
                     room, counting = SLICE, []
-                some = list(islice(its.rows.items(), room))
+                some = list(islice(of_group.rows.items(), room))
                 room -= len(some)
                 for key, pending in some:
-                    partition = self._by_group[its.group_id][key]
+                    partition = self._by_group[of_group.group_id][key]
                     is_later = pending.order > partition.superseded and not pending.is_superseded
                     if commit and is_later:
                         partition.superseded = pending.order
                         counting.append(pending.row)
-                    self._remove(its, key)
+                    self._remove(of_group, key)
         yield counting, False
 
     def supersede(self, group_id: str, topic: str, partition: int) -> None:
         """Note a commit of a partition that is later than all its pending offsets."""
-        its = self._by_group.get(group_id, {}).get((topic, partition))
-        if its is not None:
-            its.superseded = self._order
+        superseded = self._by_group.get(group_id, {}).get((topic, partition))
+        if superseded is not None:
+            superseded.superseded = self._order
 
     def of_group(self, group_id: str) -> frozenset[TopicPartition]:
         """Return the partitions of a group whose offsets are not stable (KIP-447)."""
@@ -151,23 +153,23 @@ class PendingOffsets:
         of_group = self._by_group.get(group_id, {})
         for key in keys:
             partition = of_group.get(key)
-            for its in list(partition.held_by) if partition is not None else ():
-                self._remove(its, key)
+            for holder in list(partition.held_by) if partition is not None else ():
+                self._remove(holder, key)
 
-    def _remove(self, its: _OfGroup, key: TopicPartition) -> None:
-        self._charge(-its.rows.pop(key).held_bytes)
-        of_producer = self._by_producer.get(its.producer_id, {})
-        if not its.rows and of_producer.get(its.group_id) is its:
-            del of_producer[its.group_id]
+    def _remove(self, holder: _OfGroup, key: TopicPartition) -> None:
+        self._charge(-holder.rows.pop(key).held_bytes)
+        of_producer = self._by_producer.get(holder.producer_id, {})
+        if not holder.rows and of_producer.get(holder.group_id) is holder:
+            del of_producer[holder.group_id]
             if not of_producer:
-                del self._by_producer[its.producer_id]
-        of_group = self._by_group[its.group_id]
+                del self._by_producer[holder.producer_id]
+        of_group = self._by_group[holder.group_id]
         held_by = of_group[key].held_by
-        held_by.discard(its)
+        held_by.discard(holder)
         if not held_by:
             del of_group[key]
             if not of_group:
-                del self._by_group[its.group_id]
+                del self._by_group[holder.group_id]
 
     def _charge(self, more: int) -> None:
         self._held_bytes += more

@@ -232,20 +232,20 @@ def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Iterator[Keys]:
         carry = bytes(memoryview(data)[state[KEYS_POSITION] :])
         if status != DONE or (carry and not state[KEYS_RECORDS]):
             raise _malformed(header)
-        found = state[KEYS_ROWS]
-        if found:
-            yield Keys(offsets[:found], hashes[: 2 * found], flags[:found])
+        rows_noted = state[KEYS_ROWS]
+        if rows_noted:
+            yield Keys(offsets[:rows_noted], hashes[: 2 * rows_noted], flags[:rows_noted])
     if carry or state[KEYS_RECORDS] or state[KEYS_REST]:
         raise _malformed(header)
 
 
 def join_keys(some: Iterable[Keys]) -> Keys:
     """Concatenate keys that came some at a time."""
-    found = list(some)
-    if len(found) == 1:
-        return found[0]
-    columns = zip(*found, strict=True)
-    return Keys(*map(np.concatenate, columns)) if found else _NO_KEYS
+    parts = list(some)
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*parts, strict=True)
+    return Keys(*map(np.concatenate, columns)) if parts else _NO_KEYS
 
 
 def all_stay(keys: Keys) -> CleaningVerdict:
@@ -342,11 +342,11 @@ def read_small_batches(
     keys = Keys(
         np.empty(records, np.int64), np.empty(2 * records, np.uint64), np.empty(records, np.uint8)
     )
-    found = CLEANING_KERNELS.run.read_small(data, state, secret, rows, *keys)
-    if not found:
+    count_of_batches = CLEANING_KERNELS.run.read_small(data, state, secret, rows, *keys)
+    if not count_of_batches:
         return None
     count = int(state[SMALL_RECORDS])
-    columns = rows[: SMALL_ROW * found].reshape(found, SMALL_ROW)
+    columns = rows[: SMALL_ROW * count_of_batches].reshape(count_of_batches, SMALL_ROW)
     return SmallBatches(
         np.append(columns[:, SMALL_START], state[SMALL_POSITION]),
         np.append(columns[:, SMALL_FIRST], count),

@@ -165,15 +165,15 @@ def _chunks(
             yield data
         return
     chunk_bytes = max(1, min(chunk_bytes, max_bytes))  # more would be for nothing
-    found = _DECOMPRESSORS[codec](memoryview(data), chunk_bytes, scratch)
-    yield from _bounded(found, codec, data, max_bytes)
+    chunks = _DECOMPRESSORS[codec](memoryview(data), chunk_bytes, scratch)
+    yield from _bounded(chunks, codec, data, max_bytes)
 
 
 def _bounded(
-    found: Iterator[Buffer], codec: Codec, data: Buffer, max_bytes: int
+    chunks: Iterator[Buffer], codec: Codec, data: Buffer, max_bytes: int
 ) -> Iterator[Buffer]:
     produced = 0
-    for chunk in found:
+    for chunk in chunks:
         produced += len(chunk)
         if produced > max_bytes:
             raise UncompressedTooLarge(

@@ -145,10 +145,10 @@ def convert_all(
     MESSAGE_KERNELS.load_for(len(view))
     position = 0
     while position < len(view):
-        found = next(iter_headers(view, position, least_offset), None)
-        if found is None:
+        first = next(iter_headers(view, position, least_offset), None)
+        if first is None:
             return
-        _, header = found
+        _, header = first
         batch = view[position : position + header.size]
         if check_crcs:
             verify_crc(batch, 0, header)

@@ -55,12 +55,12 @@ def positions_of(buffer: Buffer) -> list[int] | None:
     Raises:
         CorruptBatch: what follows is no batch.
     """
-    found = []
+    positions = []
     for position, header in iter_headers(buffer):
         if header.magic != MAGIC:
             return None
-        found.append(position)
-    return found
+        positions.append(position)
+    return positions
 
 
 class HeaderTable:

@@ -66,9 +66,9 @@ def units_of(timestamps: "npt.NDArray[np.int64]") -> "npt.NDArray[np.int8]":
     """
     import numpy as np  # noqa: PLC0415 - one number needs none
 
-    found = np.zeros(len(timestamps), np.int8)
+    places = np.zeros(len(timestamps), np.int8)
     if not len(timestamps) or (timestamps.min() >= _EARLIEST_MS and timestamps.max() < _LATEST_MS):
-        return found
+        return places
     for place, unit in enumerate(_UNITS, 1):
-        found[(timestamps >= unit.first) & (timestamps < unit.end)] = place
-    return found
+        places[(timestamps >= unit.first) & (timestamps < unit.end)] = place
+    return places

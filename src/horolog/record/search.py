@@ -100,8 +100,8 @@ def first_offset(
     opened, records = opened_batch(batch, header, max_bytes)
     # Each record has the time 0 then: one without a time is not found.
     opened = opened._replace(attributes=opened.attributes | LOG_APPEND_TIME_BIT, max_timestamp=0)
-    found = _found(batch, opened, records, AT_OR_AFTER, 0, min_offset, max_bytes)
-    return None if found is None else found[1]
+    place = _found(batch, opened, records, AT_OR_AFTER, 0, min_offset, max_bytes)
+    return None if place is None else place[1]
 
 
 def _find(
@@ -129,8 +129,8 @@ def _found(
     if records is None:
         records = records_of(batch, header, max_bytes, is_search=True)
     for piece in records:
-        found = looking.feed(piece)
-        if found is not None:
-            return found
+        place = looking.feed(piece)
+        if place is not None:
+            return place
     looking.finish()
     return None

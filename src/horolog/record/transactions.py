@@ -25,7 +25,9 @@ class AbortedTransactions:
     """Filter of batches that a read-committed consumer leaves out; called in offset order."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._ahead = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._ahead = sorted(
+            aborted, key=lambda transaction: transaction.first_offset, reverse=True
+        )
         self._open: dict[int, int | None] = {}  # the last offset, by producer id
 
     def reach(self, offset: int) -> None:

@@ -102,7 +102,7 @@ class RecordShape:
     @cached_property
     def fields(self) -> list[_Field]:
         """Fields in the order of the wire, found from the annotations at first use."""
-        found = []
+        fields = []
         defaults = self.record._field_defaults
         for name, hint in get_type_hints(self.record, include_extras=True).items():
             kind, *rules = hint.__metadata__
@@ -110,8 +110,8 @@ class RecordShape:
             for rule in rules:
                 since = rule.version
                 tag = rule.number if isinstance(rule, Tag) else None
-            found.append(_Field(name, kind, since, tag, defaults.get(name, kind.default)))
-        return found
+            fields.append(_Field(name, kind, since, tag, defaults.get(name, kind.default)))
+        return fields
 
     @cached_property
     def _tags(self) -> dict[int, tuple[int, _Field]]:

@@ -141,11 +141,11 @@ class Fields:
 
     def tagged(self) -> dict[int, bytes]:
         """Read the tagged fields that end a struct, by tag (KIP-482)."""
-        found = {}
+        by_tag = {}
         for _ in range(self.unsigned() if self.is_flexible else 0):
             tag = self.unsigned()
-            found[tag] = self.take(self.unsigned())
-        return found
+            by_tag[tag] = self.take(self.unsigned())
+        return by_tag
 
 
 class Encoder:

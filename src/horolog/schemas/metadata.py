@@ -397,9 +397,9 @@ def decode(value: bytes) -> Record:
         CorruptBatch: the value is no such record, or of a version of a known type that is not.
     """
     if len(value) == _ONE_REPLICA.size and value[1] == 3:
-        found = _partition(value)
-        if found is not None:
-            return found
+        partition = _partition(value)
+        if partition is not None:
+            return partition
     fields = Fields(value)
     frame, number, version = fields.unsigned(), fields.unsigned(), fields.unsigned()
     if frame != _FRAME:

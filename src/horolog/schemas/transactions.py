@@ -116,7 +116,7 @@ def read_transaction(data: bytes) -> TransactionValue:
         fields.tagged()
         return name, tuple(indexes)
 
-    found = fields.array(topic)
+    topics = fields.array(topic)
     updated_ms, started_ms = fields.i64(), fields.i64()
     tagged = fields.tagged()
     fields.check_end("a value of __transaction_state")
@@ -125,7 +125,7 @@ def read_transaction(data: bytes) -> TransactionValue:
         epoch,
         timeout_ms,
         status,
-        None if found is None else _by_topic(found),
+        None if topics is None else _by_topic(topics),
         updated_ms,
         started_ms,
         _number(tagged, _PREVIOUS_ID, _I64, -1),
@@ -180,10 +180,10 @@ def _tagged(value: TransactionValue) -> dict[int, bytes]:
     return tagged
 
 
-def _by_topic(found: list[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
+def _by_topic(topics: list[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
     """Return partitions by topic; a topic that is named twice has the partitions of both."""
     partitions: dict[str, tuple[int, ...]] = {}
-    for topic, indexes in found:
+    for topic, indexes in topics:
         partitions[topic] = partitions.get(topic, ()) + indexes
     return partitions
 

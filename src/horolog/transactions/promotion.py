@@ -197,21 +197,21 @@ class _Ending:
     def _marker_of(self, state: CoordinatedTransaction) -> LastEnd | None:
         """Return the marker of a transaction that is open by its last state here."""
         producer, is_second = state.producer, state.client_version >= SECOND_FLOW
-        found = []
+        ends = []
         for key in self._keys.get(producer.id, ()):
             here = self._partitions[key]
             end = here.ends.get(producer.id, NO_END)
             if end.epoch == producer.epoch + 1:
                 if is_second or not end.is_commit:  # or it was fenced in the first flow
-                    found.append(end)
+                    ends.append(end)
             elif (
                 not is_second
                 and end.epoch == producer.epoch
                 and end.timestamp > state.started_ms
                 and producer.id not in here.opened
             ):
-                found.append(end)
-        return min(found, key=lambda end: (not end.is_commit, end.timestamp), default=None)
+                ends.append(end)
+        return min(ends, key=lambda end: (not end.is_commit, end.timestamp), default=None)
 
     def _decide_by_markers(
         self, owners: Mapping[int, str], markers: Mapping[str, LastEnd | None]
@@ -251,7 +251,7 @@ class _Ending:
     ) -> bool | None:
         """Return the outcome of an open transaction by markers alone; None if unknown."""
         keys = self._keys[producer_id]
-        ends = [self._partitions[each].ends.get(producer_id, NO_END) for each in keys]
+        ends = [self._partitions[partition].ends.get(producer_id, NO_END) for partition in keys]
         outcomes = {end.is_commit for end in ends if end.epoch == epoch + 1}
         # The flow of a producer is known from its first transaction on.
         is_first = state is not None and state.client_version < SECOND_FLOW

@@ -86,10 +86,10 @@ class CoordinatedTransaction(NamedTuple):
         if len(self.partitions) == 1:
             ((topic, index),) = self.partitions
             return {topic: (index,)}
-        found: dict[str, list[int]] = {}
+        by_topic: dict[str, list[int]] = {}
         for topic, index in sorted(self.partitions):
-            found.setdefault(topic, []).append(index)
-        return {topic: tuple(indexes) for topic, indexes in found.items()}
+            by_topic.setdefault(topic, []).append(index)
+        return {topic: tuple(indexes) for topic, indexes in by_topic.items()}
 
     def value(self) -> TransactionValue:
         """Return the record of the state."""

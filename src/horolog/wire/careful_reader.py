@@ -88,15 +88,15 @@ class _Cursor:
         self.pause()
 
     def structure(self, shape: Shape) -> Any:
-        values = [self.field(each, shape.is_flexible) for each in shape.plain]
+        values = [self.field(field, shape.is_flexible) for field in shape.plain]
         if shape.is_flexible:
             values += self.tagged(shape)
         return shape.tuple_type(*values)
 
     def tagged(self, shape: Shape) -> list[Any]:
         """Read the tagged fields, with defaults for missing ones; unknown fields are skipped."""
-        by_tag = {each.tag: each for each in shape.tagged}
-        values = {each.tag: each.default for each in shape.tagged}
+        by_tag = {field.tag: field for field in shape.tagged}
+        values = {field.tag: field.default for field in shape.tagged}
         for _ in range(self.uvarint()):
             tag = self.uvarint()
             end = self.uvarint() + self.position
@@ -106,42 +106,42 @@ class _Cursor:
             if tag not in by_tag:
                 self.position = end
                 continue
-            each = by_tag[tag]
-            values[tag] = self.field(each, is_flexible=True)
+            field = by_tag[tag]
+            values[tag] = self.field(field, is_flexible=True)
             if self.position != end:
                 raise Unreadable(f"tagged field {tag} is not as long as it says", self.position)
         return list(values.values())
 
-    def field(self, each: Field, is_flexible: bool) -> Any:
+    def field(self, field: Field, is_flexible: bool) -> Any:
         try:
-            if not each.is_array:
-                return self.value(each, is_flexible)
+            if not field.is_array:
+                return self.value(field, is_flexible)
             count = self.length(is_flexible)
             if count is None:
-                if not each.is_nullable:
+                if not field.is_nullable:
                     raise Unreadable("an array that must not be null is null", self.position)
                 return None
-            self.afford(count, each)
-            return tuple(self.item(each, is_flexible, index) for index in range(count))
+            self.afford(count, field)
+            return tuple(self.item(field, is_flexible, index) for index in range(count))
         except Unreadable as error:
-            error.path.append(f".{each.name}")
+            error.path.append(f".{field.name}")
             raise
 
-    def item(self, each: Field, is_flexible: bool, index: int) -> Any:
+    def item(self, field: Field, is_flexible: bool, index: int) -> Any:
         try:
-            return self.value(each, is_flexible)
+            return self.value(field, is_flexible)
         except Unreadable as error:
             error.path.append(f"[{index}]")
             raise
 
-    def value(self, each: Field, is_flexible: bool) -> Any:
+    def value(self, field: Field, is_flexible: bool) -> Any:
         self.spend()
-        if each.shape is not None:
-            return self.structure(each.shape)
-        number = NUMBERS.get(each.type)
+        if field.shape is not None:
+            return self.structure(field.shape)
+        number = NUMBERS.get(field.type)
         if number is not None:
             return self.number(number)
-        match each.type:
+        match field.type:
             case "uuid":
                 raw = bytes(self.take(16))
                 return None if raw == NO_UUID else UUID(bytes=raw)
@@ -150,10 +150,10 @@ class _Cursor:
             case _:
                 size = self.length(is_flexible)
         if size is None:
-            if not each.is_nullable or each.is_array:
+            if not field.is_nullable or field.is_array:
                 raise Unreadable("a value that must not be null is null", self.position)
             return None
-        if each.type == "string":
+        if field.type == "string":
             return self.string(size)
         return self.take(size)
 
@@ -214,11 +214,11 @@ class _Cursor:
             self.checkpoint()
             self.pause_below = max(self.fields_left - FIELDS_AT_A_TIME, 0)
 
-    def afford(self, count: int, each: Field) -> None:
+    def afford(self, count: int, field_of_array: Field) -> None:
         """Refuse an array with more fields than are left, before its elements are decoded."""
         fields = count
-        if each.shape is not None:
-            fields *= 1 + sum(not field.is_array for field in each.shape.plain)
+        if field_of_array.shape is not None:
+            fields *= 1 + sum(not field.is_array for field in field_of_array.shape.plain)
         if fields > self.fields_left:
             raise self.too_many_fields()
 

@@ -87,9 +87,9 @@ def declaration(kind: str, api_key: ApiKey, version: int) -> type[Any]:
     assert isinstance(spec.loader, InspectLoader)
     code = spec.loader.get_code(kind)
     assert code is not None, "it is no extension module"
-    found: dict[str, Any] = {"__builtins__": _BUILTINS, "__name__": __name__}
-    exec(code, found)  # noqa: S102 - an installed module
-    message: type[Any] = found[f"{api_key.title}{kind.title()}"]
+    names: dict[str, Any] = {"__builtins__": _BUILTINS, "__name__": __name__}
+    exec(code, names)  # noqa: S102 - an installed module
+    message: type[Any] = names[f"{api_key.title}{kind.title()}"]
     return message
 
 

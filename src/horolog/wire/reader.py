@@ -130,47 +130,47 @@ class _Source:
 
     def _structure(self, shape: Shape) -> str:
         """Write the reading of a structure; return the expression that makes it."""
-        names = [self._field(each, shape.is_flexible) for each in shape.plain]
+        names = [self._field(field, shape.is_flexible) for field in shape.plain]
         self._unpack()
         if shape.is_flexible:
             self._write("if data[position]: raise GiveUp", "position += 1")
-            names += [self._value(each.default) for each in shape.tagged]
+            names += [self._value(field.default) for field in shape.tagged]
         values = "".join(f"{name}, " for name in names)
         return f"new({self._value(shape.tuple_type)}, ({values}))"
 
-    def _field(self, each: Field, is_flexible: bool) -> str:
+    def _field(self, field: Field, is_flexible: bool) -> str:
         """Write the reading of a field; return the name of its value."""
-        if not each.is_array:
-            return self._single(each, is_flexible, is_nullable=each.is_nullable)
+        if not field.is_array:
+            return self._single(field, is_flexible, is_nullable=field.is_nullable)
         count, items = self._length("int32", is_flexible), self._name()
-        if each.is_nullable:
+        if field.is_nullable:
             self._write(f"if {count} == -1: {items} = None", "else:")
             self._indent += " "
         # Each element takes at least one byte.
         self._write(f"if not 0 <= {count} <= end - position: raise GiveUp", f"{items} = []")
         self._write(f"for _ in range({count}):")
         self._indent += " "
-        item = self._single(each, is_flexible, is_nullable=False)
+        item = self._single(field, is_flexible, is_nullable=False)
         self._unpack()
         self._write(f"{items}.append({item})")
         self._indent = self._indent[1:]
         self._write(f"{items} = tuple({items})")
-        if each.is_nullable:
+        if field.is_nullable:
             self._indent = self._indent[1:]
         return items
 
-    def _single(self, each: Field, is_flexible: bool, *, is_nullable: bool) -> str:
-        if each.type in NUMBERS:
-            return self._number(each.type)
-        if each.shape is not None:
+    def _single(self, field: Field, is_flexible: bool, *, is_nullable: bool) -> str:
+        if field.type in NUMBERS:
+            return self._number(field.type)
+        if field.shape is not None:
             self._unpack()
-            return self._structure(each.shape)
+            return self._structure(field.shape)
         name = self._name()
-        if each.type == "uuid":
+        if field.type == "uuid":
             self._unpack()
             self._write(f"{name} = uuid(data, position)", "position += 16")
             return name
-        is_string = each.type == "string"
+        is_string = field.type == "string"
         size, start = self._length("int16" if is_string else "int32", is_flexible), self._name()
         is_wrong = f"{size} < 0 or position > end"
         take = f"bytes(data[{start}:position])"

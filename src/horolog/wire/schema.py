@@ -125,9 +125,9 @@ def _names(shape: Shape) -> frozenset[str]:
 def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
     """Return the shape of a structure; `request` is the API whose requests contain it, if any."""
     described = [_describe(declared_field, request) for declared_field in declared_fields(entity)]
-    plain = tuple(each for each in described if each.tag is None)
+    plain = tuple(field for field in described if field.tag is None)
     tagged = sorted(
-        (each for each in described if each.tag is not None), key=lambda it: it.tag or 0
+        (field for field in described if field.tag is not None), key=lambda it: it.tag or 0
     )
     return Shape(entity.__name__, bool(entity.__flexible__), plain, tuple(tagged), request)
 
@@ -135,15 +135,15 @@ def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
 def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
     """Return the shape of the previous version, which has no tagged fields."""
     plain = [
-        each
-        if each.shape is None
-        else each._replace(shape=_older_shape(each.shape, older, request))
-        for each in newer.plain
-        if each.name not in older.lacks
+        known
+        if known.shape is None
+        else known._replace(shape=_older_shape(known.shape, older, request))
+        for known in newer.plain
+        if known.name not in older.lacks
     ]
     for extra in older.extra:
         if extra.structure == newer.name:
-            names = [each.name for each in plain]
+            names = [known.name for known in plain]
             place = len(names) if extra.before is None else names.index(extra.before)
             default: Any = () if extra.is_array else REQUIRED
             if extra.default is not None:
@@ -181,7 +181,7 @@ def _take_apart(annotation: Any) -> tuple[Any, bool, bool]:
     """Return the inner type, whether it is an array, and whether null is allowed."""
     is_nullable = get_origin(annotation) in (UnionType, Union)
     if is_nullable:
-        (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
+        (annotation,) = (argument for argument in get_args(annotation) if argument is not NoneType)
     if get_origin(annotation) is tuple:
         return get_args(annotation)[0], True, is_nullable
     return annotation, False, is_nullable

@@ -53,14 +53,14 @@ class Pieces(bytearray):
 
     def all(self) -> list[Buffer]:
         """Return all bytes in order; large fields are not copied."""
-        found: list[Buffer] = []
+        pieces: list[Buffer] = []
         start = 0
         with memoryview(self) as written:
             for position, value in self.apart:
-                found += bytes(written[start:position]), value
+                pieces += bytes(written[start:position]), value
                 start = position
-            found.append(bytes(written[start:]))
-        return found
+            pieces.append(bytes(written[start:]))
+        return pieces
 
 
 MOST_ANSWER_BYTES: Final = 256 << 20
@@ -141,24 +141,24 @@ def writer_of(shape: Shape, kind: Kind, api_key: ApiKey) -> Writer:
     return write
 
 
-def _value_writer(each: Field, is_flexible: bool, kind: Kind, api_key: ApiKey) -> Writer:
-    if each.shape is not None:
-        write_item = writer_of(each.shape, kind, api_key)
-    elif each.type in {"bytes", "records"}:
-        write_item = partial(_write_bytes, _compact_length if is_flexible else _length, each)
+def _value_writer(field: Field, is_flexible: bool, kind: Kind, api_key: ApiKey) -> Writer:
+    if field.shape is not None:
+        write_item = writer_of(field.shape, kind, api_key)
+    elif field.type in {"bytes", "records"}:
+        write_item = partial(_write_bytes, _compact_length if is_flexible else _length, field)
     else:
-        encode = _encoder(each, is_flexible)
+        encode = _encoder(field, is_flexible)
 
         def write_item(out: bytearray, value: Any) -> None:
             out += encode(value)
 
-    if not each.is_array:
+    if not field.is_array:
         return write_item
 
     write_length = _compact_length if is_flexible else _length
 
     def write_array(out: bytearray, items: Any) -> None:
-        if items is None and each.is_nullable:
+        if items is None and field.is_nullable:
             out += write_length(None)
             return
         out += write_length(len(items))
@@ -181,29 +181,29 @@ def _compact_length(count: int | None) -> bytes:
     return uvarint(0 if count is None else count + 1)
 
 
-def _encoder(each: Field, is_flexible: bool) -> Encode:
+def _encoder(field: Field, is_flexible: bool) -> Encode:
     """Return the encoder of a primitive; it refuses null unless the field is nullable."""
-    number = NUMBERS.get(each.type)
+    number = NUMBERS.get(field.type)
     if number is not None:
         return number.pack
-    match each.type:
+    match field.type:
         case "uuid":
             return uuid_bytes
         case "string":
             encode: Encode = compact_string if is_flexible else string
-            if each.name.endswith("error_message"):
+            if field.name.endswith("error_message"):
                 encode = partial(_message, encode)
         case _:
-            raise NotImplementedError(f"no field of type {each.type!r} is known")
+            raise NotImplementedError(f"no field of type {field.type!r} is known")
     # A nullable array may be null itself; its elements may not.
-    return encode if each.is_nullable and not each.is_array else partial(_not_null, encode)
+    return encode if field.is_nullable and not field.is_array else partial(_not_null, encode)
 
 
 def _write_bytes(
-    write_length: Callable[[int | None], bytes], each: Field, out: bytearray, value: Any
+    write_length: Callable[[int | None], bytes], field: Field, out: bytearray, value: Any
 ) -> None:
     """Append bytes of any size with a single copy, or without a copy."""
-    if value is None and each.is_nullable and not each.is_array:
+    if value is None and field.is_nullable and not field.is_array:
         out += write_length(None)
         return
     out += write_length(len(value))

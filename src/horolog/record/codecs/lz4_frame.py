@@ -216,14 +216,14 @@ def blocks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
         position += len(block)
         if len(block) > block_bytes:
             raise corrupt(Codec.LZ4, f"a block of {len(block)} bytes is larger than the frame says")
-        found: Buffer = block
+        data: Buffer = block
         if size <= _SIZE_BITS:
             try:
-                found = lz4.block.decompress(block, uncompressed_size=block_bytes)
+                data = lz4.block.decompress(block, uncompressed_size=block_bytes)
             except lz4.block.LZ4BlockError as error:
                 raise corrupt(Codec.LZ4, error) from None
-        yield found
-        if len(found) < block_bytes and _U32.unpack_from(packed, position)[0] != _END_MARK:
+        yield data
+        if len(data) < block_bytes and _U32.unpack_from(packed, position)[0] != _END_MARK:
             # Clients fill all but the last. A hundred thousand blocks of a byte are read as one.
             rest = b"".join((packed[:_DESCRIPTOR_END], packed[position:]))
             yield from chunks(memoryview(rest), chunk_bytes)

@@ -73,11 +73,11 @@ def _directories() -> Iterator[Path]:
 
 
 def _is_ours_alone(place: Path) -> bool:
-    found = place.lstat()
+    status = place.lstat()
     return (
-        stat.S_ISDIR(found.st_mode)
-        and found.st_uid == os.getuid()
-        and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == os.getuid()
+        and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
 
 

@@ -130,12 +130,12 @@ def list_messages(
 
 def list_all(data: Buffer, header: BatchHeader) -> Iterator[PlainMessages]:
     """Yield the messages of a set that is sound and plain, some at a time."""
-    found = list_messages(data, header)
-    while found is not None:
-        yield found
-        if found.end >= len(data):
+    messages = list_messages(data, header)
+    while messages is not None:
+        yield messages
+        if messages.end >= len(data):
             return
-        found = list_messages(data, header, found.end, least_offset=found.next_offset)
+        messages = list_messages(data, header, messages.end, least_offset=messages.next_offset)
 
 
 def place_messages(

@@ -134,12 +134,12 @@ def true_header(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> BatchH
 
     Raises as `open_message` does.
     """
-    found = open_message(batch, header, max_bytes=max_bytes).header
+    opened = open_message(batch, header, max_bytes=max_bytes).header
     return header._replace(
-        base_offset=found.base_offset,
-        last_offset_delta=header.last_offset - found.base_offset,
-        base_timestamp=found.base_timestamp,
-        records_count=found.records_count,
+        base_offset=opened.base_offset,
+        last_offset_delta=header.last_offset - opened.base_offset,
+        base_timestamp=opened.base_timestamp,
+        records_count=opened.records_count,
     )
 
 
