@@ -8,7 +8,7 @@ from horolog.record.markers import TransactionEnd
 from horolog.schemas.offsets import MemberValue
 
 Outcomes: TypeAlias = list[Exception | None]
-"""Of changes that are written, in their order: the error of each, or None."""
+"""Errors of written changes, in their order; None for a change without an error."""
 
 
 class OffsetRow(NamedTuple):
@@ -54,7 +54,7 @@ class OffsetsEnd(NamedTuple):
 
     ended: TransactionEnd
     partition: int = -1
-    """Of `__consumer_offsets`, whose groups it ends it for."""
+    """Partition of `__consumer_offsets` for whose groups the transaction ends."""
 
 
 class PendingRow(NamedTuple):

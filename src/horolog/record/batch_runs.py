@@ -52,7 +52,7 @@ class BatchRun(NamedTuple):
     facts: Int64Array
     """Checksum and producer of each batch: rows of `FACTS_SIZE`."""
     starts: Sequence[int]
-    """Where the records of each start, after its header, and end."""
+    """Position of the first record of each batch, after its header; `ends` has their ends."""
     ends: Sequence[int]
     crcs: Sequence[int]
     """The checksums that their headers name."""

@@ -111,7 +111,7 @@ __all__ = [
 ]
 
 SLOT_BYTES: Final = 8 * SLOT_SIZE
-"""Bytes that a map of keys takes for one key."""
+"""Bytes of a key in a map of keys."""
 
 _MOST_SMALL_BATCHES: Final = 4096
 _MOST_SMALL_RECORDS: Final = 16384
@@ -137,7 +137,7 @@ class Keys(NamedTuple):
 
     offsets: Int64Array
     hashes: UInt64Array
-    """Two for each record, one after the other; zeros for a record without a key."""
+    """Two numbers for each record, one after the other; zeros for a record without a key."""
     flags: Mask
     """Bits of `kernels.layout`: HAS_KEY, IS_TOMBSTONE (a record without a value) and IS_BARE."""
 
@@ -187,7 +187,7 @@ class CleaningVerdict(NamedTuple):
     """Decision which of some records stay."""
 
     keep: Mask
-    """1 for each that does."""
+    """1 for each record that stays."""
     kept: int
     tombstones: int
     """Tombstones among the records that stay."""
@@ -259,13 +259,13 @@ class StayingRecords:
 
     def __init__(self) -> None:
         self.count = 0
-        """How many records were judged."""
+        """Number of records that were judged."""
         self.kept = 0
-        """How many of them stay."""
+        """Number of records that stay."""
         self.tombstones = 0
-        """How many of those are tombstones."""
+        """Number of tombstones that stay."""
         self.first_offset = -1
-        """The offset of the first that stays."""
+        """Offset of the first record that stays."""
         self._bytes: list[Mask] = []
         self._rest = np.empty(0, np.uint8)
 
@@ -302,11 +302,11 @@ class SmallBatches(NamedTuple):
     """Successive batches of v2, none compressed, with the keys of all their records."""
 
     starts: Int64Array
-    """The position of each, and the end of the last."""
+    """Position of each batch, and the end of the last."""
     firsts: Int64Array
-    """The number of the first record of each, and how many records there are."""
+    """Number of the first record of each batch, and the number of all records."""
     next_offsets: Int64Array
-    """The offset behind each."""
+    """Offset that follows each batch."""
     keys: Keys
     attributes: Int64Array
     base_timestamps: Int64Array
@@ -364,7 +364,7 @@ class SmallWritten(NamedTuple):
 
     data: memoryview
     starts: Int64Array
-    """The position of each."""
+    """Position of each batch."""
     base_offsets: Int64Array
     next_offsets: Int64Array
     """The offset behind each."""

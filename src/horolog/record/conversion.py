@@ -36,7 +36,7 @@ class Losses(NamedTuple):
 
     headers: int = 0
     timestamps: int = 0
-    """Records that had one; to v0 only."""
+    """Records that had a timestamp; lost in v0 only."""
     producer_batches: int = 0
     """Batches that had a producer id and sequence."""
     control_batches: int = 0
@@ -52,14 +52,14 @@ class Converted(NamedTuple):
     """Result of a conversion: a batch in the requested format, or batches that had it already."""
 
     data: Buffer
-    """Empty for what has no form there."""
+    """Empty where the format has no form of the batch."""
     next_offset: int
-    """The offset that follows the batch it was."""
+    """Offset that follows the original batch."""
     records: int
-    """That were rewritten; 0 if it was left as it was."""
+    """Number of rewritten records; 0 if the batch was left as it was."""
     losses: Losses
     size: int
-    """Bytes of what it was."""
+    """Bytes of the original."""
 
     @property
     def is_untouched(self) -> bool:

@@ -51,7 +51,7 @@ class TransactionEnd(NamedTuple):
     """Epoch of the marker. Producers with earlier epochs are fenced."""
     coordinator_epoch: int
     is_commit: bool
-    """Else it is aborted."""
+    """True if the transaction is committed, otherwise it is aborted."""
     is_strict: bool = False
     """The marker has an epoch of its own, as in the second flow of KIP-890."""
 

@@ -81,9 +81,9 @@ class RecordFacts(NamedTuple):
     min_timestamp: int | None
     has_null_key: bool
     dense_offsets: bool
-    """Whether the offset deltas are 0, 1, 2, ..."""
+    """True if the offset deltas are 0, 1, 2, ..."""
     growing_offsets: bool
-    """Whether they begin at 0 or above and strictly grow."""
+    """True if the offset deltas begin at 0 or above and strictly grow."""
     last_offset_delta: int
     """Offset delta of the last record; -1 without any."""
     counts: Counts
@@ -213,7 +213,7 @@ class Fault(NamedTuple):
     position: int
     timestamp: int
     lacks_key: bool
-    """Whether that is the fault; else it is the timestamp."""
+    """True if the record lacks a key, otherwise its timestamp is out of bounds."""
 
 
 def find_faults(

@@ -31,8 +31,8 @@ NO_APPEND_TIME: Final = (layout.NO_LEAST, layout.NO_LARGEST)
 """Smallest and largest append time, as numbers, where none is known."""
 
 Counts: TypeAlias = "array[int]"
-"""What a scan counts: records, those with a time, the largest, the smallest, the first and the last
-of these, how many are earlier than the one before, and how many are in each class of latency."""
+"""Counts of a scan: records, records with a time, the largest, smallest, first and last of the
+times, records earlier than the previous one, and records in each class of latency."""
 
 
 class TimeStats(NamedTuple):
@@ -42,11 +42,11 @@ class TimeStats(NamedTuple):
     """
 
     records: int
-    """Without control records."""
+    """Number of records, control records excluded."""
     untimed: int
-    """Without a create time."""
+    """Number of records without a create time."""
     out_of_order: int
-    """Earlier than the record before, by create time; records without one left out."""
+    """Number of records created earlier than the previous record with a create time."""
     create_min_ms: int | None
     create_max_ms: int | None
     first_create_ms: int | None
@@ -59,7 +59,7 @@ class TimeStats(NamedTuple):
     """Records in each class of latency from create to append: those ahead of the clock, then from
     each of `LATENCY_BOUNDS` on. Of records whose append time is known."""
     control_records: int = 0
-    """Markers of transactions; their times count."""
+    """Number of markers of transactions; their times count."""
     flags: int = 0
 
     @property

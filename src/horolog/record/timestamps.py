@@ -9,7 +9,7 @@ UNWRITABLE: Final = (
     "1969-12-31T23:59:59.999Z is -1 ms, which Kafka's formats take for no timestamp: shift it by a "
     "millisecond"
 )
-"""Why a moment is refused that would be written as no time."""
+"""Reason for refusing a moment that would be written as no time."""
 NO_TIMESTAMP_TYPE: Final = -1
 """The type of the timestamps of format v0, which has none (Kafka's NoTimestampType)."""
 
@@ -47,9 +47,9 @@ class TimeRange(NamedTuple):
     first_ms: int = -(1 << 63)
     last_ms: int = (1 << 63) - 1
     of_append: bool = False
-    """They are append times; else they are the records' timestamps."""
+    """True if the times are append times, otherwise they are the records' timestamps."""
     with_untimed: bool = False
-    """With records that have no time by this clock."""
+    """True if records without a time by this clock are included."""
 
     @classmethod
     def between(
@@ -106,7 +106,7 @@ class TimeRange(NamedTuple):
 
 ALL_TIMES: Final = TimeRange(with_untimed=True)
 EVER_APPENDED: Final = TimeRange(of_append=True, with_untimed=True)
-"""The same by append times."""
+"""All append times, and records without one."""
 
 
 class AppendTimeStretch(NamedTuple):

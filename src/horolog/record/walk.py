@@ -55,7 +55,7 @@ FRESH_STATE: Final = array("q", bytes(8 * WALK_STATE_SIZE))
 FRESH_STATE[MIN_DELTA] = INT64_MIN
 
 NOTHING: Final = array("q")
-"""In place of times or faults that are not asked for."""
+"""Argument in place of times or faults that are not wanted."""
 
 _SHORTEST_RECORD = 7  # a length and six fields of a byte each
 

@@ -30,7 +30,7 @@ SOON_MS: Final = 50
 """Pause after the first error that an election explains."""
 
 FALLEN_MS: Final = 10_000
-"""For so long a leader epoch may be lower than it was: a broker of the source lags."""
+"""Time for which a leader epoch may be lower than before, because a broker of the source lags."""
 
 MOST_GAPS: Final = 100
 
@@ -102,14 +102,14 @@ class FollowedPartition:
     def __init__(self, backoff_ms: int = 1_000, longest_backoff_ms: int = 30_000) -> None:
         self.leader: int | None = None
         self.epoch = -1
-        """Of the leader; the largest that the source has said."""
+        """Leader epoch: the largest that the source has announced."""
         self.asks = Asks.NOTHING
         self.asked_epoch = -1
-        """Whose end is asked for."""
+        """Epoch whose end is asked for."""
         self.not_before_ms = 0
-        """When it may be asked."""
+        """Time of the next question, at the earliest."""
         self.why: str | None = None
-        """Why it is not followed now, in a sentence; None if it is."""
+        """Sentence why the partition is not followed now; None if it is."""
         self.is_refused = False
         """The source's topic is not the one that was followed: nothing is asked of it."""
         self.failures = 0
@@ -119,11 +119,11 @@ class FollowedPartition:
         self.source_end: int | None = None
         """The source's high watermark."""
         self.caught_up_ms: int | None = None
-        """When everything of the source was here, the last time."""
+        """Last time at which all records of the source were here."""
         self.offsets_behind: int | None = None
-        """How many offsets of the source were missing at the last answer; None before the first."""
+        """Number of missing offsets of the source at the last answer; None before the first."""
         self.gaps: list[Gap] = []
-        """The last ones that were found."""
+        """The last gaps that were found."""
         self.turn = 0
         """Changes with the leader: an answer to an earlier turn's request is of no use."""
         self._backoff_ms = backoff_ms

@@ -45,11 +45,11 @@ METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 """The feature whose level says which versions of records are written."""
 NEWEST_LEVEL: Final = 30
-"""Of `metadata.version`: 4.3-IV0. What a new cluster of Kafka 4.3 begins with."""
+"""Newest level of `metadata.version`, 4.3-IV0, with which a new cluster of Kafka 4.3 begins."""
 OLDEST_LEVEL: Final = 7
-"""3.3-IV3: the oldest that Kafka 4 opens."""
+"""Oldest level that Kafka 4 opens, 3.3-IV3."""
 NO_CHANGE: Final = -2
-"""The leader of a `PartitionChange` that changes none."""
+"""Leader of a `PartitionChange` that does not change the leader."""
 
 _FRAME: Final = 1
 

@@ -50,7 +50,7 @@ NEWEST: Final = 4
 _FLEXIBLE: Final = 4
 _WITH_EXPIRY: Final = 1
 _GROUP_VERSION: Final = 3
-"""That 4.3 writes; the next one is there to be read after a downgrade (KIP-915)."""
+"""Version that Kafka 4.3 writes; it reads the next one after a downgrade (KIP-915)."""
 _NIL: Final = UUID(int=0)
 _TOPIC_ID_TAG: Final = 0
 _NO_TIME: Final = -1
@@ -92,9 +92,9 @@ class CommittedValue(NamedTuple):
     metadata: str = ""
     commit_ms: int = _NO_TIME
     expire_ms: int | None = None
-    """When it expires, as clients before 2.1 could say; such a record has no leader epoch."""
+    """Expiry time from clients before 2.1; records with an expiry time have no leader epoch."""
     topic_id: UUID | None = None
-    """None from releases that do not write it."""
+    """Id of the topic; None from releases that do not write it."""
 
 
 class MemberValue(NamedTuple):

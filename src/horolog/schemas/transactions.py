@@ -37,7 +37,7 @@ _TIMES: Final = Struct(">qq")
 _MOST_SHORT: Final = 126  # whose length, and one more, takes one byte
 _SHORT: Final = tuple(bytes([length]) for length in range(128))
 _INDEXES: Final = tuple(Struct(f">B{count}iB") for count in range(_MOST_SHORT + 1))
-"""Of a topic's partitions: how many and one more, the partitions, and no tags."""
+"""Layouts of a topic's partitions by their number: number and one more, partitions, no tags."""
 
 
 class TransactionStatus(IntEnum):
@@ -61,7 +61,7 @@ class TransactionValue(NamedTuple):
     timeout_ms: int
     status: TransactionStatus
     partitions: Mapping[str, tuple[int, ...]] | None = MappingProxyType({})
-    """Of an open transaction, by topic; None is written where the id has no transaction."""
+    """Partitions of an open transaction, by topic; None where the id has no transaction."""
     updated_ms: int = -1
     started_ms: int = -1
     previous_producer_id: int = -1

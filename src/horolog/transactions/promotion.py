@@ -41,7 +41,7 @@ class PartitionHere(NamedTuple):
     ends: Mapping[int, LastEnd]
     """The last marker by producer id, or `NO_END`, as far as it is known."""
     confirmed_ms: int = -1
-    """When its leader was asked the last time that it had nothing more; -1 if never."""
+    """Time of the last answer of its leader that it had no more records; -1 if never."""
 
 
 class Ends(NamedTuple):
@@ -66,7 +66,7 @@ class FollowedStates(TransactionReplay):
         """
         super().__init__()
         self.decided: dict[tuple[TopicPartition, int], bool] = {}
-        """Whether the open transaction of a producer id in a partition is committed."""
+        """True for each open transaction, by partition and producer id, that is committed."""
         self.lacking: dict[str, set[TopicPartition]] = {}
         """Partitions that may lack records of a committed transaction, by transactional id."""
         self._partitions = partitions

@@ -25,7 +25,7 @@ STATUS_NAMES: Final = MappingProxyType(
         TransactionStatus.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
     }
 )
-"""As Kafka's tools spell them."""
+"""Names of the states in Kafka's tools."""
 
 
 _OPEN: Final = (

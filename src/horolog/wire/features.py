@@ -14,7 +14,7 @@ APPEND_TIME: Final = "horolog.append.time"
 """Lookups by append time and before 1970 in ListOffsets, append times of records in Fetch."""
 
 SEEN_TIME: Final = "horolog.append.time.seen"
-"""When a follower saw fetched records whose append times it does not know."""
+"""Times when a follower saw fetched records whose append times are unknown."""
 
 BY_APPEND_TIME: Final = 16
 """Added to the isolation level of ListOffsets: timestamps are append times."""

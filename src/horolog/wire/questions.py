@@ -156,9 +156,9 @@ class RangeClock(StrEnum):
     RECORD = "record"
     """The timestamps of records."""
     RECORD_OR_NONE = "record-or-none"
-    """The same, and records without one."""
+    """The timestamps of records, and records without one."""
     APPEND = "append"
-    """When records were appended."""
+    """The append times of records."""
 
 
 class AskTimeRanges(NamedTuple):
@@ -298,7 +298,7 @@ class FollowedEntry(NamedTuple):
     """None: the entry is about the whole topic."""
     state: FollowedState
     offsets_behind: int | None = None
-    """From the log end here to the source's; None where that is not known."""
+    """Offsets from the log end here to the source's; None if unknown."""
     records_behind: int | None = None
     """None where offsets cannot be counted as records."""
     lag_ms: int | None = None
@@ -491,7 +491,7 @@ class GroupPartitionLag(NamedTuple):
     end: int
     """Offset up to which the group reads: the log end, or the last stable offset."""
     offsets_behind: int
-    """From the committed offset to the end, as Kafka's tools count: lost ones included."""
+    """Offsets from the committed one to the end, lost offsets included, as Kafka's tools count."""
     records_behind: int | None
     """Records left to read, None where block maps do not count them."""
     lost_records: int

@@ -9,7 +9,7 @@ from horolog.errors import CorruptBatch
 FIRST_CHUNK_BYTES: Final = 64 << 10
 """Most batches end within it; a larger buffer costs more than its use."""
 INPUT_BYTES: Final = 64 << 10
-"""Bytes that a codec's library is given at once. It copies what it could not use yet."""
+"""Bytes passed to a codec's library at once; it copies bytes that it could not use yet."""
 
 
 class Codec(IntEnum):

@@ -134,11 +134,11 @@ class _Frames(NamedTuple):
     window: int
     """The largest window that a frame asks for, in bytes."""
     at_most: int
-    """Bytes that all of them can hold."""
+    """Most bytes that all frames can contain."""
     is_one: bool
-    """Whether there is one, and nothing else."""
+    """True if there is one frame, and no other data."""
     fault: CorruptBatch | None
-    """The fault of the framing."""
+    """First fault of the framing; None if it is sound."""
 
 
 def _walk_frames(packed: memoryview) -> _Frames:

@@ -72,7 +72,7 @@ class Kernels:
         self._thread: threading.Thread | None = None
         self._work_bytes = 0
         self.is_loaded = False
-        """Whether they are compiled."""
+        """True once they are compiled."""
         self.run: Any = PlainKernels(text_name)
         """The kernels by name, as they run now. They take buffers of any type."""
 

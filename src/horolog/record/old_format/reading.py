@@ -76,9 +76,9 @@ class OpenedBatch(NamedTuple):
     """A batch of v0 or v1 as an uncompressed batch of format v2."""
 
     header: BatchHeader
-    """As in v2: the true base offset, and how many records there are. Size and checksum are 0."""
+    """Header of format v2, with true base offset and number of records; size and checksum are 0."""
     pieces: Iterable[Buffer]
-    """Its records. To be gone through once."""
+    """Its records; can be read once."""
 
     @property
     def timestamp_type(self) -> int:

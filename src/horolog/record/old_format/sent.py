@@ -68,17 +68,17 @@ class Sent:
         self._first = first[1]
         self._max_batch_bytes = max_batch_bytes
         self.magic = self._first.magic
-        """0 or 1: the format of the first; records of another one are refused."""
+        """Format of the first message, 0 or 1; messages of the other format are refused."""
         self.count = 0
-        """Messages, compressed ones as one each."""
+        """Number of messages; a compressed message counts as one."""
         self.compressed = 0
-        """How many of them are compressed."""
+        """Number of compressed messages."""
         self.largest = 0
-        """Bytes of the largest of them."""
+        """Bytes of the largest message."""
         self.size = 0
-        """Bytes of all of them."""
+        """Bytes of all messages."""
         self.codec = Codec.NONE
-        """Of the last compressed message, which Kafka takes for that of all."""
+        """Codec of the last compressed message, which Kafka takes for the codec of all."""
         self._attributes = 0
         self._look()
 
