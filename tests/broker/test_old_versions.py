@@ -242,7 +242,7 @@ def test_each_partition_of_the_first_versions_gets_on_however_small_its_limit(
 def test_clients_that_need_conversion_are_named_in_the_log(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "horolog.broker.conversions"):
+    with caplog.at_level(logging.INFO, "horolog.broker.traffic"):
         broker.produce("t", build_messages(ROWS, 0), version=0)
         for _ in range(3):
             broker.fetch("t", version=2)

@@ -50,13 +50,6 @@ class Uncleanable(NamedTuple):
     """Monotonic time of the next try; None if there is none."""
 
 
-class DuePartition(NamedTuple):
-    """A partition that is due, and the range to clean."""
-
-    partition: Partition
-    chosen: Cleanable
-
-
 class Cleaner:
     """Compacts the partitions of a broker. For the event loop's thread only."""
 
@@ -148,7 +141,7 @@ class Cleaner:
         One for which `max.compaction.lag.ms` is over goes before those for which it is not.
         """
         due = await self._due()
-        due.sort(key=lambda each: (each.chosen.overdue_ms > 0, each.chosen.ratio), reverse=True)
+        due.sort(key=lambda item: (item[1].overdue_ms > 0, item[1].ratio), reverse=True)
         for partition, chosen in due:
             if partition not in self._busy and not partition.is_closed:
                 ended = self._busy[partition] = asyncio.get_running_loop().create_future()
@@ -160,7 +153,7 @@ class Cleaner:
                 return partition.name
         return None
 
-    async def _due(self) -> list[DuePartition]:
+    async def _due(self) -> list[tuple[Partition, Cleanable]]:
         compacted = [each for each in self._partitions.values() if each.is_compacted]
         self.looked_ms = self._clock.now_ms()
         if not compacted or self._is_stopped:
@@ -180,7 +173,7 @@ class Cleaner:
             elif found is not None:
                 self.found[partition] = found
                 if found.is_due(partition.log.config):
-                    due.append(DuePartition(partition, found))
+                    due.append((partition, found))
         return due
 
     async def _clean(self, partition: Partition, chosen: Cleanable) -> None:

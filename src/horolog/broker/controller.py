@@ -236,7 +236,10 @@ class Controller:
             overrides = {name: value for name, value in values.items() if value is not None}
             check_topic(self._live.settings, overrides)
             after = replace(topic, overrides=overrides, compacted=compacted)
-            await self._place(after, row)
+            await self._metadata.run(self._store.put_topic, _row(after), overrides, row)
+            self._topics.put(after)
+            self._placement.put(row)
+            self._partitions.obey_settings(after)
 
     async def delete_followed(self, topic: Topic) -> None:
         """Delete a followed topic because the source has deleted it.
@@ -312,12 +315,6 @@ class Controller:
                 topic, lambda log: log.begin_following(log.log_end_offset)
             )
 
-    async def _place(self, topic: Topic, row: FollowedRow) -> None:
-        await self._metadata.run(self._store.put_topic, _row(topic), topic.overrides, row)
-        self._topics.put(topic)
-        self._placement.put(row)
-        self._partitions.obey_settings(topic)
-
     def _followed(self, topic: Topic) -> Topic:
         topic = self._current(topic)
         if not topic.followed:
@@ -386,15 +383,12 @@ class Controller:
             after = alter_broker(
                 self._live.settings, changes, cluster_wide=cluster_wide, replaces=replaces
             )
-            await self._put_broker_settings(after, cluster_wide, validate_only)
+            await self._check_topics(after)
+            if not validate_only:
+                await self._put_broker_settings(after, cluster_wide)
 
-    async def _put_broker_settings(
-        self, after: Settings, cluster_wide: bool, validate_only: bool
-    ) -> None:
-        await self._check_topics(after)
+    async def _put_broker_settings(self, after: Settings, cluster_wide: bool) -> None:
         history = self._live.config.horolog_history_ms, after.broker_config().horolog_history_ms
-        if validate_only:
-            return
         commits = self._topics.find(CONSUMER_OFFSETS)
         if commits is not None and not commits.adopted:
             lagging = with_history(commits.overrides, *history)

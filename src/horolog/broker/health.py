@@ -117,8 +117,8 @@ def _wrong_with_disk(broker: BrokerParts) -> Iterator[Wrong]:
 async def _not_followed(broker: BrokerParts) -> list[Wrong]:
     """List problems with the followed cluster; only the source if it cannot be asked."""
     source, wrong = broker.shadow.source(), []
-    error = None if source is None else source.error
-    if source is not None and error is not None:
+    error = source.error
+    if error is not None:
         wrong.append(Wrong("not-followed", source.servers, None, error[:_LONGEST]))
     async for entry in broker.shadow.entries():
         name = entry.topic if entry.partition is None else f"{entry.topic}-{entry.partition}"

@@ -32,7 +32,7 @@ from horolog.metadata.beside import StateBeside
 from horolog.metadata.home import PROPERTIES
 from horolog.metadata.open_transactions import committed_in, may_end_in
 from horolog.metadata.opening import open_store
-from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
+from horolog.metadata.reconcile import StartPlan, reconcile, topics_on_disk
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored
 from horolog.metadata.state import Identity
 from horolog.metadata.store import MetadataStore
@@ -111,7 +111,11 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
         undo.callback(store.close)
         stored = store.load()
         found = read_stored_settings(stored.settings)
-        settings = _with_stored(settings, found.brokers, config.node_id)
+        settings = replace(
+            settings,
+            dynamic_default=found.brokers.get("", {}),
+            dynamic_broker=found.brokers.get(str(config.node_id), {}),
+        )
         beside = StateBeside(Files(), path, store.state_dir)
         opening = _Opening(
             path, settings, settings.broker_config(), store, stored, found, clock, beside
@@ -119,17 +123,6 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
         opened = opening.open(Files(max_open=max_open_files), lock)
         undo.pop_all()
         return opened
-
-
-def _with_stored(
-    settings: Settings, layers: Mapping[str, Mapping[str, str]], node_id: int
-) -> Settings:
-    """Add the dynamic settings of the last run, for all brokers and for this one."""
-    return replace(
-        settings,
-        dynamic_default=layers.get("", {}),
-        dynamic_broker=layers.get(str(node_id), {}),
-    )
 
 
 @dataclass(slots=True)
@@ -376,14 +369,9 @@ class _Opening:
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
 
     def _reconciled(self, found: FoundPartitions) -> StartPlan:
-        by_topic: dict[str, tuple[dict[int, uuid.UUID | None], dict[int, str]]] = {}
-        for (topic, index), topic_id in found.ids.items():
-            by_topic.setdefault(topic, ({}, {}))[0][index] = topic_id
-        for (topic, index), why in found.blocked.items():
-            by_topic.setdefault(topic, ({}, {}))[1][index] = why
         plan = reconcile(
             self.stored.topics,
-            {topic: TopicOnDisk(*both) for topic, both in by_topic.items()},
+            topics_on_disk(found.ids, found.blocked),
             new_id=uuid.uuid4,
             adopt_defaults=self.config.horolog_adopt_defaults,
             compacted=self.compacted | names.SERVED_INTERNAL,

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from horolog.errors import HorologError
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import MetaProperties, read_meta_properties
+from horolog.storage.directory.contents import contents_of
 from horolog.storage.files import Files
 
 _logger = logging.getLogger(__name__)
@@ -78,8 +79,8 @@ def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
     except HorologError as error:  # told where it is opened
         _logger.debug("%s", error)
         meta = MetaProperties(None, None, None, {})
-    present = [names.partition_of(each.name) for each in log_dir.iterdir() if each.is_dir()]
-    internal = {each.topic for each in present if each and each.topic in names.INTERNAL_TOPICS}
+    contents = contents_of(log_dir)
+    internal = {partition.topic for partition in contents.internal}
     return Signs(
         is_marked,
         files.exists(str(log_dir / names.METADATA_FILE)),
@@ -87,6 +88,6 @@ def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
         meta,
         any(files.exists(str(log_dir / name)) for name in names.SERVED),
         any(files.exists(str(log_dir / name)) for name in names.SERVED_HERE),
-        any(each and each.topic != names.CLUSTER_METADATA for each in present),
+        bool(contents.partitions or internal - {names.CLUSTER_METADATA}),
         files.exists(f"{state_dir_beside(log_dir)}/{names.CLUSTER_METADATA}-0"),
     )

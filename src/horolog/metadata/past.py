@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from horolog.errors import printable
-from horolog.history import KeptLog
+from horolog.history import GroupEvent, KeptLog, TopicChange
 from horolog.metadata.home import state_dir_beside
 from horolog.storage.files import Files
 
@@ -20,12 +20,7 @@ LONGEST: Final = 300
 """Longest text in an answer, in characters."""
 
 
-class _Timed(Protocol):
-    @property
-    def time(self) -> int: ...
-
-
-EntryT = TypeVar("EntryT", bound=_Timed)
+EntryT = TypeVar("EntryT", GroupEvent, TopicChange)
 
 
 class PastLog(ABC, Generic[EntryT]):

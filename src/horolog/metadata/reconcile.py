@@ -7,11 +7,12 @@ only if a row confirms its topic.
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from horolog.metadata.rows import AS_FOUND, TopicRow
-from horolog.storage.names import INTERNAL_TOPICS
+from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
 # From partition index to the topic id in its partition.metadata; None if it has none.
 FoundPartitions = Mapping[int, UUID | None]
@@ -30,6 +31,22 @@ class TopicOnDisk:
 
     partitions: FoundPartitions = field(default_factory=dict)
     blocked: Mapping[int, str] = field(default_factory=dict)
+
+
+def topics_on_disk(
+    ids: Mapping[TopicPartition, UUID | None], blocked: Mapping[TopicPartition, str]
+) -> dict[str, TopicOnDisk]:
+    """Group directories, with their topic ids, and blocked partitions by topic."""
+    partitions: dict[str, dict[int, UUID | None]] = {}
+    others: dict[str, dict[int, str]] = {}
+    for (topic, index), topic_id in ids.items():
+        partitions.setdefault(topic, {})[index] = topic_id
+    for (topic, index), why in blocked.items():
+        others.setdefault(topic, {})[index] = why
+    return {
+        topic: TopicOnDisk(partitions.get(topic, {}), others.get(topic, {}))
+        for topic in {**partitions, **others}
+    }
 
 
 @dataclass(slots=True)
@@ -90,6 +107,14 @@ def reconcile(
     rows = list(rows)
     staying = [row for row in reversed(rows) if _stays(row, found.get(row.name), reserved)]
     owners = {row.topic_id: row.name for row in staying}  # of duplicates the first row wins
+    of_topic = partial(
+        _Reconciliation,
+        plan,
+        owners=owners,
+        new_id=new_id,
+        adopt_defaults=adopt_defaults,
+        compacted=compacted,
+    )
     for row in rows:
         here = found.get(row.name, TopicOnDisk())
         if row.name in reserved:
@@ -102,16 +127,14 @@ def reconcile(
             )
             row = row._replace(topic_id=new_id(), adopted=True)
             plan.put.append(row)
-        _Reconciliation(plan, row, here, owners, new_id, adopt_defaults, compacted).run()
+        of_topic(row, here).run()
     stored = {row.name for row in rows}
     for name, here in found.items():
         if name not in stored:
             unknown = TopicRow(
                 name, UUID(int=0), AS_FOUND, True, False, is_salvaged, name in followed
             )
-            _Reconciliation(
-                plan, unknown, here, owners, new_id, adopt_defaults, compacted
-            ).adopt_new()
+            of_topic(unknown, here).adopt_new()
     return plan
 
 

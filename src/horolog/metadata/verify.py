@@ -13,14 +13,15 @@ from horolog.config.tables import topic_setting
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.metadata.forms import KafkaForm
 from horolog.metadata.opening import read_stored, state_dir_of
-from horolog.metadata.reconcile import TopicOnDisk, reconcile
+from horolog.metadata.reconcile import TopicOnDisk, reconcile, topics_on_disk
 from horolog.metadata.replay import Damage, MetadataReplay
 from horolog.metadata.rows import TOPIC_SCOPE, Stored, TopicRow
 from horolog.metadata.snapshots import SnapshotReader, snapshots_in
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_topic_id
-from horolog.storage.directory.contents import earlier_files
+from horolog.storage.directory.contents import contents_of, earlier_files
 from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
 from horolog.storage.scan.findings import Checked, Finding, Findings, Steps, damage, fault, note
 
 
@@ -125,23 +126,13 @@ def _directories(
 
 
 def _found(log_dir: Path, reserved: Collection[str]) -> dict[str, TopicOnDisk]:
-    files = Files(read_only=True)
-    ids: dict[str, dict[int, uuid.UUID | None]] = {}
-    blocked: dict[str, dict[int, str]] = {}
-    for each in sorted(log_dir.iterdir()):
-        partition = names.partition_of(each.name)
-        if partition is None or partition.topic in reserved:
-            continue
-        topic, index = partition
-        if each.is_symlink() or not each.is_dir():
-            blocked.setdefault(topic, {})[index] = "it is not a directory"
-            continue
-        ids.setdefault(topic, {})[index] = None
+    files, contents = Files(read_only=True), contents_of(log_dir, reserved)
+    ids: dict[TopicPartition, uuid.UUID | None] = dict.fromkeys(contents.partitions)
+    for partition in ids:
         with suppress(CorruptFile, StorageFailed):  # reported with the partition
-            ids[topic][index] = read_topic_id(files, str(each / names.PARTITION_METADATA))
-    return {
-        topic: TopicOnDisk(ids.get(topic, {}), blocked.get(topic, {})) for topic in {*ids, *blocked}
-    }
+            path = f"{log_dir}/{partition}/{names.PARTITION_METADATA}"
+            ids[partition] = read_topic_id(files, path)
+    return topics_on_disk(ids, contents.blocked)
 
 
 _MEND = (

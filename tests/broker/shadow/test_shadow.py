@@ -180,7 +180,7 @@ def test_producers_that_retry_are_accepted_once_the_topic_is_promoted_and_nothin
     ("step", "is_led"),
     [
         ("horolog.broker.coordinators.group_coordinator.GroupCoordinator.replace_offset", False),
-        ("horolog.broker.producer_ids.ProducerIds.skip_to", False),
+        ("horolog.broker.producers.ProducerIds.skip_to", False),
         ("horolog.metadata.store.MetadataStore.put_topic", False),
         ("horolog.broker.partitions.Partitions.lead", True),
         ("horolog.metadata.topics.TopicRegistry.put", True),

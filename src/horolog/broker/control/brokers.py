@@ -50,14 +50,11 @@ async def describe_following(
     broker: BrokerParts, peer: Peer, name: str, ask: AskEntries
 ) -> Following:
     """Describe the source, and the progress of each partition on this page."""
-    source = broker.shadow.source()
     entries = [each async for each in _page(broker.shadow.entries(), max(0, ask.start))]
     shown, following = as_many_as_fit(iter(entries))
     if following is None and len(entries) == _MOST_ENTRIES:
         following = entries[-1][0] + 1
-    if source is None:
-        source = Following(None, "", "", False, None, (), (), None)
-    return source._replace(entries=shown, next=following)
+    return broker.shadow.source()._replace(entries=shown, next=following)
 
 
 async def _page(

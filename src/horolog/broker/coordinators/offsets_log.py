@@ -156,7 +156,7 @@ class OffsetsLog:
             return _gone(changes)
         if not _are_quick(changes):
             return None
-        outcomes, writing = self._begun(topic, self._pack(topic, changes, now_ms))
+        outcomes, writing = self._begun(self._pack(changes, now_ms))
         return self._loop.create_task(_written(outcomes, writing)) if writing else outcomes
 
     async def _write(self) -> None:
@@ -178,19 +178,17 @@ class OffsetsLog:
         if not topic.exists:
             return _gone(changes)
         # Changes of others wait for it in any case, and clients' requests must not.
-        pack = partial(self._pack, topic, changes, now_ms)
+        pack = partial(self._pack, changes, now_ms)
         packed = await self._loop.run_in_executor(self._workers, pack)
-        return await _written(*self._begun(topic, packed))
+        return await _written(*self._begun(packed))
 
-    def _begun(
-        self, topic: StateTopic, packed: tuple[Outcomes, list[_Begun]]
-    ) -> tuple[Outcomes, list[_Writing]]:
+    def _begun(self, packed: tuple[Outcomes, list[_Begun]]) -> tuple[Outcomes, list[_Writing]]:
         """Begin to append batches in order; return those that are not in the log yet."""
         outcomes, steps = packed
         writing: list[_Writing] = []
         for index, step, places in steps:
             try:
-                written = topic.append(index, step)
+                written = self._topic.append(index, step)
             except HorologError as error:
                 _fail(outcomes, places, error)
             else:
@@ -198,12 +196,10 @@ class OffsetsLog:
                     writing.append((written, places))
         return outcomes, writing
 
-    def _pack(
-        self, topic: StateTopic, changes: Sequence[GroupChange], now_ms: int
-    ) -> tuple[Outcomes, list[_Begun]]:
+    def _pack(self, changes: Sequence[GroupChange], now_ms: int) -> tuple[Outcomes, list[_Begun]]:
         """Encode changes as batches that can be appended; any thread may do it."""
         outcomes: Outcomes = [None] * len(changes)
-        most_bytes = min(MOST_CHANGE_BYTES, topic.most_bytes - _HEADER_BYTES)
+        most_bytes = min(MOST_CHANGE_BYTES, self._topic.most_bytes - _HEADER_BYTES)
         pieces: dict[int, _Pieces] = {}
         for place, change in enumerate(changes):
             try:
@@ -213,12 +209,11 @@ class OffsetsLog:
         steps: list[_Begun] = []
         for index, its in pieces.items():
             its.pack(now_ms, most_bytes, self._codec)
-            steps += self._prepared(topic, index, its.steps, outcomes)
+            steps += self._prepared(index, its.steps, outcomes)
         return outcomes, steps
 
     def _prepared(
         self,
-        topic: StateTopic,
         index: int,
         steps: Sequence[tuple[_Step, list[int]]],
         outcomes: Outcomes,
@@ -227,7 +222,7 @@ class OffsetsLog:
         begun: list[_Begun] = []
         for step, places in steps:
             try:
-                ready = topic.prepared(index, step) if isinstance(step, bytes) else step
+                ready = self._topic.prepared(index, step) if isinstance(step, bytes) else step
             except HorologError as error:
                 _fail(outcomes, places, error)
             else:

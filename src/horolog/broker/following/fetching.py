@@ -38,6 +38,7 @@ __all__ = ["Followed", "LeaderFetcher", "SourceLeader"]
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+AskedT = TypeVar("AskedT")
 AnswerT = TypeVar("AnswerT", EpochEnd, LogBounds)
 
 FIRST_PAUSE_S: Final = 0.05
@@ -119,18 +120,23 @@ class SourceLeader:
     def epoch_ends(
         self, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochEnd]:
-        """See `leader.epoch_ends`."""
-        deadline = Deadline.after_ms(self._timeout_ms)
-        theirs = {_at_source(key): epochs for key, epochs in asked.items()}
-        found = epoch_ends(self._connected(deadline), theirs, deadline)
-        return {_here(key): end for key, end in found.items()}
+        """Return the ends of leader epochs; see `leader.epoch_ends`."""
+        return self._answers(epoch_ends, asked)
 
     def bounds(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogBounds]:
-        """See `leader.log_bounds`."""
+        """Return the first and last offsets of logs; see `leader.log_bounds`."""
+        return self._answers(log_bounds, asked)
+
+    def _answers(
+        self,
+        ask: Callable[[Link, dict[TopicPartition, AskedT], Deadline], dict[TopicPartition, T]],
+        asked: Mapping[TopicPartition, AskedT],
+    ) -> dict[TopicPartition, T]:
+        """Ask about partitions by their names at the source; return answers by those here."""
         deadline = Deadline.after_ms(self._timeout_ms)
-        theirs = {_at_source(key): epoch for key, epoch in asked.items()}
-        found = log_bounds(self._connected(deadline), theirs, deadline)
-        return {_here(key): bounds for key, bounds in found.items()}
+        theirs = {_at_source(key): about for key, about in asked.items()}
+        answers = ask(self._connected(deadline), theirs, deadline)
+        return {_here(key): answer for key, answer in answers.items()}
 
     def interrupt(self) -> None:
         """Let a request that is waited for fail now; any thread may call it."""

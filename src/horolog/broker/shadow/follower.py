@@ -95,7 +95,6 @@ class Follower:
         self._loop = asyncio.get_running_loop()
         self._following: _Following | None = None
         self._followed: dict[TopicPartition, Followed] = {}
-        self._indexes: dict[str, set[int]] = {}  # of these, by topic
         self._fetchers: dict[int, tuple[Address, LeaderFetcher]] = {}
         self._wakes = asyncio.Event()
         self._said: dict[TopicPartition, str | None] = {}
@@ -134,8 +133,10 @@ class Follower:
         A change of its logs that is in the write queues by now still comes about, before whatever
         the caller queues.
         """
-        for index in list(self._indexes.get(topic, ())):
-            self._release((topic, index))
+        found = self._topics.find(topic)
+        for index in () if found is None else found.partitions:
+            if (topic, index) in self._followed:
+                self._release((topic, index))
 
     def look_again(self) -> None:
         """Look at the source soon, because a leader or a topic has changed."""
@@ -312,7 +313,6 @@ class Follower:
             state = FollowedPartition(self._live.config.replica_fetch_backoff_ms)
             now_ms = self._now_ms()
             followed = self._followed[key] = Followed(partition, topic.topic_id, state, now_ms)
-            self._indexes.setdefault(topic.name, set()).add(of_source.partition)
         state = followed.state
         before, turn = self._fetcher_of(followed), state.turn
         now_ms = self._now_ms()
@@ -333,10 +333,6 @@ class Follower:
 
     def _release(self, key: TopicPartition) -> None:
         followed = self._followed.pop(key)
-        indexes = self._indexes[key[0]]
-        indexes.remove(key[1])
-        if not indexes:
-            del self._indexes[key[0]]
         fetcher = self._fetcher_of(followed)
         followed.state.release()
         if fetcher is not None:

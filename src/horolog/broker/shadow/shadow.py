@@ -302,11 +302,11 @@ class Shadow:
 
     # --- status -----------------------------------------------------------------------
 
-    def source(self) -> Following | None:
-        """Describe the followed cluster, without its topics; None if there never was one."""
+    def source(self) -> Following:
+        """Describe the followed cluster, without its topics; without an id if there is none."""
         row = self._placement.source
         if row is None:
-            return None
+            return Following(None, "", "", False, None, (), (), None)
         seen = self._placement.seen
         upstream = () if row.ended or not row.cluster_id else (row.cluster_id,)
         return Following(
