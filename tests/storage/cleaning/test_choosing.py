@@ -9,11 +9,26 @@ import pytest
 from storelogs import DAY, NOW, append, new_log
 
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.record import TimestampType
+from horolog.record import AppendTimeStretch, TimestampType
 from horolog.storage import Candidate, Cleanable, Log, choose, cleanable, first_dirty
 
 COMPACT = TopicConfig(cleanup_policy=frozenset({"compact"}))
-SEGMENTS = [Candidate(10 * at, 10 * at + 10, 100, is_last=False) for at in range(4)]
+
+
+class Times:
+    """A segment's time, which may be asked for only if there is one."""
+
+    def __init__(self, *times: int) -> None:
+        self.times = times
+
+    def largest_ms(self) -> int | None:
+        return self.times[0]
+
+    def last_append(self) -> AppendTimeStretch:
+        return AppendTimeStretch(0, None)
+
+    def modified_ms(self) -> int:
+        raise AssertionError
 
 
 def chosen(
@@ -24,13 +39,17 @@ def chosen(
     first: list[int] | None = None,
     **config: object,
 ) -> Cleanable:
+    segments = [
+        Candidate(10 * at, 10 * at + 10, 100, False, Times(*(latest or [])[at : at + 1]))
+        for at in range(4)
+    ]
     return choose(
-        SEGMENTS,
+        segments,
         replace(COMPACT, **config),
         point,
         stable,
         NOW,
-        lambda each: (latest or [])[each.base_offset // 10],
+        (),
         lambda each: (first or [])[each.base_offset // 10],
     )
 

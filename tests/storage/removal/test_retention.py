@@ -3,16 +3,33 @@ from __future__ import annotations
 import pytest
 
 from horolog.config import TopicConfig
+from horolog.record import AppendTimeStretch
 from horolog.storage import AppendTimeReset, Candidate, SegmentTime, bounded, going, judge
 
 NOW = 1_700_000_000_000
+
+
+class Times:
+    """A segment's time, which may be asked for only if there is one."""
+
+    def __init__(self, *times: int, of_record: bool = True) -> None:
+        self.times, self.of_record = times, of_record
+
+    def largest_ms(self) -> int | None:
+        return self.times[0] if self.of_record else None
+
+    def last_append(self) -> AppendTimeStretch:
+        return AppendTimeStretch(0, None)
+
+    def modified_ms(self) -> int:
+        return self.times[0]
 
 
 def log(*sizes: int) -> list[Candidate]:
     """Segments of ten offsets each from 40 on."""
     last = len(sizes) - 1
     return [
-        Candidate(40 + 10 * i, 50 + 10 * i if size else 40 + 10 * i, size, i == last)
+        Candidate(40 + 10 * i, 50 + 10 * i if size else 40 + 10 * i, size, i == last, Times())
         for i, size in enumerate(sizes)
     ]
 
@@ -26,14 +43,11 @@ def count(
     **config: object,
 ) -> int:
     settings: dict[str, object] = {"retention_ms": -1, "retention_bytes": -1}
-    judged = judge(
-        segments,
-        TopicConfig(**{**settings, **config}),
-        start,
-        high_watermark,
-        NOW,
-        lambda segment: SegmentTime((times or [])[(segment.base_offset - 40) // 10], True),
-    )
+    timed = [
+        segment._replace(times=Times(*(times or [])[place : place + 1]))
+        for place, segment in enumerate(segments)
+    ]
+    judged = judge(timed, TopicConfig(**{**settings, **config}), start, high_watermark, NOW)
     return len(going(judged))
 
 
@@ -109,14 +123,12 @@ def test_the_passes_go_on_where_the_one_before_stopped() -> None:
 
 
 def test_every_reason_names_what_decided() -> None:
-    judged = judge(
-        log(5, 5, 5, 5),
-        TopicConfig(retention_bytes=10, retention_ms=100),
-        50,
-        1000,
-        NOW,
-        lambda segment: SegmentTime(NOW - 200, segment.base_offset == 60),
-    )
+    segments = [
+        segment._replace(times=Times(NOW - 200, of_record=segment.base_offset == 60))
+        for segment in log(5, 5, 5, 5)
+    ]
+    config = TopicConfig(retention_bytes=10, retention_ms=100)
+    judged = judge(segments, config, 50, 1000, NOW)
     before_start, for_size, for_age, for_its_change = (verdict.reason for verdict in going(judged))
     assert before_start == "it is before the log start offset 50"
     assert for_size == "the log has 15 bytes, retention.bytes is 10"

@@ -70,18 +70,12 @@ def cleanable(
     """
     by_base = {segment.base_offset: segment for segment in segments}
 
-    def latest_ms(candidate: Candidate) -> int:
-        segment = by_base[candidate.base_offset]
-        time = time_that_counts(segment, candidate, config, resets, now_ms)
-        # Where it is unknown, the change of the file is later than any record was appended.
-        return segment.modified_ms() if time is None else time.time_ms
-
     def first_ms(candidate: Candidate) -> int:
         return first_time(by_base[candidate.base_offset], config)
 
     *finished, active = candidates(segments)
     point = first_dirty(cleaner_point, log_start_offset, active.end_offset)
-    return choose(finished, config, point, stable_end, now_ms, latest_ms, first_ms)
+    return choose(finished, config, point, stable_end, now_ms, resets, first_ms)
 
 
 def first_dirty(cleaner_point: int | None, log_start_offset: int, log_end_offset: int) -> int:
@@ -100,7 +94,7 @@ def choose(
     first_dirty: int,
     stable_end: int,
     now_ms: int,
-    latest_ms: Callable[[Candidate], int],
+    resets: Sequence[AppendTimeReset],
     first_ms: Callable[[Candidate], int],
 ) -> Cleanable:
     """Decide as `cleanable`.
@@ -112,11 +106,11 @@ def choose(
         config: the settings of the log.
         first_dirty: where its dirty part begins.
         stable_end: nothing from there on is cleaned.
-        latest_ms: gives the time of the latest record of a segment, by `horolog.retention.by`.
-        first_ms: gives that of its first one.
+        resets: where append times were lowered, in order of offsets.
+        first_ms: gives the time of a segment's first record, by `horolog.retention.by`.
     """
     clean = [candidate for candidate in finished if candidate.end_offset <= first_dirty]
-    dirty = list(_may_be_cleaned(finished[len(clean) :], config, stable_end, now_ms, latest_ms))
+    dirty = list(_may_be_cleaned(finished[len(clean) :], config, stable_end, now_ms, resets))
     end = dirty[-1].end_offset if dirty else first_dirty
     lag_ms, overdue_ms = config.max_compaction_lag_ms, 0
     if dirty and lag_ms < LONG_MAX:
@@ -136,14 +130,18 @@ def _may_be_cleaned(
     config: TopicConfig,
     stable_end: int,
     now_ms: int,
-    latest_ms: Callable[[Candidate], int],
+    resets: Sequence[AppendTimeReset],
 ) -> Iterator[Candidate]:
     lag_ms = config.min_compaction_lag_ms
     for candidate in dirty:
         if candidate.end_offset > stable_end:
             return
-        if lag_ms > 0 and candidate.size and latest_ms(candidate) > now_ms - lag_ms:
-            return
+        if lag_ms > 0 and candidate.size:
+            time = time_that_counts(candidate, config, resets, now_ms)
+            # If it is unknown: the file was changed later than any record was appended.
+            latest_ms = candidate.times.modified_ms() if time is None else time.time_ms
+            if latest_ms > now_ms - lag_ms:
+                return
         yield candidate
 
 

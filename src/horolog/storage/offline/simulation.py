@@ -22,11 +22,9 @@ from horolog.storage.batches.log_file import SegmentEnd, TimeEntry
 from horolog.storage.logs.writer import LogWriter
 from horolog.storage.removal.retention import (
     Candidate,
-    SegmentTime,
     Verdict,
     going,
     judge,
-    times_that_count,
 )
 from horolog.storage.removal.retention_report import kind_of
 from horolog.storage.segments.active import ActiveSegment
@@ -146,6 +144,15 @@ class _Simulated(ActiveSegment):
     def fits(self, _: int) -> bool:
         return True
 
+    def largest_ms(self) -> int | None:
+        return None if self.largest is None else self.largest.timestamp
+
+    def last_append(self) -> AppendTimeStretch:
+        return AppendTimeStretch(self.end.next_offset, self.last_ms)
+
+    def modified_ms(self) -> int:
+        return self.last_ms or 0
+
     def take(self, arrival: Arrival, timestamp: int) -> None:
         if timestamp != NO_TIMESTAMP:
             if not self.size:
@@ -263,22 +270,12 @@ class Simulation:
 
     def _judged(self, candidates: Sequence[Candidate]) -> list[Verdict]:
         end = self._segments[-1].end.next_offset
-        return list(judge(candidates, self._config, 0, end, self._tick_ms, self._time_of))
+        return list(judge(candidates, self._config, 0, end, self._tick_ms))
 
     def _candidate(self, place: int) -> Candidate:
         segment, is_last = self._segments[place], place == len(self._segments) - 1
-        return Candidate(segment.base_offset, segment.end.next_offset, segment.size, is_last)
-
-    def _time_of(self, candidate: Candidate) -> SegmentTime | None:
-        bases = [segment.base_offset for segment in self._segments]
-        segment = self._segments[bases.index(candidate.base_offset)]
-        times = times_that_count(
-            self._config,
-            lambda: None if segment.largest is None else segment.largest.timestamp,
-            lambda: AppendTimeStretch(candidate.end_offset, segment.last_ms),
-            lambda: segment.last_ms or 0,
-        )
-        return max(times, key=lambda time: time.time_ms, default=None)
+        end_offset = segment.end.next_offset
+        return Candidate(segment.base_offset, end_offset, segment.size, is_last, segment)
 
     def _check(self, now_ms: int) -> None:
         """Run a check of retention as `Log.apply_retention` does."""
@@ -288,7 +285,7 @@ class Simulation:
         if self._writer.must_roll_idle(config, now_ms):
             self._begin(end)
         candidates = [self._candidate(place) for place in range(len(segments))]
-        deleted = going(judge(candidates, config, 0, end, now_ms, self._time_of))
+        deleted = going(judge(candidates, config, 0, end, now_ms))
         if len(deleted) == len(segments):
             self._begin(end)
         for segment, verdict in zip(segments, deleted, strict=False):

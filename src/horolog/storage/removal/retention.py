@@ -8,10 +8,10 @@ active segment may go unless it is empty.
 `removal/retention_report.py` shows the decisions to users.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from horolog.config import TopicConfig
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch
@@ -42,6 +42,37 @@ class Because(StrEnum):
 MAY_GO: Final = frozenset({Because.BEFORE_START, Because.BEYOND_SIZE, Because.EXPIRED})
 
 
+class SegmentTimes(Protocol):
+    """Times of a segment, each read from the disk when it is asked for."""
+
+    def largest_ms(self) -> int | None:
+        """Return the largest timestamp by the seal or the headers; None without one."""
+
+    def last_append(self) -> AppendTimeStretch:
+        """Return the append time of the last record, or when a follower saw it."""
+
+    def modified_ms(self) -> int:
+        """Return the modification time of the file."""
+
+
+class _StoredTimes(NamedTuple):
+    """Times of a segment on the disk."""
+
+    segment: SegmentReader
+    end_offset: int
+    size: int
+
+    def largest_ms(self) -> int | None:
+        largest = self.segment.largest()
+        return None if largest is None else largest.timestamp
+
+    def last_append(self) -> AppendTimeStretch:
+        return last_append_time(self.segment, self.end_offset, self.size)
+
+    def modified_ms(self) -> int:
+        return self.segment.modified_ms()
+
+
 class Candidate(NamedTuple):
     """Facts of a segment by which retention and compaction decide."""
 
@@ -50,6 +81,7 @@ class Candidate(NamedTuple):
     """The next segment's base offset, or the log end offset."""
     size: int
     is_last: bool
+    times: SegmentTimes
 
 
 class SegmentTime(NamedTuple):
@@ -103,33 +135,16 @@ def verdicts(
         high_watermark: what is not below it stays.
         resets: where append times were lowered, in order of offsets.
     """
-    by_base = {segment.base_offset: segment for segment in segments}
-
-    def time_of(candidate: Candidate) -> SegmentTime | None:
-        if not candidate.size:  # compaction has left nothing of it: it goes with what follows
-            following = facts[facts.index(candidate) :]
-            candidate = next((later for later in following if later.size), candidate)
-        return time_that_counts(by_base[candidate.base_offset], candidate, config, resets, now_ms)
-
     facts = candidates(segments)
-    judged = judge(facts, config, log_start_offset, high_watermark, now_ms, time_of)
+    judged = judge(facts, config, log_start_offset, high_watermark, now_ms, resets)
     return zip(facts, judged, strict=True)
 
 
 def time_that_counts(
-    segment: SegmentReader,
-    candidate: Candidate,
-    config: TopicConfig,
-    resets: Sequence[AppendTimeReset],
-    now_ms: int,
+    candidate: Candidate, config: TopicConfig, resets: Sequence[AppendTimeReset], now_ms: int
 ) -> SegmentTime | None:
     """Return the time of a segment's latest record, by `horolog.retention.by`; None if unknown."""
-    times = times_that_count(
-        config,
-        lambda: None if (largest := segment.largest()) is None else largest.timestamp,
-        lambda: last_append_time(segment, candidate.end_offset, candidate.size),
-        segment.modified_ms,
-    )
+    times = _times_that_count(candidate.times, config)
     bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
     return max(bound, key=lambda time: time.time_ms, default=None)
 
@@ -141,7 +156,13 @@ def candidates(segments: Sequence[SegmentReader]) -> list[Candidate]:
     following = [*(segment.base_offset for segment in segments[1:]), end.next_offset]
     sizes = [*(segment.size for segment in finished), end.size]
     return [
-        Candidate(segment.base_offset, end_offset, size, segment is last)
+        Candidate(
+            segment.base_offset,
+            end_offset,
+            size,
+            segment is last,
+            _StoredTimes(segment, end_offset, size),
+        )
         for segment, end_offset, size in zip(segments, following, sizes, strict=True)
     ]
 
@@ -157,36 +178,25 @@ def expired_ms(config: TopicConfig, timestamp: int, now_ms: int) -> int:
     return max(0, now_ms - timestamp - config.retention_ms)
 
 
-def times_that_count(
-    config: TopicConfig,
-    largest_ms: Callable[[], int | None],
-    last_append: Callable[[], AppendTimeStretch],
-    modified_ms: Callable[[], int],
-) -> Iterator[SegmentTime]:
+def _times_that_count(times: SegmentTimes, config: TopicConfig) -> Iterator[SegmentTime]:
     """Yield the times of a segment, of which the latest counts.
 
     Yields nothing if none is known.
-
-    Args:
-        largest_ms: gives the largest timestamp, never on the word of the time index: a seal or
-            the headers say it (`Indexes.largest`).
-        last_append: gives the append time of the last record, or when it was seen.
-        modified_ms: gives when the file was last changed.
     """
     by = config.horolog_retention_by
-    largest = None if by == "append-time" else largest_ms()
+    largest = None if by == "append-time" else times.largest_ms()
     counts = largest is not None and _may_expire(largest, config)
     if by == "create-time" and largest is not None and counts:
         yield SegmentTime(largest, is_record_time=True)
         return
-    last = last_append()
+    last = times.last_append()
     last_ms = last.ms if config.horolog_seen_as_append_time else last.known_ms
     if last_ms is not None:
         yield SegmentTime(last_ms, is_record_time=True, is_append_time=True, is_seen=last.is_seen)
         if largest is not None and counts:
             yield SegmentTime(largest, is_record_time=True)
     elif by == "create-time":
-        yield SegmentTime(modified_ms(), is_record_time=False)
+        yield SegmentTime(times.modified_ms(), is_record_time=False)
 
 
 def _may_expire(timestamp: int, config: TopicConfig) -> bool:
@@ -222,16 +232,14 @@ def judge(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
-    time_of: Callable[[Candidate], SegmentTime | None],
+    resets: Sequence[AppendTimeReset] = (),
 ) -> Iterator[Verdict]:
-    """Decide on each segment, oldest first.
+    """Decide on each segment, oldest first, as `verdicts`.
 
-    Other arguments are as in `verdicts`.
-
-    `time_of` is called for no more segments than necessary. A segment whose time is None stays.
+    Times are read of no more segments than necessary. A segment whose time is unknown stays.
     """
     size = sum(segment.size for segment in segments)
-    for segment in segments:
+    for place, segment in enumerate(segments):
         if not segment.is_last and segment.end_offset <= log_start_offset:
             reason = f"it is before the log start offset {log_start_offset}"
             yield Verdict(Because.BEFORE_START, reason)
@@ -241,21 +249,22 @@ def judge(
             limit = config.retention_bytes
             to_go = None if limit < 0 else max(0, limit - (size - segment.size))
             yield _judge_age_and_size(
-                segment, config, high_watermark, now_ms, time_of, size, to_go
+                segments[place:], config, high_watermark, now_ms, resets, size, to_go
             )._replace(bytes_to_go=to_go)
         size -= segment.size
 
 
 def _judge_age_and_size(
-    segment: Candidate,
+    segments: Sequence[Candidate],
     config: TopicConfig,
     high_watermark: int,
     now_ms: int,
-    time_of: Callable[[Candidate], SegmentTime | None],
+    resets: Sequence[AppendTimeReset],
     size: int,
     bytes_to_go: int | None,
 ) -> Verdict:
-    """Decide on a segment by age and size. The log has `size` bytes from here on."""
+    """Decide by age and size on the first of some segments, which have `size` bytes."""
+    segment = segments[0]
     if segment.end_offset > high_watermark:
         return Verdict(
             Because.HIGH_WATERMARK, f"it is not below the high watermark {high_watermark}"
@@ -270,7 +279,9 @@ def _judge_age_and_size(
     limit_ms = config.retention_ms
     if limit_ms < 0:
         return Verdict(Because.NO_LIMIT, "retention.ms sets no limit")
-    time = time_of(segment)
+    # What compaction has emptied goes with the next segment that is not empty.
+    timed = next((later for later in segments if later.size), segment)
+    time = time_that_counts(timed, config, resets, now_ms)
     if time is None:
         return Verdict(
             Because.UNKNOWN_TIME,
