@@ -140,14 +140,17 @@ class _CleanedSource:
 class CleaningGroup(NamedTuple):
     """Segments that become one. They become several if the index files have no room for all."""
 
-    segments: Sequence[SegmentReader]
-    end_offsets: Sequence[int]
-    """Of each: the base offset of the next one."""
+    sources: Sequence[_CleanedSource]
+
+    @property
+    def segments(self) -> Sequence[SegmentReader]:
+        """The old segments."""
+        return [source.segment for source in self.sources]
 
     @property
     def base_offset(self) -> int:
         """Base offset of the new segment."""
-        return self.segments[0].base_offset
+        return self.sources[0].segment.base_offset
 
     @property
     def size(self) -> int:
@@ -269,11 +272,11 @@ class CleaningPass:
                 break
             source = _CleanedSource(segment, end_offset)
             if group and not _fits(group, source, config):
-                yield _group(group)
+                yield CleaningGroup(group)
                 group = []
             group.append(source)
         if group:
-            yield _group(group)
+            yield CleaningGroup(group)
 
     def cleaned(self, group: CleaningGroup) -> Iterator[Cleaned]:
         """Yield the batches of the new segment of a group.
@@ -284,8 +287,8 @@ class CleaningPass:
             CorruptBatch: a segment is damaged.
             RequestRefused: a batch decompresses to too much, or becomes too large.
         """
-        for segment, end_offset in zip(group.segments, group.end_offsets, strict=True):
-            source, least = _CleanedSource(segment, end_offset), segment.base_offset
+        for source in group.sources:
+            segment, least = source.segment, source.segment.base_offset
             for buffer in segment.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
                 batches: list[Numbered | NumberedRun] = []
                 read = kept = 0
@@ -427,9 +430,3 @@ def _fits(group: Sequence[_CleanedSource], source: _CleanedSource, config: Topic
         return False
     latest_ms = next((one.last_ms for one in reversed(group) if one.last_ms is not None), None)
     return latest_ms is None or source.first_ms is None or latest_ms <= source.first_ms
-
-
-def _group(sources: Sequence[_CleanedSource]) -> CleaningGroup:
-    return CleaningGroup(
-        [source.segment for source in sources], [source.end_offset for source in sources]
-    )

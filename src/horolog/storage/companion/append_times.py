@@ -35,7 +35,7 @@ from horolog.storage.companion.proof import (
     Proof,
     ProvingSegment,
     batch_at,
-    is_covered,
+    proof_by_head,
     prove_times,
 )
 from horolog.storage.companion.time_entries import (
@@ -363,14 +363,8 @@ class AppendTimeFile:
         middle_ms, covered = head
         if self._marker.is_valid():
             sure, end = len(self._entries), names.MAX_OFFSET
-        elif (
-            covered is not None
-            and covered.entries <= len(self._entries)
-            and is_covered(self._segment, covered)
-        ):
-            sure, end = covered.entries, covered.end
         else:
-            return None
+            sure, end = proof_by_head(self._segment, covered, len(self._entries))
         first = max(0, min(self._entries.search(1, self._last_at(from_offset)), sure) - 1)
         if first >= sure or end <= from_offset:
             return None

@@ -172,9 +172,7 @@ def prove_times(
         is_left = counted < count and not (counted == count - 1 and is_intact(entries[counted]))
         if not is_left and (counted or not segment.end.size):
             return Proof(counted, names.MAX_OFFSET)
-    sure, end = 0, segment.base_offset
-    if covered is not None and covered.entries <= count and is_covered(segment, covered):
-        sure, end = covered.entries, covered.end
+    sure, end = proof_by_head(segment, covered, count)
     counted = count_true(sure)
     if counted > sure:
         last = batch_at(segment, segment.base_offset + (entries[counted - 1][1] >> 1))
@@ -201,15 +199,22 @@ def batch_at(segment: ProvingSegment, offset: int) -> StoredBatch | None:
     return StoredBatch(position, header, identity)
 
 
-def is_covered(segment: ProvingSegment, covered: Covered) -> bool:
-    """Return True if the last covered batch is in the log at its position."""
-    if covered.end <= segment.base_offset:
-        return False
+def proof_by_head(segment: ProvingSegment, covered: Covered | None, stored: int) -> Proof:
+    """Return what the last covered batch proves, if the log has it; nothing otherwise.
+
+    Args:
+        covered: the covered part of the log, by the head of the file.
+        stored: number of entries in the file.
+    """
+    nothing = Proof(0, segment.base_offset)
+    if covered is None or covered.entries > stored or covered.end <= segment.base_offset:
+        return nothing
     batch = batch_at(segment, covered.end - 1)
     if batch is None:
-        return False
+        return nothing
     end = batch.position + batch.header.size
-    return (batch.header.next_offset, end, batch.identity) == covered[1:]
+    is_in_log = (batch.header.next_offset, end, batch.identity) == covered[1:]
+    return Proof(covered.entries, covered.end) if is_in_log else nothing
 
 
 def _begins_at(batch: BatchHeader, offset: int) -> bool:

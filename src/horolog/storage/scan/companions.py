@@ -164,11 +164,9 @@ class AbortedEntries(ComparedIndex):
         first = facts.open_from.pop(producer_id, None)
         if first is not None and is_lacking:
             self._lacking.append((producer_id, first, header.last_offset))
-        is_known = producer_id in self._last_end or len(self._last_end) < _MAX_PRODUCERS
-        if is_known and producer_id not in self._last_end:
+        if producer_id in self._last_end or len(self._last_end) < _MAX_PRODUCERS:
             ends_earlier = first is None and is_lacking
-            facts.ended[producer_id] = header.last_offset if ends_earlier else None
-        if is_known:
+            facts.ended.setdefault(producer_id, header.last_offset if ends_earlier else None)
             self._last_end[producer_id] = header.last_offset
 
     def all_faults(self, *, judge: bool) -> Iterator[Finding]:
