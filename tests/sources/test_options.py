@@ -10,11 +10,10 @@ from horolog.sources import (
     OF_KAFKA_SOURCE,
     Assigned,
     AtTime,
+    ByPartition,
     Everywhere,
-    OffsetByPartition,
     Pattern,
     ReadOptions,
-    TimeByPartition,
     TopicSelection,
     task_client,
 )
@@ -92,14 +91,14 @@ def test_a_relative_path_is_the_drivers(monkeypatch: pytest.MonkeyPatch, tmp_pat
         ({"startingOffsets": "earliest"}, Everywhere.EARLIEST),
         (
             {"startingOffsets": '{"orders":{"0":5,"1":-2}}'},
-            OffsetByPartition({TopicPartition("orders", 0): 5, TopicPartition("orders", 1): -2}),
+            ByPartition({TopicPartition("orders", 0): 5, TopicPartition("orders", 1): -2}),
         ),
         (
             {
                 "startingOffsets": "earliest",
                 "startingOffsetsByTimestamp": '{"orders":{"0":1700}}',
             },
-            TimeByPartition({TopicPartition("orders", 0): 1700}),
+            ByPartition({TopicPartition("orders", 0): 1700}, is_time=True),
         ),
         (
             {
@@ -126,12 +125,12 @@ def test_times_may_be_written_in_words() -> None:
 def test_an_offset_may_be_written_as_any_whole_number() -> None:
     starting = parse(startingOffsets='{"orders":{"0":3.0,"+1":1e3}}').starting
     assert repr(starting) == repr(
-        OffsetByPartition({TopicPartition("orders", 0): 3, TopicPartition("orders", 1): 1000})
+        ByPartition({TopicPartition("orders", 0): 3, TopicPartition("orders", 1): 1000})
     )
 
 
 def test_ends_are_preferred_as_starts_are() -> None:
-    assert parse(endingOffsets='{"orders":{"0":-1}}').ending == OffsetByPartition(
+    assert parse(endingOffsets='{"orders":{"0":-1}}').ending == ByPartition(
         {TopicPartition("orders", 0): -1}
     )
     assert parse(endingOffsets="latest", endingTimestamp="7").ending == AtTime(7)

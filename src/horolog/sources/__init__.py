@@ -50,10 +50,7 @@ __getattr__, __dir__ = lazy_names(
         "file_log": "FileLog",
         "file_systems": "Root",
         "java_patterns": "UnlikeJavaError java_matcher",
-        "limits": (
-            "Assigned AtTime Everywhere OffsetByPartition Pattern TimeByPartition TopicSelection "
-            "subscription_of"
-        ),
+        "limits": ("Assigned AtTime ByPartition Everywhere Pattern TopicSelection subscription_of"),
         "location": "Location",
         "merge": "EpochSpan ReplicaStretch",
         "object_stores": "StoreOptions",

@@ -15,10 +15,9 @@ from horolog.sources.limits import (
     EARLIEST,
     LATEST,
     AtTime,
+    ByPartition,
     Everywhere,
     Limit,
-    OffsetByPartition,
-    TimeByPartition,
 )
 from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
@@ -173,8 +172,10 @@ def _checked_starts(
         start = starts[partition]
         if start is None:
             start = _unmatched_start(options, starting, partition, latest[partition])
-        elif isinstance(starting, OffsetByPartition) and not (
-            earliest[partition] <= start <= latest[partition]
+        elif (
+            isinstance(starting, ByPartition)
+            and not starting.is_time
+            and not earliest[partition] <= start <= latest[partition]
         ):
             data_lost(
                 options,
@@ -209,8 +210,8 @@ def later_starts(
 def _is(limit: Limit, end: Everywhere, as_offset: int, partition: TopicPartition) -> bool:
     """Return True if a limit is this end of a partition's log."""
     match limit:
-        case OffsetByPartition(by_partition) | TimeByPartition(by_partition):
-            return by_partition[partition] == as_offset
+        case ByPartition(places):
+            return places[partition] == as_offset
         case _:
             return limit is end
 
@@ -222,11 +223,9 @@ def _looked_up(
     match limit:
         case AtTime(timestamp_ms=timestamp_ms):
             return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
-        case TimeByPartition(times_ms):
-            _require_all("OffsetsByTimestamp", times_ms, partitions)
-            asked = {
-                partition: ms for partition, ms in times_ms.items() if ms not in (EARLIEST, LATEST)
-            }
+        case ByPartition(places, is_time=True):
+            _require_all("OffsetsByTimestamp", places, partitions)
+            asked = {at: ms for at, ms in places.items() if ms not in (EARLIEST, LATEST)}
             return log.at_or_after(asked) if asked else {}
         case _:
             return {}
@@ -245,16 +244,13 @@ def _offsets(
             return earliest
         case Everywhere.LATEST | Everywhere.LATEST_TIME:
             return latest
-        case OffsetByPartition(offsets):
-            _require_all("Offsets", offsets, partitions)
+        case ByPartition(places, is_time):
+            if not is_time:
+                _require_all("Offsets", places, partitions)
+            found = looked_up if is_time else places
             return {
-                partition: ends[offset][partition] if offset in ends else offset
-                for partition, offset in offsets.items()
-            }
-        case TimeByPartition(times_ms):
-            return {
-                partition: ends[ms][partition] if ms in ends else looked_up[partition]
-                for partition, ms in times_ms.items()
+                partition: ends[place][partition] if place in ends else found[partition]
+                for partition, place in places.items()
             }
         case _:
             return looked_up
@@ -281,8 +277,8 @@ def _unmatched_start(
     if options.no_match_is_latest:
         return end
     moment = starting.timestamp_ms if isinstance(starting, AtTime) else None
-    if isinstance(starting, TimeByPartition):
-        moment = starting.times_ms[partition]
+    if isinstance(starting, ByPartition):
+        moment = starting.places[partition]
     raise Misconfigured(
         f"No offset of {partition} is known to have a timestamp at or after {moment}. Set "
         "startingOffsetsByTimestampStrategy to latest to read nothing of such a partition"

@@ -117,23 +117,18 @@ class AtTime:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeByPartition:
-    """Limit at the first record at or after a moment of each partition's own.
+class ByPartition:
+    """Limit at an offset of each partition, or at its first record at or after a time.
 
-    -2 is its earliest offset, -1 its latest, as in Kafka's lookup by time (ListOffsets).
+    -2 is the earliest offset of a partition, -1 its latest, as in Kafka's ListOffsets.
     """
 
-    times_ms: Mapping[TopicPartition, int]
+    places: Mapping[TopicPartition, int]
+    """Offsets, or times in milliseconds."""
+    is_time: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetByPartition:
-    """Limit at an offset of each partition; -2 is its earliest, -1 its latest."""
-
-    offsets: Mapping[TopicPartition, int]
-
-
-Limit = Everywhere | AtTime | TimeByPartition | OffsetByPartition
+Limit = Everywhere | AtTime | ByPartition
 
 
 def subscription_of(given: Mapping[str, str]) -> Subscription | None:
@@ -205,11 +200,11 @@ def limit_of(given: Mapping[str, str], at_time: str, by_time: str, by_offset: st
         return _at_time(given, at_time)
     if by_time.lower() in given:
         example = '{"topicA":{"0":1700000000000}}'
-        times = TimeByPartition(_by_partition(given[by_time.lower()], by_time, example))
-        for partition, time_ms in times.times_ms.items():
+        times_ms = _by_partition(given[by_time.lower()], by_time, example)
+        for partition, time_ms in times_ms.items():
             if time_ms in _OTHER_ENDS:
                 raise Misconfigured(f"Option '{by_time}': {partition} is at {time_ms}; {_TIMES}")
-        return times
+        return ByPartition(times_ms, is_time=True)
     if by_offset.lower() not in given:
         return None
     text = given[by_offset.lower()].strip()
@@ -217,10 +212,11 @@ def limit_of(given: Mapping[str, str], at_time: str, by_time: str, by_offset: st
         limit: Limit = Everywhere(text.lower())
     else:
         example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-        limit = OffsetByPartition(_by_partition(text, by_offset, example))
-        for partition, offset in limit.offsets.items():
+        offsets = _by_partition(text, by_offset, example)
+        for partition, offset in offsets.items():
             if offset < EARLIEST:
                 raise Misconfigured(f"Option '{by_offset}': {partition} cannot be at {offset}")
+        limit = ByPartition(offsets)
     if by_offset == "endingOffsets":
         _refuse_ending_earliest(limit)
     return limit
@@ -245,8 +241,8 @@ def _at_time(given: Mapping[str, str], option: str) -> Limit:
 def _refuse_ending_earliest(limit: Limit) -> None:
     if limit is Everywhere.EARLIEST:
         raise Misconfigured("endingOffsets can't be earliest for batch queries")
-    if isinstance(limit, OffsetByPartition):
-        for partition, offset in limit.offsets.items():
+    if isinstance(limit, ByPartition):
+        for partition, offset in limit.places.items():
             if offset == EARLIEST:
                 raise Misconfigured(
                     f"endingOffsets for {partition} can't be earliest for batch queries"
@@ -272,28 +268,29 @@ def _by_partition(text: str, option: str, example: str) -> dict[TopicPartition, 
 
 def check_order(starting: Limit | None, ending: Limit) -> None:
     """Check that both ends name the same partitions, and that no start is after its end."""
-    pairs: list[tuple[str, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]] = []
     match starting, ending:
-        case OffsetByPartition(first), OffsetByPartition(last):
-            pairs.append(("Offsets", first, last))
-        case TimeByPartition(first), TimeByPartition(last):
-            pairs.append(("OffsetsByTimestamp", first, last))
+        case ByPartition(first, is_time), ByPartition(last, of_time) if is_time == of_time:
+            _check_places("OffsetsByTimestamp" if is_time else "Offsets", first, last)
         case AtTime(first_ms), AtTime(last_ms) if first_ms > last_ms:
             raise Misconfigured(
                 f"startingTimestamp ({first_ms}) is after endingTimestamp ({last_ms})"
             )
-    for name, first, last in pairs:
-        if first.keys() != last.keys():
+
+
+def _check_places(
+    name: str, first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int]
+) -> None:
+    if first.keys() != last.keys():
+        raise Misconfigured(
+            f"starting{name} and ending{name} name different partitions: "
+            f"{_names(first)} and {_names(last)}"
+        )
+    for partition, start in first.items():
+        if 0 <= last[partition] < start:
             raise Misconfigured(
-                f"starting{name} and ending{name} name different partitions: "
-                f"{_names(first)} and {_names(last)}"
+                f"starting{name} for {partition} ({start}) is after "
+                f"ending{name} ({last[partition]})"
             )
-        for partition, start in first.items():
-            if 0 <= last[partition] < start:
-                raise Misconfigured(
-                    f"starting{name} for {partition} ({start}) is after "
-                    f"ending{name} ({last[partition]})"
-                )
 
 
 def _names(partitions: Mapping[TopicPartition, int]) -> str:

@@ -20,9 +20,9 @@ from horolog.sources.limits import (
     LATEST,
     STARTING,
     AtTime,
+    ByPartition,
     Everywhere,
     Limit,
-    OffsetByPartition,
     Subscription,
     TopicSelection,
     check_order,
@@ -234,8 +234,8 @@ class ReadOptions:
         starting = Everywhere.EARLIEST if self.starting is None else self.starting
         if starting is Everywhere.LATEST:
             raise Misconfigured("startingOffsets can't be latest for batch queries")
-        if isinstance(starting, OffsetByPartition):
-            for partition, offset in starting.offsets.items():
+        if isinstance(starting, ByPartition) and not starting.is_time:
+            for partition, offset in starting.places.items():
                 if offset == LATEST:
                     raise Misconfigured(
                         f"startingOffsets for {partition} can't be latest for batch queries"

@@ -47,7 +47,8 @@ class Numbers:
     interval: Interval = EVERYTHING
     listed: frozenset[int] | None = None
 
-    def __and__(self, other: "Numbers") -> "Numbers":
+    def __and__(self, other: "Narrowing") -> "Numbers":
+        assert isinstance(other, Numbers)
         lists = [numbers for numbers in (self.listed, other.listed) if numbers is not None]
         listed = frozenset.intersection(*lists) if lists else None
         return Numbers(self.interval & other.interval, listed)
@@ -60,8 +61,9 @@ class Numbers:
         """True if no number is left."""
         return self.interval.is_empty or self.listed == frozenset()
 
-    def hull(self, other: "Numbers") -> "Numbers":
+    def hull(self, other: "Narrowing") -> "Numbers":
         """Return numbers that contain both, and perhaps more."""
+        assert isinstance(other, Numbers)
         if self.is_empty or other.is_empty:
             return other if self.is_empty else self
         one, two = self.interval, other.interval
@@ -97,14 +99,16 @@ class Names:
 
     rows: tuple[tuple[NameTest, ...], ...]
 
-    def __and__(self, other: "Names") -> "Names":
+    def __and__(self, other: "Narrowing") -> "Names":
+        assert isinstance(other, Names)
         return Names(tuple((*mine, *theirs) for mine in self.rows for theirs in other.rows))
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and any(all(test(name) for test in row) for row in self.rows)
 
-    def hull(self, other: "Names") -> "Names":
+    def hull(self, other: "Narrowing") -> "Names":
         """Return the names of either."""
+        assert isinstance(other, Names)
         return Names(tuple(dict.fromkeys((*self.rows, *other.rows))))
 
 
@@ -122,7 +126,7 @@ class RowFilter:
     def __and__(self, other: "RowFilter") -> "RowFilter":
         of = dict(self.of)
         for name, narrowing in other.of.items():
-            of[name] = _both(of[name], narrowing) if name in of else narrowing
+            of[name] = of[name] & narrowing if name in of else narrowing
         return RowFilter(of)
 
     def within(self, times: TimeRange) -> "RowFilter":
@@ -135,7 +139,7 @@ class RowFilter:
     def hull(self, other: "RowFilter") -> "RowFilter":
         """Return a filter that takes the rows of either, and perhaps more."""
         shared = self.of.keys() & other.of.keys()
-        return RowFilter({name: _hull(self.of[name], other.of[name]) for name in sorted(shared)})
+        return RowFilter({name: self.of[name].hull(other.of[name]) for name in sorted(shared)})
 
     # What planners and tasks ask.
 
@@ -197,19 +201,3 @@ class RowFilter:
         narrowing = self.of.get(name, _ANY)
         assert isinstance(narrowing, Numbers)
         return narrowing
-
-
-def _both(one: Narrowing, other: Narrowing) -> Narrowing:
-    if isinstance(one, Numbers) and isinstance(other, Numbers):
-        return one & other
-    assert isinstance(one, Names)
-    assert isinstance(other, Names)
-    return one & other
-
-
-def _hull(one: Narrowing, other: Narrowing) -> Narrowing:
-    if isinstance(one, Numbers) and isinstance(other, Numbers):
-        return one.hull(other)
-    assert isinstance(one, Names)
-    assert isinstance(other, Names)
-    return one.hull(other)

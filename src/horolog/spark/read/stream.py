@@ -32,7 +32,7 @@ from horolog.sources import planning
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.columns import LATE_BY_MS
 from horolog.sources.growing_files import GrowingFiles
-from horolog.sources.limits import EARLIEST, Everywhere, OffsetByPartition
+from horolog.sources.limits import EARLIEST, ByPartition, Everywhere
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch, offsets_in
 from horolog.sources.reading import read_task
@@ -288,8 +288,8 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         if times.backfill is not None or times.relative_ms():
             return False
         starting = self.options.stream_starting()
-        if isinstance(starting, OffsetByPartition):
-            return all(offset >= 0 or offset == EARLIEST for offset in starting.offsets.values())
+        if isinstance(starting, ByPartition) and not starting.is_time:
+            return all(offset >= 0 or offset == EARLIEST for offset in starting.places.values())
         return starting is Everywhere.EARLIEST
 
 
