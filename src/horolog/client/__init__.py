@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 
 from horolog.client.client import Client
 from horolog.client.config import Address, ClientConfig
-from horolog.client.connection import AuthenticationFailed, NoAnswer
-from horolog.client.fetching import AbortedTransaction, AppendTimeStretch, Fetched
+from horolog.client.configs import ConfigResource
+from horolog.client.connection import NoAnswer
+from horolog.client.fetching import Fetched
 from horolog.client.groups import CommittedOffset, GroupDescription, GroupListing, GroupMember
 from horolog.client.metadata import (
     BrokerMetadata,
@@ -39,14 +40,16 @@ from horolog.client.offsets import (
     MAX_TIMESTAMP,
     FoundOffset,
     FoundRecord,
-    RecordClock,
 )
 from horolog.client.records import Produced
-from horolog.client.security import Security
-from horolog.client.topics import ConfigEntry, ConfigResource, ResourceType
+from horolog.client.security import AuthenticationFailed, Security
+from horolog.client.topics import ConfigEntry
 from horolog.client.transactions import Transaction
 from horolog.extras import lazy_names
 from horolog.offsets import HeldUp, OffsetRange, TopicPartition
+from horolog.record.timestamps import AppendTimeStretch, RecordClock
+from horolog.record.transactions import AbortedTransaction
+from horolog.wire.config_resources import ResourceType
 from horolog.wire.questions import (
     GroupPartitionLag,
     GroupUnread,

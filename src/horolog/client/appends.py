@@ -13,8 +13,6 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
-__all__ = ["Appending", "Appends", "ProducerId"]
-
 _NO_OFFSET: Final = Produced(None, None, None)
 _LAST_OF_ADDED_PARTITIONS: Final = 11  # of Produce: later ones add partitions to transactions
 

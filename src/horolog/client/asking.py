@@ -15,8 +15,6 @@ from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
 from horolog.wire.questions import Action, GivesT, Question, TakesT
 
-__all__ = ["ANY_BROKER", "Ask"]
-
 ANY_BROKER: Final = -1
 """Stands for a partition if any broker can answer."""
 MOST_QUESTIONS: Final = 500  # in one request

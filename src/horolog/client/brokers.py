@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from horolog.client.security.sasl import Sasl
     from horolog.client.security.tls import Tls
 
-__all__ = ["Brokers", "CoordinatorKind"]
-
 
 class CoordinatorKind(IntEnum):
     """Kind of coordinator, by the numbers of FindCoordinator (KIP-98)."""

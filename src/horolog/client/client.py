@@ -16,8 +16,6 @@ from horolog.client.topics import Topics
 from horolog.client.transactions import Transactions
 from horolog.wire.questions import LEFT_BEHIND, AskEntries, LeftBehind
 
-__all__ = ["Client"]
-
 
 class Client(Closeable):
     """Client of horolog or Apache Kafka (tried with 3.9 and 4.3).

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from horolog.client.security import PLAINTEXT, Security
 from horolog.errors import Misconfigured
 
-__all__ = ["Address", "ClientConfig", "parse_bootstrap_servers"]
-
 
 class Address(NamedTuple):
     """Host and port of a broker; an IPv6 host has no brackets."""

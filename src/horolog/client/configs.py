@@ -10,8 +10,6 @@ from horolog.errors import RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 
-__all__ = ["ConfigResource", "alter", "describe", "describe_request", "refuse_any"]
-
 ConfigResource: TypeAlias = tuple[ResourceType, str]
 
 _SET: Final = 0

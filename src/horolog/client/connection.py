@@ -21,8 +21,6 @@ from horolog.wire.writer import APART_BYTES
 if TYPE_CHECKING:
     from horolog.client.security.tls import Tls
 
-__all__ = ["AuthenticationFailed", "Connection", "NoAnswer", "ResponseFrame"]
-
 # Before the broker is known to be the right one, its claim of a length alone takes no more memory
 # than what `sasl.server.max.receive.size` grants a client of Apache Kafka.
 _MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 << 10

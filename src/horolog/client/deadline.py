@@ -4,8 +4,6 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
-__all__ = ["Deadline"]
-
 
 @dataclass(frozen=True, slots=True)
 class Deadline:

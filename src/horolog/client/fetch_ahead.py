@@ -12,8 +12,6 @@ from horolog.errors import RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
 
-__all__ = ["FetchAhead"]
-
 
 class _SentFetch(NamedTuple):
     """Request whose response is not read yet."""

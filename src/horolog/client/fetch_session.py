@@ -26,8 +26,6 @@ from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME
 
-__all__ = ["ClientFetchSession", "FetchAnswer", "FetchLimits", "FetchPosition"]
-
 _LAST_EPOCH: Final = 0x7FFF_FFFF
 _FIRST_WITH_TOPIC_IDS: Final = 13
 _SESSION_IS_OVER: Final = frozenset(

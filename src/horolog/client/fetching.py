@@ -15,18 +15,6 @@ from horolog.record.transactions import AbortedTransaction
 from horolog.wire.api import ApiKey
 from horolog.wire.features import SEEN_TIME, UNKNOWN_TIME, WITH_APPEND_TIMES, WITH_SEEN_TIMES
 
-__all__ = [
-    "AbortedTransaction",
-    "AppendTimeStretch",
-    "Fetched",
-    "PartitionFetch",
-    "fetch_request",
-    "fetched",
-    "highest_for",
-    "only_partition",
-    "to_fetch",
-]
-
 _FIRST_WITH_TOPIC_IDS: Final = 13  # of produce and of fetch
 
 

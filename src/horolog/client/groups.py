@@ -11,15 +11,6 @@ from horolog.offsets import TopicPartition
 from horolog.schemas.fields import Fields, there
 from horolog.wire.api import ApiKey
 
-__all__ = [
-    "FIRST_WITH_STABLE",
-    "CommittedOffset",
-    "GroupDescription",
-    "GroupListing",
-    "GroupMember",
-    "Groups",
-]
-
 _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
 FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions

@@ -15,8 +15,6 @@ from horolog.errors import ErrorCode
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
-__all__ = ["EpochEnd", "LogBounds", "cluster_of", "epoch_ends", "log_bounds"]
-
 _FIRST_WITH_EPOCHS: Final = 4  # of ListOffsets
 _FIRST_WITH_CLUSTER_ID: Final = 2  # of Metadata
 

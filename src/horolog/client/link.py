@@ -16,8 +16,6 @@ from horolog.wire.malformed import MalformedResponse
 if TYPE_CHECKING:
     from horolog.client.security.sasl import Sasl
 
-__all__ = ["LOWEST", "Link"]
-
 _OF_A_SESSION: Final = 0.85  # as Kafka's clients: they authenticate again before it is over
 LOWEST: Final = {
     ApiKey.PRODUCE: 3,

@@ -8,18 +8,6 @@ from horolog.client.config import Address
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import TopicPartition
 
-__all__ = [
-    "BrokerMetadata",
-    "ClusterMetadata",
-    "PartitionMetadata",
-    "TopicMetadata",
-    "by_topic",
-    "error_of",
-    "metadata_request",
-    "read_metadata",
-    "refuse",
-]
-
 
 class BrokerMetadata(NamedTuple):
     """Broker with its advertised address."""

@@ -16,20 +16,6 @@ from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME, BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME
 from horolog.wire.questions import TIME_RANGES, AskTimeRanges, RangeClock
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "MAX_TIMESTAMP",
-    "FoundOffset",
-    "FoundRecord",
-    "Offsets",
-    "RecordClock",
-    "TopicPartition",
-    "list_offsets_at",
-    "require_append_times",
-]
-
-
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3

@@ -40,8 +40,6 @@ from horolog.record.compression import Codec
 from horolog.record.identity import renamed
 from horolog.record.row_columns import RowColumns
 
-__all__ = ["METADATA", "Producer", "RejectedBatch", "Repair", "Written"]
-
 BATCH_BYTES: Final = 1_000_000
 """Uncompressed size of a batch: below what brokers take by default (`max.message.bytes`)."""
 

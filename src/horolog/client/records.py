@@ -18,8 +18,6 @@ from horolog.offsets import TopicPartition
 from horolog.record.timestamps import TimestampType
 from horolog.wire.api import ApiKey
 
-__all__ = ["Produced", "Records"]
-
 
 class Produced(NamedTuple):
     """Result of an append. A field is None if the broker did not return it (acks 0)."""

@@ -10,8 +10,6 @@ from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
 from horolog.errors import ErrorCode, RequestRefused
 
-__all__ = ["RetriedCalls"]
-
 T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from horolog.client.arrow_rows import as_binary, milliseconds
 
-__all__ = ["LAYOUT", "RowsDigest"]
-
 LAYOUT: Final = 1
 """Version of the digest's algorithm; digests of different versions cannot be compared."""
 

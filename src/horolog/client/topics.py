@@ -31,8 +31,6 @@ from horolog.wire.questions import (
     PromotedEntry,
 )
 
-__all__ = ["ConfigEntry", "ConfigResource", "ResourceType", "Topics"]
-
 _DESCRIBED_AT_ONCE: Final = 100  # topics of one request, each with dozens of settings
 _MOST_TOPICS: Final = 25  # of long names, in one question or action
 _METADATA_TOPIC: Final = "__cluster_metadata"

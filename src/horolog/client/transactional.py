@@ -21,8 +21,6 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import TopicPartition
 from horolog.record.compression import Codec
 
-__all__ = ["TransactionalProducer"]
-
 
 class TransactionalProducer(Producer):
     """Sends Arrow data in transactions, to horolog's or Apache Kafka's brokers.

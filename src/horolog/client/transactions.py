@@ -20,8 +20,6 @@ from horolog.errors import ErrorCode
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
-__all__ = ["Transaction", "Transactions"]
-
 TRANSACTION_TIMEOUT_MS: Final = 60_000  # as in Kafka's producer
 _FIRST_FLOW: Final = 3  # a transaction is ended in the epoch in which it was begun
 _LAST_OF_INIT: Final = 4  # later ones are for transactions of KIP-890

@@ -19,12 +19,12 @@ from horolog.broker.partition import Partition, log_failure
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.client.brokers import Brokers
 from horolog.client.config import Address, ClientConfig
-from horolog.client.connection import AuthenticationFailed
 from horolog.client.deadline import Deadline
 from horolog.client.fetch_session import ClientFetchSession, FetchAnswer, FetchLimits, FetchPosition
 from horolog.client.fetching import Fetched
 from horolog.client.leader import EpochEnd, LogBounds, cluster_of, epoch_ends, log_bounds
 from horolog.client.link import Link
+from horolog.client.security import AuthenticationFailed
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.offsets import TopicPartition

@@ -2,8 +2,6 @@
 
 from horolog.errors import HorologError
 
-__all__ = ["AuthenticationFailed", "NoToken"]
-
 
 class AuthenticationFailed(HorologError):
     """Raised if broker and client do not accept each other. Another attempt would fail too."""

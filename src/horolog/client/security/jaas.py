@@ -12,8 +12,6 @@ from typing import Final
 
 from horolog.errors import Misconfigured
 
-__all__ = ["LoginModule", "parse_jaas"]
-
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _TOKEN: Final = re.compile(
     r"""\s+ | //[^\n]* | /\*.*?\*/                     # nothing

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.schemas.fields import Fields, there
 
-__all__ = ["JKS_MAGIC", "JavaKeyStore", "read_jks", "unprotected"]
-
 JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _DIGEST_BYTES: Final = 20
 _LENGTH: Final = rb"(?:[\x00-\x7f]|\x81.|\x82..|\x83...)"

@@ -19,8 +19,6 @@ from horolog.client.security.settings import Security
 if TYPE_CHECKING:
     from horolog.client.security.tokens import Token
 
-__all__ = ["Exchange", "Sasl", "oauthbearer", "plain", "scram"]
-
 Exchange: TypeAlias = Generator[bytes, bytes, None]
 
 _MIN_ITERATIONS: Final = 4096  # RFC 7677, and what Kafka stores

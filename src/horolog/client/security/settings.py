@@ -13,8 +13,6 @@ from typing import Final
 from horolog.client.security.jaas import parse_jaas
 from horolog.errors import Misconfigured
 
-__all__ = ["OBEYED_SETTINGS", "PLAINTEXT", "SECURITY_SETTINGS", "Hidden", "Security"]
-
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 

@@ -13,8 +13,6 @@ from horolog.client.security.jks import JKS_MAGIC, read_jks, unprotected
 from horolog.client.security.settings import Hidden, Security
 from horolog.errors import Misconfigured
 
-__all__ = ["StoredIdentity", "identity_of", "trusted_of"]
-
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _JCEKS_MAGIC: Final = b"\xce\xce\xce\xce"
 

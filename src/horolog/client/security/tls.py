@@ -11,8 +11,6 @@ from horolog.client.security.settings import Security
 from horolog.client.security.stores import StoredIdentity, identity_of, trusted_of
 from horolog.errors import Misconfigured
 
-__all__ = ["Tls"]
-
 _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
 
 

@@ -14,8 +14,6 @@ from horolog.client.deadline import Deadline
 from horolog.client.security.errors import NoToken
 from horolog.errors import Misconfigured
 
-__all__ = ["SETTING", "ask_endpoint", "checked_url", "without_secrets"]
-
 SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
 
 _MAX_ANSWER_BYTES: Final = 1 << 20

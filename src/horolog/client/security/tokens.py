@@ -24,8 +24,6 @@ from horolog.client.security.token_endpoint import (
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 
-__all__ = ["Token", "Tokens"]
-
 _MAX_FILE_BYTES: Final = 1 << 20
 _KEPT: Final = 0.8
 _HOUR_S: Final = 3600
