@@ -38,9 +38,8 @@ from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.producers import FIRST_PRODUCER_ID, ProducerClients, ProducerIds
 from horolog.broker.recent_histories import RecentHistories
-from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
-from horolog.broker.scheduling.fair_pool import FairPool
+from horolog.broker.scheduling.fair_pool import Checkers, FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.settings import LiveSettings
 from horolog.broker.shadow.shadow import Shadow

@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
+from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig

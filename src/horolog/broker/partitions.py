@@ -18,7 +18,7 @@ from concurrent.futures import Executor, Future, wait
 from typing import Any, TypeVar
 
 from horolog.broker.partition import Partition
-from horolog.broker.scheduling.checking import Checkers
+from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.inline_tries import InlineTries
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.settings import LiveSettings

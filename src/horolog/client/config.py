@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from horolog.client.security import PLAINTEXT, Security
+from horolog.config.listeners import host_port
 from horolog.errors import Misconfigured
 
 
@@ -15,7 +16,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,26 +30,6 @@ def describe_request(
     }
 
 
-def describe(
-    link: Link,
-    resource: ConfigResource,
-    names: Sequence[str] | None,
-    deadline: Deadline,
-    *,
-    with_documentation: bool = False,
-) -> list[Any]:
-    """Return the entries of a resource.
-
-    Raises:
-        RequestRefused: there is no such resource, or another refusal.
-        NoAnswer: the broker does not answer.
-    """
-    request = describe_request({resource: names}, with_documentation=with_documentation)
-    body = link.ask(ApiKey.DESCRIBE_CONFIGS, request, deadline)
-    refuse_any((_title(resource), result) for result in body.results)
-    return [entry for result in body.results for entry in result.configs]
-
-
 def alter(
     link: Link,
     resource: ConfigResource,
@@ -57,12 +37,8 @@ def alter(
     deadline: Deadline,
     *,
     validate_only: bool = False,
-    title: str | None = None,
 ) -> None:
     """Set names of a resource to values; None restores the default.
-
-    Args:
-        title: what an error names, by default the resource.
 
     Raises:
         RequestRefused: a name or value that the broker does not take, with its reason.
@@ -75,7 +51,7 @@ def alter(
     altered = {"resource_type": resource[0], "resource_name": resource[1], "configs": configs}
     request = {"resources": [altered], "validate_only": validate_only}
     body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, deadline)
-    refuse_any((title or _title(resource), response) for response in body.responses)
+    refuse_any((title_of(resource), response) for response in body.responses)
 
 
 def refuse_any(results: Iterable[tuple[str, Any]]) -> None:
@@ -94,5 +70,6 @@ def refuse_any(results: Iterable[tuple[str, Any]]) -> None:
         raise RequestRefused(failures[0].code, "; ".join(map(str, failures)))
 
 
-def _title(resource: ConfigResource) -> str:
+def title_of(resource: ConfigResource) -> str:
+    """Return the name of a resource in errors."""
     return f"{resource[0].name.lower()} {resource[1]}".strip()

@@ -138,8 +138,10 @@ def _of_offsets(
         start = 0 if first is None else first.offset
         end = 0 if last is None else last.offset
         unread = max(committed[partition], start)
+        is_behind = unread < end
+        of_rest = None if is_behind else 0  # a broker without horolog's questions has no number
         lag_ms: int | None = 0
-        if unread < end:
+        if is_behind:
             appended = clock is LagClock.APPEND
             lag_ms = _age_ms(client, partition, unread, now_ms) if appended else None
         lags.append(
@@ -150,13 +152,13 @@ def _of_offsets(
                 start,
                 end,
                 offsets_behind=max(0, end - committed[partition]),
-                records_behind=0 if unread >= end else None,
+                records_behind=of_rest,
                 lost_records=max(0, min(start, end) - committed[partition]),
                 lag_ms=lag_ms,
                 clock=clock,
-                catch_up_ms=0 if unread >= end else None,
+                catch_up_ms=of_rest,
                 is_pace_known=False,
-                unread_deleted=0 if unread >= end else None,
+                unread_deleted=of_rest,
                 first_deleted_ms=None,
             )
         )

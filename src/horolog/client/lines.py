@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from horolog.client.client import Client
-from horolog.client.records import Produced
 from horolog.client.topic_facts import partition_numbers
 from horolog.errors import RecordsRejected, RequestRefused
 from horolog.record.builder import LogRecord, build_batch
@@ -79,13 +78,10 @@ class LineSender:
                 produced = self._client.produce(self._topic, partition, batch, acks=self._acks)
         except RecordsRejected as refusal:
             raise _with_lines(refusal, lines) from None
-        self._remember(partition, produced, len(lines))
-
-    def _remember(self, partition: int, produced: Produced, count: int) -> None:
-        self.sent += count
+        self.sent += len(lines)
         if produced.base_offset is not None:
             first = self.offsets.get(partition, (produced.base_offset, 0))[0]
-            self.offsets[partition] = (first, produced.base_offset + count - 1)
+            self.offsets[partition] = (first, produced.base_offset + len(lines) - 1)
 
 
 def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejected:

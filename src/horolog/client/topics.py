@@ -9,7 +9,7 @@ from uuid import UUID
 
 from horolog.client.asking import Ask
 from horolog.client.brokers import Brokers
-from horolog.client.configs import ConfigResource, alter, describe, describe_request, refuse_any
+from horolog.client.configs import ConfigResource, alter, describe_request, refuse_any, title_of
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import ClusterMetadata, refuse
@@ -57,11 +57,6 @@ class ConfigEntry(NamedTuple):
     def is_given(self) -> bool:
         """True if the setting was chosen for the topic, and is not one of the broker's own."""
         return not self.is_default and (self.source == _OF_TOPIC or self.name not in _OF_BROKERS)
-
-
-class _TopicDefaults(NamedTuple):
-    partitions: int = -1
-    replication_factor: int = -1
 
 
 _OF_TOPIC: Final = 1
@@ -112,10 +107,10 @@ class Topics(RetriedCalls):
         Gives their ids, None from brokers that have none.
         """
         if -1 in {replication_factor, *topics.values()}:
-            defaults = self._defaults_of_topics()
-            topics = {name: defaults.partitions if n == -1 else n for name, n in topics.items()}
+            count, replicas = self._defaults_of_topics()
+            topics = {name: count if n == -1 else n for name, n in topics.items()}
             if replication_factor == -1:
-                replication_factor = defaults.replication_factor
+                replication_factor = replicas
         settings = [{"name": name, "value": value} for name, value in (configs or {}).items()]
         new = [
             {
@@ -135,14 +130,15 @@ class Topics(RetriedCalls):
         self.brokers.forget()
         return {topic.name: getattr(topic, "topic_id", None) for topic in body.topics}
 
-    def _defaults_of_topics(self) -> _TopicDefaults:
+    def _defaults_of_topics(self) -> tuple[int, int]:
         """Return the defaults behind -1 if the controller does not know -1; otherwise -1."""
         controller = self._persist(self.brokers.controller)
         if controller.version(ApiKey.CREATE_TOPICS) >= _FIRST_WITH_DEFAULTS:
-            return _TopicDefaults()
+            return -1, -1
         broker = (ResourceType.BROKER, str(self.metadata([]).controller_id))
         settings = self.describe_configs([broker], names=_TOPIC_DEFAULTS)[broker]
-        return _TopicDefaults(*(int(settings[name].value or -1) for name in _TOPIC_DEFAULTS))
+        partitions, replicas = (int(settings[name].value or -1) for name in _TOPIC_DEFAULTS)
+        return partitions, replicas
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics with their records."""
@@ -178,9 +174,10 @@ class Topics(RetriedCalls):
             described = {}
             for resource in resources:
                 link = self._about(resource, deadline)
-                entries = map(
-                    _entry, describe(link, resource, names, deadline, with_documentation=True)
-                )
+                request = describe_request({resource: names}, with_documentation=True)
+                body = link.ask(ApiKey.DESCRIBE_CONFIGS, request, deadline)
+                refuse_any((title_of(resource), result) for result in body.results)
+                entries = [_entry(entry) for result in body.results for entry in result.configs]
                 described[resource] = {entry.name: entry for entry in entries}
             return described
 

@@ -57,10 +57,11 @@ def alter_topic(
     after = dict(overrides)
     for change in changes:
         try:
-            setting = topic_setting(change.name) if change.operation != Operation.DELETE else None
+            setting = None if change.operation == Operation.DELETE else topic_setting(change.name)
         except ValueError as cause:
             raise RequestRefused(ErrorCode.invalid_config, str(cause)) from None
-        current = _effective(settings, setting, after) if setting else None
+        given = settings.given_for_topic(setting, after) if setting else ()
+        current = next((text for (_, _, text), _ in given), setting.default if setting else None)
         _apply(after, change, setting, current)
     check_topic(settings, after)
     return after
@@ -115,12 +116,6 @@ def _changeable(name: str, *, cluster_wide: bool) -> Setting:
             f"{name}",
         )
     return setting
-
-
-def _effective(settings: Settings, setting: Setting, overrides: Mapping[str, str]) -> str | None:
-    for (_, _, text), _ in settings.given_for_topic(setting, overrides):
-        return text
-    return setting.default
 
 
 def _apply(

@@ -10,8 +10,7 @@ from horolog.config.values import Value
 Test = Callable[[Value], bool]
 
 _NUMBER = r"-?[0-9.]+"
-_AT_LEAST = re.compile(rf"at least ({_NUMBER})(?:, or ({_NUMBER}))?")
-_FROM_TO = re.compile(rf"({_NUMBER}) to ({_NUMBER})(?:, or ({_NUMBER}))?")
+_RANGE = re.compile(rf"(?:at least )?({_NUMBER})(?: to ({_NUMBER}))?(?:, or ({_NUMBER}))?")
 _RELEASE = "a release of Kafka from 0.8.0 to 3.9"
 _REPLICAS = "* or partition:broker,partition:broker,..."
 
@@ -32,10 +31,8 @@ def rule_of(words: str) -> ValueRule | None:
         return ValueRule(words, _is_throttled_replicas)
     if words == _RELEASE:
         return ValueRule(words, lambda value: is_release(str(value)))
-    if match := _AT_LEAST.fullmatch(words):
-        return ValueRule(words, _number_between(match[1], None, special=match[2]))
-    if match := _FROM_TO.fullmatch(words):
-        return ValueRule(words, _number_between(match[1], match[2], special=match[3]))
+    if match := _RANGE.fullmatch(words):
+        return ValueRule(words, _number_between(*match.groups()))
     if words.startswith("any of "):
         parts = words.removeprefix("any of ").split(", ")
         return ValueRule(words, lambda value: isinstance(value, tuple) and {*value} <= {*parts})

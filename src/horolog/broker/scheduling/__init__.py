@@ -2,11 +2,10 @@
 
 turns            slices of time on the event loop, for requests that take long
 begun            coroutines that become tasks only where they have to wait
-fair_pool        threads in which clients take turns
+fair_pool        threads in which clients take turns; the threads that check batches
 codec_threads    threads that decode and encode, in slices of time
 inline_tries     whether a lookup is tried on the event loop before it goes to a thread
 write_queue      the writes of one log, in order: checked, then appended; `jobs` are its entries
-checking         the threads that check batches
 group_queue      the operations on one consumer group, in order
 metadata_thread  the thread of the metadata store, and what it commits together
 blocking_thread  a thread for calls over the network that a stop does not wait for

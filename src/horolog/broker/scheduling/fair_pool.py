@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -63,3 +63,26 @@ class FairPool:
 
 
 _Job = tuple[Future[Any], Callable[[], Any]]
+
+
+QUICK_BYTES: Final = 4 << 20
+"""Largest decompressed size of a batch that the quick threads validate."""
+_QUICK_THREADS: Final = 2
+
+
+class Checkers:
+    """Threads that validate batches of all partitions, if that takes too long for the event loop.
+
+    A batch of some kilobytes can decompress to a gigabyte, seconds of work. So each is first
+    validated as far as QUICK_BYTES go, some 15 ms at worst. The few that are larger begin again in
+    a thread of their own, which they share.
+    """
+
+    def __init__(self) -> None:
+        self.quick = FairPool(_QUICK_THREADS, "horolog-check")
+        self.slow = FairPool(1, "horolog-check-large")
+
+    def shutdown(self) -> None:
+        """Accept no more batches, and return when all validations have ended."""
+        self.quick.shutdown()
+        self.slow.shutdown()

@@ -13,8 +13,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from horolog.broker.scheduling.checking import QUICK_BYTES, Checkers
-from horolog.broker.scheduling.fair_pool import FairPool
+from horolog.broker.scheduling.fair_pool import QUICK_BYTES, Checkers, FairPool
 from horolog.broker.scheduling.jobs import Append, Failure, Job, perform
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
