@@ -36,7 +36,7 @@ _NULL: Final = b"\1"
 
 
 class StampedBatch(NamedTuple):
-    """A whole batch of format v2 that is not compressed, its header, and what a scan would find."""
+    """Uncompressed batch of format v2, with its header and the facts that a scan would find."""
 
     header: BatchHeader
     data: bytes
@@ -44,7 +44,7 @@ class StampedBatch(NamedTuple):
 
 
 def stamped_batch(records: Sequence[LogRecord], now_ms: int) -> StampedBatch:
-    """A batch of records that all have the time at which they are appended.
+    """Build a batch of records whose timestamps are the append time.
 
     Args:
         records: one or more, with keys and without headers.
@@ -80,7 +80,7 @@ def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
 
 
 def stamped_counts(count: int, now_ms: int) -> Counts:
-    """What a scan counts of records that have the time at which they are appended; not -1."""
+    """Return the counts of records whose timestamps are the append time, not -1."""
     return array("q", stamped_sums(count, now_ms))
 
 

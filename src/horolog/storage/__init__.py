@@ -118,7 +118,7 @@ __getattr__, __dir__ = lazy_names(
         "cleaning.parts": "SmallParts parts_of",
         "cleaning.transactions": "CleanedTransactions",
         "companion": "block_cache block_map block_writer",
-        "companion.append_times": "AppendTimeEntry AppendTimeFile FirstAppended",
+        "companion.append_times": "AppendTimeFile FirstAppended",
         "companion.block_cache": "LONGEST_UNUSED_S BlockCache",
         "companion.blocks": "ENTRY_SIZE Block Span unpack",
         "companion.counts": "NONE BlockTotals",

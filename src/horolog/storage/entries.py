@@ -70,7 +70,9 @@ class Entries(SegmentFile):
         log: LogFile | None = None,
         end: Callable[[], int | None] | None = None,
     ) -> None:
-        """See the class; of a `log`, each entry but one is about another of its batches.
+        """Prepare to read entries.
+
+        With a `log`, each entry but one names another of its batches.
 
         `end`: says where in a file that is opened for the first time the entries end, if before it.
         """
@@ -84,7 +86,7 @@ class Entries(SegmentFile):
         self._content = _Content()
 
     def __len__(self) -> int:
-        """How many are in use; a file opened for the first time is asked by its length."""
+        """Number of entries in use, taken from the file's length when it is first opened."""
         if self._count is None:
             self._count = self._used()
         return self._count
@@ -119,18 +121,18 @@ class Entries(SegmentFile):
         self._count = count + len(entries) // width
 
     def search(self, column: int, value: int) -> int:
-        """How many entries, from the first on, have `column` at or below `value`."""
+        """Count the entries, from the first on, whose `column` is at or below `value`."""
         low, block = self._block(value) if column == 0 else self._block_by_halving(column, value)
         return low + bisect_right(block[column], value)
 
     def last_at(self, value: int) -> tuple[int, int] | None:
-        """The last entry whose first column is at or below `value`; None if there is none."""
+        """Return the last entry whose first column is at or below `value`, or None."""
         _, (first, second) = self._block(value)
         index = bisect_right(first, value) - 1
         return (first[index], second[index]) if index >= 0 else None
 
     def first_behind(self, value: int) -> tuple[int, int] | None:
-        """The first entry whose first column is above `value`; None if it is in another block."""
+        """Return the next entry above `value`; None if it is in another block."""
         _, (first, second) = self._block(value)
         index = bisect_right(first, value)
         return (first[index], second[index]) if index < len(first) else None
@@ -175,7 +177,7 @@ class Entries(SegmentFile):
         return low, self._columns(self.read_between(low, high))
 
     def _columns(self, data: bytes) -> Columns:
-        """Whole entries by columns, which are searched without a step of the interpreter."""
+        """Return whole entries as two columns, which C code can search."""
         whole = len(data) - len(data) % self._layout.size
         codes = self._layout.format
         first: array[int] = array(codes[1])
@@ -217,7 +219,7 @@ class Entries(SegmentFile):
         return content.starts
 
     def read(self) -> bytes:
-        """All that are in use, as they are; empty if there is no such file."""
+        """Return the stored bytes of all entries in use; empty if the file is missing."""
         width = self._layout.size
         try:
             data = self.read_between(0, len(self))
@@ -226,7 +228,7 @@ class Entries(SegmentFile):
         return data[: len(data) // width * width]
 
     def create(self) -> None:
-        """Begin with an empty file of full capacity."""
+        """Create an empty file of full capacity."""
         self.files.create(self.path, self.allocated_bytes)
         self._count = 0
         self._content = _Content()

@@ -29,12 +29,12 @@ class SyncFailed(StorageFailed):
 
 
 def failed_to(what: str, path: str, error: OSError) -> StorageFailed:
-    """The system refused something of a file, and what can be done about it."""
+    """Build the error for a refused file operation, with advice."""
     return StorageFailed(what_failed(what, path, error))
 
 
 def what_failed(what: str, path: str, error: OSError) -> str:
-    """A sentence on what the system refused, with a hint where one helps."""
+    """Return a sentence about a refused operation, with a hint where one helps."""
     hint = ""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         hint = "; raise the limit of open files (ulimit -n)"

@@ -47,7 +47,7 @@ class SystemCalls:
     """Each call as the system has it; they raise `OSError`."""
 
     def os_open(self, path: str, flags: int) -> int:
-        """`os.open`; what it creates is for all to read."""
+        """Call `os.open`; a created file is readable for all users."""
         return os.open(path, flags, 0o644)
 
     def os_pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
@@ -145,7 +145,7 @@ class Files(SystemCalls):
 
     @property
     def is_nonblocking(self) -> bool:
-        """Whether this thread is within `without_blocking`."""
+        """True if this thread is within `without_blocking`."""
         thread = self._nonblocking_thread
         return thread is not None and thread == threading.get_ident()
 
@@ -156,15 +156,15 @@ class Files(SystemCalls):
 
     @property
     def open_count(self) -> int:
-        """How many files are kept open."""
+        """Number of files that are kept open."""
         return len(self._open)
 
     def is_open(self, path: str) -> bool:
-        """Whether `get` would find the file open already."""
+        """Return True if `get` would find the file open."""
         return path in self._open
 
     def get(self, path: str) -> OpenFile:
-        """The file that `path` names at some moment of this call, opened if it is not.
+        """Return the open file of a path, opened now if it is not open.
 
         Raises:
             FileMissing: there is none.
@@ -186,7 +186,7 @@ class Files(SystemCalls):
         return file
 
     def create(self, path: str, size: int = 0) -> OpenFile:
-        """A new empty file, sparse up to `size`; one that is there already is emptied."""
+        """Create an empty file, sparse up to `size`; an existing file is emptied."""
         file = self._opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         if size:
             self.truncate(file, size)
@@ -197,7 +197,7 @@ class Files(SystemCalls):
         return file
 
     def forget(self, *paths: str) -> None:
-        """Keep these open no longer, nor what other threads are opening under these names.
+        """Close these paths, including those that other threads are opening.
 
         To be called for the files in a directory once that has been renamed or removed.
         """
@@ -230,7 +230,7 @@ class Files(SystemCalls):
             self._open.clear()
 
     def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Read up to `size` bytes; fewer only at the end of the file."""
         if self.is_nonblocking:
             return bytes(self.read_buffer(file, size, position))
         if self._refusal is not None:
@@ -250,7 +250,7 @@ class Files(SystemCalls):
         return b"".join(parts)
 
     def read_buffer(self, file: OpenFile, size: int, position: int) -> bytes | bytearray:
-        """Read like `read_at`, without copying what comes from the page cache alone."""
+        """Read like `read_at`, without a copy if the page cache has all the bytes."""
         if self._nonblocking_thread is None or not self.is_nonblocking:
             return self.read_at(file, size, position)
         if self._refusal is not None:
@@ -261,7 +261,7 @@ class Files(SystemCalls):
         return cached
 
     def data_from(self, file: OpenFile, position: int) -> int:
-        """Where data comes at or after a position: what is before that is a hole, all zeros."""
+        """Return the position of the next data at or after a position, behind a hole of zeros."""
         try:
             return os.lseek(file.fd, position, os.SEEK_DATA)
         except OSError as error:  # none follows, or the file system does not know holes
@@ -276,12 +276,12 @@ class Files(SystemCalls):
             page_cache.will_need(file.fd, size, position)
 
     def exists(self, path: str) -> bool:
-        """Whether something has this name, a symbolic link to nothing included."""
+        """Return True if a path exists, a dangling symbolic link included."""
         now = self._renamed_later.get(path)
         return (now is not None and os.path.lexists(now)) or os.path.lexists(path)
 
     def names_in(self, directory: str) -> list[str]:
-        """The names of what is in a directory, in order.
+        """List the names in a directory, in order.
 
         Raises:
             StorageFailed: it cannot be listed.
@@ -292,7 +292,7 @@ class Files(SystemCalls):
             raise failed_to("list", directory, error) from error
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what is at a path; see `listing.entry_at`."""
+        """Return the file, directory or link at a path; see `listing.entry_at`."""
         return entry_at(path)
 
     def below(self, directory: str) -> Iterator[FileEntry]:
@@ -300,7 +300,7 @@ class Files(SystemCalls):
         return files_below(directory)
 
     def size(self, path: str) -> int:
-        """The length of a file; 0 if it is not there.
+        """Return the length of a file; 0 if it is missing.
 
         Raises:
             StorageFailed: it is no regular file, or cannot be looked at.
@@ -309,7 +309,7 @@ class Files(SystemCalls):
         return 0 if status is None else status.st_size
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last changed, by its file system.
+        """Return the modification time of a file by its file system.
 
         Raises:
             FileMissing: it is not there.
@@ -321,12 +321,12 @@ class Files(SystemCalls):
         return status.st_mtime_ns // 1_000_000
 
     def modified_ns(self, path: str) -> int:
-        """Modification time as exact as the file system keeps it; -1 if there is no such file."""
+        """Return the modification time in nanoseconds; -1 if the file is missing."""
         status = self._status(path)
         return -1 if status is None else status.st_mtime_ns
 
     def inode(self, path: str) -> int:
-        """The number that a file has in its file system, and no copy of it; 0 if it is not there.
+        """Return the inode number of a file; 0 if the file is missing.
 
         Of a file that is kept open: it is read, though another may have its name by now.
 
@@ -340,7 +340,7 @@ class Files(SystemCalls):
         return 0 if status is None else status.st_ino
 
     def inode_of(self, file: OpenFile) -> int:
-        """The same of an open file."""
+        """Return the inode number of an open file."""
         return os.fstat(file.fd).st_ino
 
     def touch(self, path: str, modified_ms: int) -> None:
@@ -387,7 +387,7 @@ class Files(SystemCalls):
             raise failed_to("truncate", file.path, error) from error
 
     def sync(self, file: OpenFile) -> None:
-        """Wait until the disk has what was written.
+        """Wait until the disk has all that was written to a file.
 
         Raises:
             SyncFailed: it has not, and may never have it.
@@ -423,15 +423,8 @@ class Files(SystemCalls):
         """Remove a directory with all it holds, as far as that goes."""
         self.os_rmtree(path)
 
-    def sync_file_system(self, fd: int, syncfs: Callable[[int], int]) -> bool:
-        """Wait until the disk has all that was written to the file system of `fd`; whether it has.
-
-        See `syncing`: it knows which system call that is.
-        """
-        return self.os_syncfs(fd, syncfs) == 0
-
     def rename(self, source: str, target: str) -> None:
-        """Give a file or directory another name, replacing what had it."""
+        """Rename a file or directory, and replace a file of the new name."""
         try:
             self.os_rename(source, target)
         except OSError as error:
@@ -439,7 +432,7 @@ class Files(SystemCalls):
         self.forget(source, target)
 
     def remove(self, path: str) -> None:
-        """Remove a file; nothing if it is gone already."""
+        """Remove a file, if it exists."""
         try:
             self.os_unlink(path)
         except FileNotFoundError:
@@ -482,7 +475,7 @@ class Files(SystemCalls):
         self.rename(temporary, path)
 
     def read_whole(self, path: str, max_bytes: int) -> bytes | None:
-        """All of a small file, None if it is not there.
+        """Read a small file as a whole; None if it is missing.
 
         Raises:
             StorageFailed: it cannot be read, or is longer than such a file can be.
@@ -497,11 +490,11 @@ class Files(SystemCalls):
         return self.read_at(file, length, 0)
 
     def length(self, file: OpenFile) -> int:
-        """How many bytes an open file has."""
+        """Return the length of an open file."""
         return os.fstat(file.fd).st_size
 
     def _opened_as(self, path: str, flags: int) -> OpenFile:
-        """Open what has this name, or gets it; see `read_as`."""
+        """Open the file that has a name now, or gets it when a replacement ends; see `read_as`."""
         now = self._renamed_later.get(path)
         if now is not None:
             with suppress(FileMissing):  # it has got its name
@@ -516,7 +509,7 @@ class Files(SystemCalls):
         return _regular_status(path) if status is None else status
 
     def _opened(self, path: str, flags: int, *, is_only_synced: bool = False) -> OpenFile:
-        """Open a regular file, and nothing else; what is only synced may be a directory.
+        """Open a regular file; with `is_only_synced`, also a directory.
 
         A log directory may come from anywhere: a symbolic link in it could lead out of it, a
         FIFO would block. The log directory itself may be a symbolic link.
@@ -557,7 +550,7 @@ class Files(SystemCalls):
 
 
 def _regular_status(path: str) -> os.stat_result | None:
-    """The status of a regular file, None if it is not there.
+    """Return the status of a regular file; None if it is missing.
 
     Raises:
         NotRegular: it is something else.

@@ -33,7 +33,7 @@ class KeptBlocks:
         self._lock = threading.Lock()
 
     def get(self, content: int, number: int) -> "Columns | None":
-        """The block that begins with this entry of what has the number `content`, if it is kept."""
+        """Return a kept block by the number of its content and of its first entry."""
         key = content << _NUMBER_BITS | number
         block = self._blocks.get(key)  # without the lock: each of these calls is atomic
         # As long as nothing has to go soon, the order does not matter.

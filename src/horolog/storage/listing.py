@@ -26,7 +26,7 @@ class FileEntry(NamedTuple):
 
 
 def entry_at(path: str) -> FileEntry | None:
-    """Return what is at a path, or at the end of a symbolic link there; None if nothing is.
+    """Return the entry at a path, symbolic links followed; None if nothing is there.
 
     Raises:
         StorageFailed: it cannot be looked at, or is neither a file nor a directory.
@@ -44,7 +44,7 @@ def entry_at(path: str) -> FileEntry | None:
 
 
 def segment_names(present: Iterable[str]) -> set[str]:
-    """Return the names that say which segments a log has."""
+    """Return the names among these that say which segments a log has."""
     ends = names.LOG, names.SWAP, names.CLEANED
     return {name for name in present if name.endswith(ends)}
 
@@ -87,7 +87,7 @@ def files_below(directory: str) -> Iterator[FileEntry]:
 
 
 def _listed_again(directory: str, found: "list[os.DirEntry[str]]") -> "list[os.DirEntry[str]]":
-    """The entries, listed until a listing has the same segments as the one before.
+    """List a directory until two listings in a row have the same segments.
 
     One listing may miss a file that is renamed meanwhile under both of its names.
     """

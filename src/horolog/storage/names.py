@@ -144,7 +144,7 @@ NAMES_HERE: Final = {name_at_source(name): name for name in FOLLOWED_INTERNAL}
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; prints as Kafka prints it."""
+    """One partition of one topic, printed as Kafka prints it."""
 
     topic: str
     partition: int
@@ -159,7 +159,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 
 def base_offset_of(name: str, suffix: str) -> int | None:
-    """The offset in a segment file's name, None if it is no such name."""
+    """Return the offset in a segment file's name; None for other names."""
     stem = name.removesuffix(suffix)
     if len(stem) + len(suffix) != len(name) or not _BASE_OFFSET.fullmatch(stem):
         return None
@@ -168,7 +168,7 @@ def base_offset_of(name: str, suffix: str) -> int | None:
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition that a directory of this name holds, None if it holds none."""
+    """Return the partition of a directory by its name; None for other names."""
     match = _PARTITION.fullmatch(name)
     if match is None or match["topic"] in (".", ".."):
         return None
@@ -177,7 +177,7 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 def is_known_file(name: str) -> bool:
-    """Whether a file of this name in a partition's directory is read, written or removed."""
+    """Return True if horolog uses a file of this name in a partition's directory."""
     return name in _PARTITION_FILES or name.endswith(_PARTITION_SUFFIXES)
 
 
@@ -188,10 +188,10 @@ def deleted_directory(partition: TopicPartition, unique: UUID) -> str:
 
 
 def is_deleted_directory(name: str) -> bool:
-    """Whether a directory waits for its removal after its topic was deleted."""
+    """Return True if a directory waits for its removal after its topic was deleted."""
     return _DELETED_PARTITION.fullmatch(name) is not None
 
 
 def is_moved_partition(name: str) -> bool:
-    """Whether a directory is a Kafka's partition on its way to another disk, or set aside."""
+    """Return True if Kafka was moving this partition to another disk, or has set it aside."""
     return _MOVED_PARTITION.fullmatch(name) is not None

@@ -23,7 +23,7 @@ _COUNTS = struct.Struct("=5Q")
 
 
 def read_cached(fd: int, size: int, position: int) -> bytearray | None:
-    """`size` bytes at `position` if all are in the page cache and in the file, else None.
+    """Read `size` bytes at `position` if the page cache has all of them, otherwise return None.
 
     None after any error too: a read that may wait for the disk says what is wrong.
     """
@@ -38,14 +38,14 @@ def read_cached(fd: int, size: int, position: int) -> bytearray | None:
 
 
 def will_need(fd: int, size: int, position: int) -> None:
-    """Begin to read a stretch into the page cache; advice, where the system takes any."""
+    """Ask the system to read a stretch into the page cache."""
     if sys.platform == "linux":
         with suppress(OSError):  # the reads themselves say what is wrong
             os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
 
 
 def is_cached(fd: int, size: int, position: int) -> bool:
-    """Whether the page cache has all of the `size` bytes at `position` (1 or more)."""
+    """Return True if the page cache has all `size` bytes at `position` (1 or more)."""
     count = page_counter()
     if count is None:
         return False
@@ -55,7 +55,7 @@ def is_cached(fd: int, size: int, position: int) -> bool:
 
 @cache
 def page_counter() -> Callable[[int, int, int], int] | None:
-    """Counts the cached pages of a stretch of a file, -1 if unknown; None without `cachestat`."""
+    """Return a function that counts the cached pages of a stretch; None without `cachestat`."""
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415 - 5 ms that a start need not wait for

@@ -22,7 +22,7 @@ _BASE_OFFSET = Struct(">q")
 
 
 class Lost(NamedTuple):
-    """Bytes of a file of batches that hold no whole one: what they held is lost."""
+    """Bytes of a file of batches without a whole batch, whose records are lost."""
 
     path: str
     start: int
@@ -51,7 +51,7 @@ class RecordFile:
         self._least_offset = least_offset
 
     def read(self) -> Iterator[Buffer]:
-        """The batches in order, each valid until the next is asked for; none without a file.
+        """Yield the batches in order, each valid until the next one.
 
         Where a batch has a base offset that cannot be (there is no checksum of it), it is given
         the one that follows the batch before it.

@@ -35,7 +35,6 @@ from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record import LogRecord, TimeRange, build_batch, iter_headers, read_records
 from horolog.storage import (
     TIMES_AT,
-    AppendTimeEntry,
     Files,
     FirstAppended,
     Log,
@@ -281,7 +280,7 @@ def follower(path: Path, kinds: str) -> SegmentReader:
     for number, (position, header) in enumerate(iter_headers(log)):
         batch, offset = log[position:], header.base_offset
         ms = None if kinds[number] == "u" else NOW + number
-        times.add([AppendTimeEntry(offset, ms, identity_of(batch), kinds[number] == "s")])
+        times.add([(offset, ms, identity_of(batch), kinds[number] == "s")])
         reader.end = SegmentEnd(position + header.size, header.next_offset)
     return reader
 

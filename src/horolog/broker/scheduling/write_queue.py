@@ -138,7 +138,7 @@ class WriteQueue:
         return self.run(partial(self._log.append, batch, now_ms, Origin.COORDINATOR))
 
     def _append_nowait(self, append: Append) -> Appended | None:
-        """Append on the event loop; None if the batch may block or take long."""
+        """Append on the event loop; return None if the batch may block or take long."""
         try:
             prepared = append.prepared
             if prepared is None:

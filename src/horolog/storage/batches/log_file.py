@@ -105,7 +105,9 @@ class LogFile(SegmentFile):
         Raises:
             FileMissing: it is gone.
         """
-        limits = self.base_offset + names.MAX_RELATIVE_OFFSET + 1, self.limit, limit
-        before = min(each for each in limits if each is not None)
+        before = self.base_offset + names.MAX_RELATIVE_OFFSET + 1
+        for bound in (self.limit, limit):
+            if bound is not None and bound < before:
+                before = bound
         first = self.base_offset if least_offset is None else least_offset
         return BatchReader(self.files, self.open(), size, ahead, first, before)

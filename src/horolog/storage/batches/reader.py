@@ -140,7 +140,7 @@ class BatchReader:
 
     @classmethod
     def of_file(cls, files: Files, path: str, ahead: ReadAhead = HEADERS) -> "BatchReader":
-        """All of a file of batches that is no segment's log: set aside, or a snapshot, say.
+        """Return a reader of a file of batches that is no segment's log.
 
         Raises:
             FileMissing: it is not there.
@@ -226,7 +226,7 @@ class BatchReader:
         return self._header(position, self.size)
 
     def _following(self, position: int, end: int) -> BatchHeader:
-        """The header of the next batch of a walk, whose offsets follow what is before it."""
+        """Return the header of the next batch of a walk, after checking that its offsets follow."""
         following, least_offset = self._next
         if following != position:
             least_offset = self.least_offset
@@ -249,7 +249,7 @@ class BatchReader:
             )
 
     def check_leap(self, position: int, header: BatchHeader) -> None:
-        """Make sure that a batch which ends a walk is not one of its own with a wrong base offset.
+        """Refuse the batch that ends a walk if its base offset is damaged.
 
         Compaction may have left out what is before it; then what follows it continues behind it.
 
@@ -281,8 +281,9 @@ class BatchReader:
     def _header(self, position: int, end: int) -> BatchHeader:
         place = position - self._start
         if not 0 <= place <= len(self._window) - HEADER_SIZE:
-            self._load_header(position, end)
-            place = 0
+            size = self._small_read if self._is_small else self._header_read
+            self._window = self._files.read_buffer(self._file, min(size, end - position), position)
+            self._start, place = position, 0
         following, least_offset = self._next
         if following != position:
             least_offset = self.least_offset
@@ -313,7 +314,7 @@ class BatchReader:
     def find(
         self, start: int, offset: int, timestamp: int = _ANY_TIME, *, within: int | None = None
     ) -> tuple[int, BatchHeader] | None:
-        """The first batch from `start` on that may hold what is at or after both; None if none.
+        """Return the first batch from `start` on that reaches an offset and a time.
 
         The batches before it are passed by their lengths, since every fetch and every lookup
         walks here; where they are many, that counts as `Files.may_block`.
@@ -351,7 +352,7 @@ class BatchReader:
         return None
 
     def _pass(self, position: int, offset: int, timestamp: int) -> int:
-        """Behind the batches of the window that end before an offset or a time.
+        """Return the position after the batches of the window that end before an offset or a time.
 
         Whatever is out of the ordinary is judged when it is read.
         """
@@ -374,7 +375,7 @@ class BatchReader:
     # Whole batches.
 
     def held_records(self, position: int, header: BatchHeader) -> memoryview:
-        """The first records of a batch as they are stored, as far as they are in memory already."""
+        """Return the first stored bytes of a batch's records that are in memory."""
         begin = position + HEADER_SIZE - self._start
         if begin < 0:
             return memoryview(b"")
@@ -409,7 +410,7 @@ class BatchReader:
         return memoryview(self._window)[begin : begin + size]
 
     def start_of(self, position: int, size: int) -> bytes:
-        """The first bytes of a batch, however long it is."""
+        """Return the first bytes of a batch."""
         return bytes(self._read(size, position))
 
     def check(self, position: int, header: BatchHeader) -> None:
@@ -537,7 +538,7 @@ class BatchReader:
     # What is no batch.
 
     def is_zeros(self, start: int, end: int | None = None) -> bool:
-        """Whether `[start, end)` is all zeros, and not empty."""
+        """Return True if `[start, end)` is not empty and contains only zeros."""
         position, end = start, self.size if end is None else end
         while position < end:
             position = self._files.data_from(self._file, position)
@@ -550,7 +551,7 @@ class BatchReader:
         return start < end
 
     def find_batch_like(self, start: int, *, old_formats: bool = True) -> int:
-        """The first position from `start` on at which a batch may begin, or -1.
+        """Return the first position from `start` on at which a batch may begin, or -1.
 
         A message of v0 or v1 is looked for if `old_formats`; found if it is smaller than 16 MiB.
         """
@@ -590,11 +591,6 @@ class BatchReader:
         size = max(0, min(size, self.size - position))
         return self._files.read_buffer(self._file, size, position)
 
-    def _load_header(self, position: int, end: int) -> None:
-        size = self._small_read if self._is_small else self._header_read
-        self._window = self._files.read_buffer(self._file, min(size, end - position), position)
-        self._start = position
-
     def _load(self, position: int, size: int) -> None:
         self._window = self._read(size, position)
         self._start = position
@@ -602,5 +598,5 @@ class BatchReader:
     def corrupt(
         self, position: int, reason: str, kind: type[CorruptBatch] = CorruptBatch
     ) -> CorruptBatch:
-        """The error for what is at a position."""
+        """Return the error for damage at a position."""
         return kind(reason, position, path=self._file.path)

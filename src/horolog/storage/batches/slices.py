@@ -13,7 +13,7 @@ from horolog.storage.files import Files, OpenFile
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """`size` bytes at `position` of a file; they begin with a whole batch if there are any.
+    """A stretch of a file that begins with a whole batch, or is empty.
 
     Without a file it is the bytes of `held`.
     """
@@ -37,7 +37,7 @@ class Slice:
         return self._files.read_at(self._file, self.size, self.position)
 
     def read_cached(self) -> Buffer | None:
-        """The bytes if the page cache has them all; None if reading would wait for the disk."""
+        """Return the bytes if the page cache has all of them, otherwise None."""
         if self._file is None or self.size == 0:
             return self._held
         return page_cache.read_cached(self._file.fd, self.size, self.position)

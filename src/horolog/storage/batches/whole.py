@@ -17,7 +17,7 @@ BUDGET_BYTES = 1 << 28  # of checksums that turned out wrong, besides the size o
 
 
 def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
-    """Whether `[start, end)` of a log is nothing but zeros or the beginning of a batch.
+    """Return True if `[start, end)` of a log contains only zeros or the beginning of a batch.
 
     Not so where it holds a whole batch, be it damaged or in the wrong place, nor where it does
     not begin as a batch does: that may be a whole one with a damaged header.
@@ -36,7 +36,7 @@ def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
 
 
 def whole_batches(log: BatchReader, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every batch from `start` on whose checksum is right.
+    """Yield position and header of every batch from `start` on with a valid checksum.
 
     Bytes that are no batch are skipped: a damaged batch by its length if another follows there,
     otherwise byte by byte.
@@ -82,16 +82,14 @@ class _Search:
         return header
 
     def behind(self, position: int) -> int:
-        """Where the next whole batch after the one that is none at `position` begins, or -1."""
+        """Return the start of the next whole batch after a position without one; -1 at the end."""
         following = position
         with suppress(CorruptBatch):  # its header does not say where it ends
             following += self._log.header(position).size
         if following > position and self.at(following) is not None:
             return following
-        while (position := self._next_like(position + 1)) >= 0:
+        next_like = self._log.find_batch_like
+        while (position := next_like(position + 1, old_formats=self._old_formats)) >= 0:
             if self.at(position) is not None:
                 return position
         return -1
-
-    def _next_like(self, start: int) -> int:
-        return self._log.find_batch_like(start, old_formats=self._old_formats)

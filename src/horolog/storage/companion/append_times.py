@@ -17,7 +17,7 @@ import logging
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptIndex
@@ -74,17 +74,9 @@ class FirstAppended(NamedTuple):
     """None where append times are unknown and this is the first record that may be the one."""
 
 
-class AppendTimeEntry(NamedTuple):
-    """Batch whose append time differs from that of the batch before."""
-
-    offset: int
-    """The first of the batch."""
-    ms: int | None
-    """None where append times are unknown from here on."""
-    identity: int
-    """Of the batch, as it is stored."""
-    is_seen: bool = False
-    """`ms` is when a follower saw it."""
+AppendTimeEntry: TypeAlias = tuple[int, int | None, int, bool]
+"""Batch whose append time differs from that of the batch before: its first offset, that time
+(None if unknown from there on), its identity, and whether the time is a seen time."""
 
 
 class _Entries(Entries):
@@ -448,10 +440,6 @@ class AppendTimeFile:
     def fits(self, ms: int) -> bool:
         """Return True if the time fits into the file. Otherwise the segment must be rolled."""
         return not self.is_growing or -MOST_MS <= ms - self._middle_ms < MOST_MS
-
-    def is_ready(self) -> bool:
-        """Return True if `add` finds its file open."""
-        return self.is_growing and self._files.is_open(self._entries.path)
 
     def make_ready(self, next_ms: int) -> None:
         """Make the file ready for appends; create a missing one.

@@ -80,15 +80,19 @@ class BlockWriter:
         self._counted: tuple[_OpenBlock | None, int, BlockTotals] = None, 0, NONE  # as one value
         self._go_on_with(NO_BLOCK, NONE)
 
-    def add(self, row: bytes, size: int) -> None:
+    def add(self, row: bytes | None, size: int) -> None:
         """Add the row of the next batch of the log (`row_of`).
 
         Never fails.
 
         Args:
-            row: the batch, or several that were written together: their block may be larger.
+            row: the batch, or several that were written together: their block may be larger. None
+                if nothing is known of its records.
             size: its bytes in the log.
         """
+        if row is None:
+            self.skip()
+            return
         pending = self._pending
         pending.append(row)
         self._pending_bytes += size

@@ -36,14 +36,14 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointId(NamedTuple):
-    """For which topic the lines of a partition were written, and the log start written then."""
+    """Topic id of a partition's checkpoint lines, and the log start written with them."""
 
     topic_id: UUID
     log_start_offset: int
 
 
 class LogStart(NamedTuple):
-    """Where a log starts, so far as the checkpoints say."""
+    """Log start offset, as far as the checkpoints know it."""
 
     offset: int
     ignored: int | None = None
@@ -51,7 +51,7 @@ class LogStart(NamedTuple):
 
 
 class Checkpointed(NamedTuple):
-    """Checkpoints of one partition; None where there is no line."""
+    """Checkpoints of one partition; None for a missing line."""
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
@@ -64,7 +64,7 @@ class Checkpointed(NamedTuple):
     """Up to which the log was cleaned."""
 
     def for_topic(self, topic_id: UUID | None) -> "Checkpointed":
-        """Keep what counts for the log of the topic with this id; None is a topic without an id.
+        """Return the checkpoints that are valid for a topic id; None is a topic without an id.
 
         Lines that we wrote for another topic do not count.
         """
@@ -76,7 +76,7 @@ class Checkpointed(NamedTuple):
         return Checkpointed(log_start_offset=None if self.is_ours else self.log_start_offset)
 
     def log_start(self, end: int | None) -> LogStart:
-        """Where the log starts that ends before the offset `end`; None if it has no segment.
+        """Return the start of a log that ends before `end`; None for a log without segments.
 
         A start beyond the log's end is used only if we have written it for this topic: then
         the directory is older than the checkpoint, and what it holds was deleted. Any other is an
@@ -97,7 +97,7 @@ class CheckpointIds(NamedTuple):
     """When the log starts that belong to it were written, by their file's time."""
 
     def are_of(self, files: Files, log_starts: str) -> bool:
-        """Whether a `log-start-offset-checkpoint` is as it was written with these."""
+        """Return True if the log start checkpoint is unchanged since these were written."""
         return files.modified_ns(log_starts) == self.starts_written_ns
 
 
@@ -105,7 +105,7 @@ NO_IDS = CheckpointIds({}, -1)
 
 
 def read_checkpoint_ids(files: Files, path: str) -> CheckpointIds:
-    """All entries; none if there is no such file. One that cannot be read is left out.
+    """Read all entries that can be read; without the file the result is empty.
 
     Raises:
         StorageFailed: it cannot be read at all, or is too long.
@@ -133,7 +133,7 @@ def read_checkpoint_ids(files: Files, path: str) -> CheckpointIds:
 
 
 class LogStarts:
-    """Where the logs of a log directory start, as its broker sees it; for readers of its files."""
+    """Log start offsets of a log directory, for tools that read its files."""
 
     def __init__(self, files: Files, log_dir: str) -> None:
         """Read the checkpoints; of a damaged one the lines count that can be read."""

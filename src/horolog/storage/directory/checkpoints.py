@@ -58,7 +58,7 @@ class AppendTimeFloor(NamedTuple):
 
 
 class AppendTimeReset(NamedTuple):
-    """Where append times were lowered, on which all records from `offset` on may be earlier."""
+    """A lowering of append times, after which records from `offset` on may have earlier times."""
 
     offset: int
     """The log end offset at that moment: the first record after the reset."""
@@ -71,7 +71,7 @@ class AppendTimeReset(NamedTuple):
 
 
 class MetaProperties(NamedTuple):
-    """Identity of a log directory. `others` are lines of which only the text is kept."""
+    """Identity of a log directory; `others` are lines that are kept as text."""
 
     cluster_id: str | None
     node_id: int | None
@@ -84,7 +84,7 @@ class MetaProperties(NamedTuple):
 def read_offsets(
     files: Files, path: str, damage: list[str] | None = None
 ) -> dict[TopicPartition, int]:
-    """An offset checkpoint; empty if there is no such file.
+    """Read an offset checkpoint; empty if the file is missing.
 
     Args:
         files: the way to the disk.
@@ -114,7 +114,7 @@ def write_offsets(
 
 
 def read_epochs(files: Files, path: str) -> list[EpochStart]:
-    """A leader epoch checkpoint; empty if there is no such file.
+    """Read a leader epoch checkpoint; empty if the file is missing.
 
     Raises:
         CorruptFile: it is not what its format says, or its epochs do not grow.
@@ -134,7 +134,7 @@ def read_epochs(files: Files, path: str) -> list[EpochStart]:
 
 
 def _epochs_in(text: str) -> list[EpochStart] | None:
-    """The entries of a right file by columns, a million in a second; None of one to be judged."""
+    """Parse a valid file by columns; None if it needs a careful parse."""
     if not _EPOCHS.fullmatch(text):
         return None
     _, count, *numbers = map(int, text.split())
@@ -156,7 +156,7 @@ def write_epochs(
 
 
 def read_topic_id(files: Files, path: str) -> UUID | None:
-    """The topic id in a `partition.metadata`, None if there is no such file.
+    """Read the topic id in a `partition.metadata`; None if the file is missing.
 
     Raises:
         CorruptFile: it holds no id.
@@ -175,7 +175,7 @@ def read_topic_id(files: Files, path: str) -> UUID | None:
 
 
 def topic_id_in(files: Files, directory: str, notes: list[str]) -> UUID | None:
-    """The topic id in a partition's directory; None, and a note if it is damaged, without one."""
+    """Return the topic id of a partition's directory, with a note if it is damaged."""
     try:
         return read_topic_id(files, f"{directory}/{names.PARTITION_METADATA}")
     except (CorruptFile, StorageFailed) as error:
@@ -208,7 +208,7 @@ def decode_uuid(text: str) -> UUID:
 def read_meta_properties(
     files: Files, path: str, damage: list[str] | None = None
 ) -> MetaProperties | None:
-    """A `meta.properties` of version 0 (`broker.id`) or 1 (`node.id`), None if there is none.
+    """Read a `meta.properties` of version 0 (`broker.id`) or 1 (`node.id`); None if it is missing.
 
     Args:
         files: the way to the disk.
@@ -261,7 +261,7 @@ def write_meta_properties(files: Files, path: str, meta: MetaProperties) -> None
 
 
 def read_append_time(files: Files, path: str) -> AppendTimeFloor | None:
-    """The last append time that was given out, None if none ever was.
+    """Read the floor of append times; None if the file is missing.
 
     Raises:
         CorruptFile: it holds no time.
@@ -288,7 +288,7 @@ def write_append_time(files: Files, path: str, floor: AppendTimeFloor) -> None:
 
 
 def read_append_time_resets(files: Files, path: str) -> list[AppendTimeReset]:
-    """Where append times were lowered, in order; empty if there is no such file.
+    """Read the resets of append times, in order; empty if the file is missing.
 
     Raises:
         CorruptFile: it is not what its format says, or its offsets fall, or a floor rises.

@@ -11,7 +11,7 @@ _MAX_BYTES: Final = 4096
 
 
 class CleanShutdownMarker:
-    """Is there while the directory is closed, if every log was closed cleanly.
+    """File that exists while the directory is closed, if every log was closed cleanly.
 
     Kafka's marker names the epoch in which its broker stopped cleanly (KIP-966). Its controller
     takes from it that the logs are as they were then. So its content is written back only if they
@@ -37,7 +37,7 @@ class CleanShutdownMarker:
         return was_clean
 
     def write(self, *, has_changed: bool) -> None:
-        """Write the marker, once everything else is closed.
+        """Write the marker, after everything else is closed.
 
         Args:
             has_changed: whether records were appended or truncated since `take`.

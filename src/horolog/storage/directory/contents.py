@@ -92,7 +92,7 @@ def files_of(directory: str) -> set[str]:
 
 
 def clear_the_way(files: Files, directory: str, present: Iterable[str]) -> list[str]:
-    """Set aside what is no regular file and has one of these names; the paths that it gets.
+    """Rename non-regular files that have one of these names; return their new paths.
 
     The names are of files that are written again and again: a directory in their place would
     refuse that, and a symbolic link lead elsewhere.
@@ -112,7 +112,7 @@ def clear_the_way(files: Files, directory: str, present: Iterable[str]) -> list[
 
 
 def set_aside(files: Files, path: str) -> str:
-    """Keep a copy of a small file next to it, or the file itself if it is too long; its path.
+    """Copy a small file next to it, or move a long one; return the path.
 
     Raises:
         StorageFailed: the disk refused.
@@ -126,7 +126,7 @@ def set_aside(files: Files, path: str) -> str:
 
 
 def copy_aside(files: Files, path: str) -> str:
-    """Keep a synced copy of a file of any length next to it, which stays; its path.
+    """Write a synced copy of a file of any length next to it; return its path.
 
     Raises:
         StorageFailed: the disk refused.

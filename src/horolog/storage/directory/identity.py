@@ -39,7 +39,7 @@ class Remembered(NamedTuple):
 
 
 def is_cluster_id(text: str | None) -> TypeGuard[str]:
-    """Whether a text can be the id of a cluster, or of a directory."""
+    """Return True if a text can be the id of a cluster or of a directory."""
     return text is not None and _CLUSTER_ID.fullmatch(text) is not None
 
 
@@ -77,8 +77,9 @@ def directory_identity(
         raise Misconfigured(f"horolog.cluster.id {given!r:.60} is no id of a cluster")
     if found is not None and found.version and found.cluster_id is None and not damage:
         damage = [f"{target} has no cluster.id"]  # but under ZooKeeper it could have none
-    if found is not None and _lacks_directory_id(found, remembered) and not damage:
-        damage = [f"{target} has no directory.id"]
+    if found is not None and found.version and found.directory_id is None and not damage:
+        # A Kafka before 3.7 has never written one, and no record names one.
+        damage = [f"{target} has no directory.id"] if remembered.directory_ids else []
     if not damage and found is not None and found.cluster_id is not None:
         _check_cluster(target, found.cluster_id, given)
         if remembered.cluster_id not in (None, found.cluster_id):
@@ -162,11 +163,6 @@ def identify_state(files: Files, path: Path, meta: MetaProperties) -> None:
             f"state of one in cluster {meta.cluster_id}: move {path} away, or give another "
             "directory by horolog.state.dir"
         )
-
-
-def _lacks_directory_id(found: MetaProperties, remembered: Remembered) -> bool:
-    """Whether its line is lost: a Kafka before 3.7 has none, and no record names one."""
-    return bool(found.version and remembered.directory_ids) and found.directory_id is None
 
 
 def _check_cluster(target: str, cluster_id: str | None, given: str | None) -> None:

@@ -29,7 +29,7 @@ _SHARED_FROM: Final = 1  # the byte before is the tool's own
 
 
 class DirectoryLock:
-    """A lock that is held until it is closed; `fd` is the descriptor, None afterwards."""
+    """Lock that is held until it is closed; `fd` is None afterwards."""
 
     def __init__(self, fd: int) -> None:
         self.fd: int | None = fd
@@ -42,7 +42,7 @@ class DirectoryLock:
 
 
 def lock_directory(path: str) -> int:
-    """Lock a file against other processes; the descriptor holds the lock until it is closed.
+    """Lock a file against other processes, until the returned descriptor is closed.
 
     Raises:
         BlockingIOError: another process holds the lock.
@@ -61,7 +61,7 @@ def lock_directory(path: str) -> int:
 
 
 def lock_log_dir(path: Path) -> DirectoryLock:
-    """Lock a log directory, made if there is none.
+    """Lock a log directory, which is created if it is missing.
 
     Raises:
         Misconfigured: another broker has it, or it cannot be made or written to.
@@ -94,7 +94,7 @@ class SharersRemain(Misconfigured):
 
 @contextmanager
 def lock_offline(log_dir: Path, why: str, *, is_shared: bool = False) -> Iterator[None]:
-    """Keep brokers away from a log directory, if it is one, while a tool changes it.
+    """Keep brokers away from a log directory while a tool changes it.
 
     Args:
         why: a broker must not run, for the refusal.
@@ -184,7 +184,7 @@ def _waited_for(path: str) -> int:
 
 
 def is_log_dir(path: Path) -> bool:
-    """Whether a directory is, or was, a broker's."""
+    """Return True if a directory is, or was, a broker's log directory."""
     return (path / names.LOCK).exists() or (path / names.META_PROPERTIES).exists()
 
 
@@ -226,7 +226,7 @@ def _opened(path: str, flags: int) -> int:
 
 
 def still_locks(path: str, fd: int) -> bool:
-    """Whether the file that was locked is still where it was."""
+    """Return True if the locked file still has its path."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
     except OSError:
@@ -234,7 +234,7 @@ def still_locks(path: str, fd: int) -> bool:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a process holds the lock of `lock_directory`; neither locks nor changes anything.
+    """Return True if a process has the lock of `lock_directory`; changes nothing.
 
     Raises:
         StorageFailed: the file is there and cannot be opened.

@@ -49,7 +49,7 @@ def sync_all(files: Files, paths: Iterable[str], fd: int) -> dict[str, StorageFa
 
 
 def _sync_as_a_whole(files: Files, paths: Sequence[str], fd: int) -> bool:
-    """Whether all paths are on one file system and its `syncfs` succeeded."""
+    """Sync all paths by one `syncfs`; return False if that is impossible."""
     syncfs = system_call()
     if syncfs is None:
         return False
@@ -59,12 +59,12 @@ def _sync_as_a_whole(files: Files, paths: Sequence[str], fd: int) -> bool:
             return False
     except OSError:
         return False  # a path is gone: syncing it alone reports the error
-    return files.sync_file_system(fd, syncfs)
+    return files.os_syncfs(fd, syncfs) == 0
 
 
 @cache
 def system_call() -> Callable[[int], int] | None:
-    """`syncfs(fd)`, which returns 0 on success; None if the system's does not report errors."""
+    """Return `syncfs(fd)`, 0 on success; None if it does not report errors."""
     if sys.platform != "linux":
         return None
     major, minor, *_ = (*os.uname().release.split("."), "", "")

@@ -31,7 +31,7 @@ class AbortedTxn(NamedTuple):
 def read_aborted(
     files: Files, path: str, size: int | None = None, *, from_offset: int = 0
 ) -> list[AbortedTxn] | None:
-    """The aborted transactions that ended in a segment; None if there is no such file.
+    """Read the aborted transactions that ended in a segment; None if the file is missing.
 
     Args:
         files: the way to the disk.
@@ -62,12 +62,12 @@ def read_aborted(
 
 
 def can_be(version: int, first_offset: int, last_offset: int) -> bool:
-    """Whether an entry of these columns is possible."""
+    """Return True if an entry may have these columns."""
     return version == _VERSION and 0 <= first_offset <= last_offset
 
 
 def write_aborted(files: Files, path: str, entries: Iterable[AbortedTxn]) -> None:
-    """Replace the file of a segment; remove it where there are none."""
+    """Replace the file of a segment, or remove it if there are no entries."""
     content = _packed(entries)
     if content:
         files.replace(path, content, sync=False)

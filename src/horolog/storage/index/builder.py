@@ -86,7 +86,7 @@ class IndexBuilder:
         self._last_time = NO_TIMESTAMP
 
     def add(self, position: int, header: BatchHeader) -> None:
-        """Take the batch at `position`, which follows the one added before.
+        """Index the batch at `position`, which follows the batch added before.
 
         Raises:
             CorruptBatch: its offsets or its position do not fit into an index of this segment;
@@ -152,7 +152,7 @@ class IndexBuilder:
             first = due + 1
 
     def _add_between(self, shift: int, listed: PlainMessages, first: int, end: int) -> None:
-        """Take messages of which none is indexed."""
+        """Update the facts by messages that get no index entry."""
         times = listed.times[first:end]
         largest = largest_of(times)
         if is_later(largest, self.largest):
@@ -196,7 +196,7 @@ class IndexBuilder:
 
     @property
     def untrue(self) -> int:
-        """How many of the entries found there were not what the log says."""
+        """Number of existing entries that contradict the log."""
         return self._found_offsets.untrue + self._found_times.untrue
 
     def _add_time(self) -> None:
@@ -206,7 +206,7 @@ class IndexBuilder:
 
 
 def is_later(timestamp: int, largest: TimeEntry | None) -> bool:
-    """Whether a batch's largest timestamp is a new largest; -1 is no timestamp at all."""
+    """Return True if a batch's largest timestamp is a new largest; -1 is no timestamp."""
     if timestamp == NO_TIMESTAMP:
         return False
     return largest is None or timestamp > largest.timestamp

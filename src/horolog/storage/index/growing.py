@@ -20,11 +20,11 @@ _new_time = partial(tuple.__new__, TimeEntry)
 
 
 class Noted(NamedTuple):
-    """How much an `IndexWriter` has taken."""
+    """State of an `IndexWriter`, to return to after a failure."""
 
     offset_entries: int
     time_entries: int
-    bytes_since_entry: int
+    until_entry: int
     largest: TimeEntry | None
     are_full: bool
 
@@ -41,7 +41,7 @@ class _NewEntries(NamedTuple):
 class IndexWriter:
     """Adds an entry to both indexes now and then, for the one thread that appends."""
 
-    __slots__ = ("_bytes_since_entry", "_files", "_indexes", "_interval_bytes", "are_full")
+    __slots__ = ("_files", "_indexes", "_interval_bytes", "are_full", "until_entry")
 
     def __init__(
         self, files: Files, indexes: Indexes, interval_bytes: int, bytes_since_entry: int = 0
@@ -49,22 +49,23 @@ class IndexWriter:
         self._files = files
         self._indexes = indexes
         self._interval_bytes = interval_bytes
-        self._bytes_since_entry = bytes_since_entry
+        self.until_entry = interval_bytes - bytes_since_entry
+        """Bytes before the next batch that gets an entry; below zero it is the next one."""
         self.are_full = indexes.offsets.is_full or indexes.times.is_full
         """Whether one of them has no room for another entry, so that the segment must end."""
 
     def is_ready(self) -> bool:
         """Return True if the next `add` finds the files open that it writes to."""
         indexes = self._indexes
-        return self._bytes_since_entry <= self._interval_bytes or (
+        return self.until_entry >= 0 or (
             self._files.is_open(indexes.offsets.entries.path)
             and self._files.is_open(indexes.times.entries.path)
         )
 
     @property
     def spacing(self) -> tuple[int, int]:
-        """The most bytes before what gets the next entry, and between that and the one behind."""
-        return self._interval_bytes - self._bytes_since_entry, self._interval_bytes
+        """Bytes before the next entry, and bytes between the entries that follow."""
+        return self.until_entry, self._interval_bytes
 
     def add(self, batches: Iterable[tuple[int, int, int, int]]) -> TimeEntry | None:
         """Note batches that were written; returns the largest timestamp so far.
@@ -77,30 +78,30 @@ class IndexWriter:
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        indexes, interval_bytes = self._indexes, self._interval_bytes
-        largest, since = indexes.largest_seen, self._bytes_since_entry
+        indexes, left = self._indexes, self.until_entry
+        largest = indexes.largest_seen
         entries: _NewEntries | None = None  # until there is one
         for position, size, last_offset, max_timestamp in batches:
             if max_timestamp != NO_TIMESTAMP and (
                 largest is None or max_timestamp > largest.timestamp
             ):  # as `is_later`
                 largest = _new_time((max_timestamp, last_offset))
-            if since > interval_bytes:
+            if left < 0:
                 entries = entries or _NewEntries([], [], self._room())
                 if len(entries.positions) < entries.room:
                     entries.positions.append(OffsetPosition(last_offset, position))
                     times = entries.times
                     if largest is not None and (not times or largest.timestamp > times[-1][0]):
                         times.append(largest)
-                    since = 0
-            since += size
+                    left = self._interval_bytes
+            left -= size
         if entries is not None:
             self._add_entries(entries)
-        self._bytes_since_entry, indexes.largest_seen = since, largest
+        self.until_entry, indexes.largest_seen = left, largest
         return largest
 
     def _room(self) -> int:
-        """How many entries fit into both indexes."""
+        """Return how many entries fit into both indexes."""
         if self.are_full:
             return 0
         offsets, times = self._indexes.offsets.entries, self._indexes.times.entries
@@ -122,15 +123,15 @@ class IndexWriter:
             raise
 
     def noted(self) -> Noted:
-        """The state to go back to."""
+        """Return the current state, for `go_back`."""
         indexes = self._indexes
         counts = len(indexes.offsets.entries), len(indexes.times.entries)
-        return Noted(*counts, self._bytes_since_entry, indexes.largest_seen, self.are_full)
+        return Noted(*counts, self.until_entry, indexes.largest_seen, self.are_full)
 
     def go_back(self, noted: Noted) -> None:
-        """Forget what was noted since."""
+        """Return to an earlier state, after the disk refused a write."""
         indexes = self._indexes
         indexes.offsets.entries.keep(noted.offset_entries)
         indexes.times.keep(noted.time_entries)
-        self._bytes_since_entry, self.are_full = noted.bytes_since_entry, noted.are_full
+        self.until_entry, self.are_full = noted.until_entry, noted.are_full
         indexes.largest_seen = noted.largest

@@ -49,7 +49,7 @@ ANY_SIZE: Final = 1 << 31
 
 
 class Trust(NamedTuple):
-    """How to treat indexes that are neither sealed nor checked."""
+    """Policy for indexes that are neither sealed nor checked."""
 
     repairs: bool = False
     """All headers of the segment are read, and the indexes rebuilt where they are wrong.
@@ -64,7 +64,7 @@ PROVE: Final = Trust()
 
 
 class Proved(NamedTuple):
-    """A largest timestamp that is known; of a segment without times it is None."""
+    """A proved largest timestamp; None if the segment has no timestamps."""
 
     largest: TimeEntry | None
 
@@ -126,14 +126,14 @@ class Indexes:
     # Of the segment that is appended to: `IndexWriter` adds the entries.
 
     def create(self) -> None:
-        """Begin with empty files that have room for all entries."""
+        """Create empty files with room for all entries."""
         self.offsets.entries.create()
         self.times.entries.create()
         self._companion.write_seal(b"")
         self._largest_known = self.is_checked = self.is_growing = True
 
     def finish(self, end: SegmentEnd) -> None:
-        """Write the last time entry, cut both files to what is in use, and seal them."""
+        """Write the last time entry, trim both files, and seal them."""
         self.check(end.size)
         if not self._are_whole():
             self._make_whole(end.size)
@@ -190,7 +190,7 @@ class Indexes:
         return self.largest(log_size) if proved is None else proved.largest
 
     def proved_largest(self, log_size: int) -> "Proved | None":
-        """The largest timestamp by the seal or a last entry that its batch proves; else None.
+        """Return the largest timestamp if the seal or the batch of the last entry proves it.
 
         That nothing before that batch is later is taken from the entry until `check` has read
         all headers; what follows is read. So a large log that others wrote is not read as a
@@ -223,7 +223,7 @@ class Indexes:
         return Proved(largest)
 
     def need_no_check(self, log_size: int) -> bool:
-        """Whether the largest timestamp is proved, and the time index where it is used.
+        """Return True if the largest timestamp is proved, and the time index where it is used.
 
         Also where that is impossible because the log is damaged.
         """
@@ -233,7 +233,7 @@ class Indexes:
         return self._largest_known or self.is_growing or self._is_damaged
 
     def check(self, log_size: int) -> bool:
-        """Whether both indexes are what the log says; they are made so if they can be.
+        """Compare both indexes with the log, repair them if allowed; True if right.
 
         Raises:
             CorruptBatch: the log itself is damaged, so that it cannot be known.
@@ -251,7 +251,7 @@ class Indexes:
         return self.is_checked
 
     def position_before(self, offset: int, log_size: int) -> int:
-        """Where to start walking to find the batch of an offset: at that batch or before it."""
+        """Return a position at or before the batch of an offset, from where to walk."""
         entry = self._entry_before(offset, log_size)
         if entry.position == 0 or points_to_its_batch(
             self._log, self._base_offset, entry, log_size
@@ -265,7 +265,7 @@ class Indexes:
     def position_for(
         self, timestamp: int, from_offset: int, end: SegmentEnd, log: BatchReader
     ) -> int:
-        """Where to start walking to find a moment, at or after an offset.
+        """Return a position from where to walk to find a timestamp at or after an offset.
 
         `log` ends there; what it has read to prove an entry, the walk need not read again.
         """
@@ -298,7 +298,7 @@ class Indexes:
         return batch_of_time_entry(log, entry, start, within)
 
     def _searched_bytes(self, offset: int, start: int) -> int:
-        """How much of the log a search from this entry on may read; pages cost time, too."""
+        """Return how many bytes of the log a search from this entry may read."""
         try:
             after = self.offsets.position_after(offset)
         except (FileMissing, CorruptIndex):
@@ -308,7 +308,7 @@ class Indexes:
         return min(_SEARCHED_BYTES, after - start + _BEHIND_NEXT_BYTES)
 
     def adopt(self, facts: IndexBuilder) -> None:
-        """Take over what a walk over all headers found, and write the indexes it built.
+        """Store the facts of a walk over all headers, and write the indexes it built.
 
         Where the disk refuses them, on a full one say, the segment is read without: entries that
         are there are proved by their batches.
@@ -345,14 +345,14 @@ class Indexes:
         return facts.add_all(self._log.batches(log_size).stretches())
 
     def seal_facts(self, log_size: int) -> Seal | None:
-        """The seal, if it is of this log; the indexes are compared in use."""
+        """Return the seal if it is of this log. The indexes are compared when they are used."""
         seal = seal_of_log(self._companion, log_size)
         if seal is not None:
             self.largest_seen, self._largest_known, self._is_sealed = seal.largest, True, True
         return seal
 
     def reseal_aborted(self) -> None:
-        """Update the seal, if there is one, to the present index of aborted transactions."""
+        """Update an existing seal to the current index of aborted transactions."""
         seal = read_seal(self._companion)
         if seal is None:
             return
@@ -382,7 +382,7 @@ class Indexes:
 
     @property
     def _may_be_newer(self) -> bool:
-        """Whether an entry beyond a reader's end was written after the reader took that end."""
+        """True if entries may be newer than the end that a reader took."""
         return self.is_growing or self.is_checked
 
     def _distrust(self) -> None:
@@ -439,7 +439,7 @@ class Indexes:
         index.reload()
 
     def _last_position(self, end: SegmentEnd) -> int:
-        """Where the last batch begins; nothing was appended since the segment was opened or cut."""
+        """Return the position of the last batch."""
         if end.last_base_offset is not None:
             return end.last_position
         last = 0
@@ -458,12 +458,12 @@ class Indexes:
         self._companion.write_seal(packed_seal(seal))
 
     def _are_of(self, seal: Seal) -> bool:
-        """Whether both are as a seal says."""
+        """Return True if both indexes match a seal."""
         return seal.offset_index.is_of(
             self._files, self.offsets.entries.path
         ) and seal.time_index.is_of(self._files, self.times.entries.path)
 
     def _says_left_out(self) -> bool:
-        """Whether offsets behind the segment may be left out: no rebuilt index changes that."""
+        """Return True if offsets after the segment may be in no segment."""
         seal = read_seal(self._companion)
         return self._left_out if seal is None else seal.leaves_out

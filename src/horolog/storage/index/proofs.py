@@ -1,4 +1,4 @@
-"""Whether the batch that an index entry names is where the entry says.
+"""Proofs that the batch of an index entry is at the position that the entry names.
 
 What a time entry says about all batches before its own is not proved here: see `Indexes.check`.
 """
@@ -17,7 +17,7 @@ _BATCHES_OF_AN_APPEND = 1_000  # that one entry of a follower's index may be abo
 def points_to_its_batch(
     log: LogFile, base_offset: int, entry: OffsetPosition, log_size: int
 ) -> bool:
-    """Whether the batch of an offset entry begins at its position.
+    """Return True if the batch of an offset entry begins at its position.
 
     Or after it: a follower of Kafka until 3.9 indexes the end of several batches that it
     appended at once, at the first of them.
@@ -51,7 +51,7 @@ def points_to_its_batch(
 def batch_of_time_entry(
     log: BatchReader, entry: TimeEntry, start: int, within: int | None
 ) -> tuple[int, BatchHeader] | None:
-    """Position and header of the batch that a time entry names; None if there is no such batch.
+    """Return position and header of the batch that a time entry names; None if no batch matches.
 
     That it is where the offset index says, or near, proves that index right as well.
 

@@ -35,7 +35,7 @@ from horolog.storage.files import Files
 
 
 class _SegmentIndex:
-    """The entries of one index of a segment, whose offsets count from the segment's base offset."""
+    """Entries of one index of a segment, with offsets relative to the segment's base offset."""
 
     __slots__ = ("base_offset", "entries")
 
@@ -66,7 +66,7 @@ class OffsetPosition(NamedTuple):
 
 
 class OffsetIndex(_SegmentIndex):
-    """From offsets to positions, for one segment."""
+    """Index from offsets to positions of one segment."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class OffsetIndex(_SegmentIndex):
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment must be rolled before it can be indexed further."""
+        """True if the segment must end before another entry is added."""
         return len(self.entries) >= self.entries.capacity
 
     @property
@@ -105,7 +105,7 @@ class OffsetIndex(_SegmentIndex):
         return OffsetPosition(self.base_offset + found[0], found[1])
 
     def position_after(self, offset: int) -> int | None:
-        """Where the batch of the next entry begins, if it is known without another read."""
+        """Return the position of the next entry's batch, if it is known without another read."""
         found = self.entries.first_behind(offset - self.base_offset)
         return None if found is None else found[1]
 
@@ -115,7 +115,7 @@ class OffsetIndex(_SegmentIndex):
 
 
 class TimeIndex(_SegmentIndex):
-    """From moments to offsets, for one segment."""
+    """Index from timestamps to offsets of one segment."""
 
     __slots__ = ("_last",)
 
@@ -124,7 +124,7 @@ class TimeIndex(_SegmentIndex):
 
     @property
     def is_full(self) -> bool:
-        """Whether only the slot is left that the last entry of the segment needs."""
+        """True if only the slot for the segment's last entry is left."""
         return len(self.entries) >= self.entries.capacity - 1
 
     @property
@@ -141,7 +141,7 @@ class TimeIndex(_SegmentIndex):
         return TimeEntry(timestamp, self.base_offset + offset)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add the largest time seen so far, unless it is no later than the last entry."""
+        """Append the largest timestamp so far if it is later than the last entry."""
         if timestamp <= self.last.timestamp:
             return
         self.entries.append(timestamp, offset - self.base_offset)
@@ -149,7 +149,7 @@ class TimeIndex(_SegmentIndex):
 
     def append_all(self, found: Sequence[TimeEntry]) -> None:
         """Add several entries in one write; each is later than the one before."""
-        found = [each for each in found if each.timestamp > self.last.timestamp]
+        found = [entry for entry in found if entry.timestamp > self.last.timestamp]
         if found:
             self.entries.append_all([(time, offset - self.base_offset) for time, offset in found])
             self._last = found[-1]

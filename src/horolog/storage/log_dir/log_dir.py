@@ -1,4 +1,4 @@
-"""One data directory: locked, opened, its logs loaded; checkpointed and closed cleanly.
+"""Log directory: lock it, load its logs, write its checkpoints, and close it cleanly.
 
 A partition directory that is not ours (a Kafka's directory, a restored backup) is
 adopted: loaded and served, and nothing of it is deleted, rolled by time or tidied up.
@@ -59,7 +59,7 @@ class FoundPartitions(NamedTuple):
 
 
 class _Root:
-    """A directory that holds partitions, with what a stop writes down about them."""
+    """Directory of partitions, with the checkpoints that a stop writes about them."""
 
     def __init__(self, files: Files, path: Path, lock: DirectoryLock) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class _Root:
 
     @property
     def may_be_marked_clean(self) -> bool:
-        """Whether all logs in the directory were closed cleanly, by horolog or its predecessor.
+        """Return True if all logs in the directory were closed cleanly.
 
         Kafka ignores the marker for its own metadata log.
         """
@@ -125,7 +125,7 @@ class LogDir:
         properties: Mapping[str, str] = MappingProxyType({}),
         remembered: Remembered = Remembered(),  # noqa: B008 - immutable
     ) -> "LogDir":
-        """Lock a directory, made if it is not there, and load its logs.
+        """Lock a directory, create it if it is missing, and load its logs.
 
         Args:
             topic_config: the settings of a topic by its name, of one that is not ours too.
@@ -228,7 +228,9 @@ class LogDir:
         self.unreadable |= choose(self._found(contents))
         for partition in self.unreadable:
             self._root_of(partition).left_alone.add(partition)
-        partitions = [each for each in contents.partitions if each not in self.unreadable]
+        partitions = [
+            partition for partition in contents.partitions if partition not in self.unreadable
+        ]
         with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
             for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
                 if isinstance(loaded, HorologError):
@@ -367,7 +369,7 @@ class LogDir:
         )
 
     def claim(self, partitions: Iterable[TopicPartition], topic_id: uuid.UUID) -> None:
-        """Write a topic's id into the directories of its partitions where another is, or none.
+        """Write a topic's id into the directories of its partitions that have another id or no id.
 
         Raises:
             StorageFailed: the disk refused; some may have it.
@@ -423,7 +425,7 @@ class LogDir:
                 root.checkpoints.forget(its, self._logs_in(root))
 
     def without_blocking(self, look: Callable[[], T]) -> T:
-        """Call `look`, whose reads must come from the page cache; for one thread only.
+        """Call `look` with reads from the page cache only; for one thread only.
 
         Raises:
             WouldBlock: the data is not in the page cache, or the call takes long.
@@ -467,11 +469,11 @@ class LogDir:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the last broker closed the log directory cleanly."""
+        """True if the last broker closed the log directory cleanly."""
         return self._roots[0].was_clean
 
     def _has_changed(self, root: _Root) -> bool:
-        """Whether records were appended, truncated or deleted with their partition, since `open`.
+        """Return True if a log in the directory has changed since `open`.
 
         A log that follows may have been truncated, and grown again to where it ended.
         """
@@ -481,7 +483,9 @@ class LogDir:
         return ends != before or any(log.is_following for log in logs.values())
 
     def check(self) -> str | None:
-        """Why the directory is lost, if it is; from then on all its files refuse everything.
+        """Return why the directory is lost; None if it is not.
+
+        A lost directory refuses all file access.
 
         It may have been removed, renamed or unmounted: open files would accept records that are
         lost. Without its lock file another broker could use it.
@@ -495,7 +499,7 @@ class LogDir:
         return None
 
     def close(self, *, clean: bool = True) -> list[str]:
-        """Close every log and let go of the directory; what could not be closed cleanly.
+        """Close every log and release the directory; return the failures.
 
         Not clean, everything is left as a kill would leave it.
         """
@@ -518,7 +522,7 @@ class LogDir:
         return failures
 
     def _finish_logs(self) -> list[str]:
-        """Finish all logs and have the disk keep them; of which that failed, and why."""
+        """Finish all logs and sync them; return the failures."""
         failures, unsynced = [], {}
         for log in self.logs.values():
             try:
@@ -541,7 +545,7 @@ class LogDir:
         return sync_all(self._files, paths, lock.fd)
 
     def _is_state(self, partition: TopicPartition) -> bool:
-        """Whether a coordinator of this broker keeps its state in a partition."""
+        """Return True if a coordinator of this broker keeps its state in a partition."""
         return partition.topic in names.SERVED_INTERNAL
 
     def _root_of(self, partition: TopicPartition) -> _Root:

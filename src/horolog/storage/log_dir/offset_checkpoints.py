@@ -56,7 +56,7 @@ class OffsetCheckpoints:
         self._writing = threading.Lock()
 
     def read(self, which: Collection[str] | None = None) -> None:
-        """Read all files, or those that are named; a damaged one counts so far as it is right."""
+        """Read all files, or the given ones; of a damaged file the valid lines count."""
         for name in _OFFSETS:
             self._found[name] = self._read(name) if which is None or name in which else {}
         self._on_disk.update(self._found)
@@ -124,7 +124,7 @@ class OffsetCheckpoints:
             _logger.warning("Lines of deleted partitions stay in the checkpoints: %s", error)
 
     def make_room(self, keys: Iterable[TopicPartition], logs: Mapping[TopicPartition, Log]) -> None:
-        """Have no line of these partitions on the disk, which are not among `logs`.
+        """Remove the lines of these partitions from the files on disk.
 
         Raises:
             StorageFailed: the disk refused; some may still be there.

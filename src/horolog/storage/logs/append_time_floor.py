@@ -76,21 +76,21 @@ class AppendTimes:
 
     @property
     def reset_offset(self) -> int:
-        """The first offset after the last reset, -1 if there was none."""
+        """First offset after the last reset; -1 without a reset."""
         return self.resets[-1].offset if self.resets else -1
 
     def next(self, now_ms: int) -> int:
-        """The append time of a batch that arrives now."""
+        """Return the append time of a batch that arrives now."""
         last = self.last
         return now_ms if last is None or last < now_ms else last
 
     def gave(self, append_time_ms: int) -> None:
-        """Remember that a batch with this append time is in the log."""
+        """Raise the floor to the append time of a batch that is in the log."""
         if self.last is None or append_time_ms > self.last:
             self.last = append_time_ms
 
     def found(self, append_time_ms: int | None, next_offset: int) -> None:
-        """Remember the largest append time of a segment that ends before `next_offset`.
+        """Raise the floor to the largest append time of a segment that ends before `next_offset`.
 
         One from before the last reset does not count.
         """
@@ -112,7 +112,7 @@ class AppendTimes:
         return reset
 
     def truncate(self, end_offset: int, *, with_records: bool = False) -> None:
-        """Let resets apply from the log's end on, where the records after them were cut off.
+        """Move resets beyond the log end to the log end, because the records after it were cut off.
 
         `with_records`: they go with the records; the leader has not given out these times.
         """
@@ -123,7 +123,7 @@ class AppendTimes:
             self._write_resets(kept)
 
     def save(self) -> None:
-        """Write the floor to its file, unless it is there."""
+        """Write the floor to its file, unless the file is up to date."""
         if self._saved_resets != self.resets:
             self._write_resets(self.resets)
         if self.last is None:

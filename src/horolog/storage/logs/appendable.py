@@ -94,6 +94,21 @@ def _no_marker() -> bytes:
 class AppendableLog(ReadableLog):
     """A log that grows."""
 
+    __slots__ = (
+        "_refused",
+        "_writing",
+        "checkpoint",
+        "cleaner_point",
+        "directory",
+        "flusher",
+        "is_settled",
+        "producers",
+        "removed_files",
+        "topic_id",
+        "truncations",
+        "writer",
+    )
+
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
         self.directory = parts.directory
@@ -260,7 +275,7 @@ class AppendableLog(ReadableLog):
             self._writing.release()
 
     def _append_source(self, batch: SourceBatches, now_ms: int) -> Appended:
-        """Append the batches of a source up to the first that is damaged; then raise that."""
+        """Append the batches of a source up to the first damaged one, then raise its error."""
         start, before, config = self.log_end_offset, self.writer.active, self.config
         batches, damage = batch.checked(self, start, self.floor.next(now_ms))
         end = start
@@ -282,30 +297,34 @@ class AppendableLog(ReadableLog):
             NO_TIMESTAMP,
             self.log_start_offset,
             rolled=self.writer.active is not before,
-            size=sum(each.size for each in batches),
+            size=sum(numbered.size for numbered in batches),
         )
 
     def _settle_transactions(self) -> None:
-        """Find what is open, behind a batch that may end transactions, or that was not written."""
+        """Recompute the open transactions after a batch that may end some."""
         if self.unended:
             is_open = self.producers.is_open
-            self.unended = tuple(each for each in self.unended if is_open(*each[:2]))
+            self.unended = tuple(
+                transaction for transaction in self.unended if is_open(*transaction[:2])
+            )
         self.has_transactions = True
         self.find_unstable()
 
     def find_unstable(self) -> None:
-        """Find the first transaction whose end consumers cannot read.
+        """Recompute the first transaction whose end consumers cannot read yet.
 
         One that is open here, and that the source says no marker ends, counts as it does there.
         It is named among those before the last stable offset passes it.
         """
         if self.is_following:
             is_open = self.producers.is_open
-            self.unended = tuple(each for each in self.said_unended if is_open(*each[:2]))
+            self.unended = tuple(
+                transaction for transaction in self.said_unended if is_open(*transaction[:2])
+            )
         self.first_unstable = self.producers.first_unstable(self.high_watermark, self.unended)
 
     def settle_unended(self, *, goes_on: Container[int], committed: Container[int]) -> None:
-        """Let transactions that were open when the log was opened count as what they came to.
+        """Decide how transactions count that were open when the log was opened.
 
         Args:
             goes_on: producer ids whose transactions a coordinator of this broker may still end:
@@ -321,7 +340,7 @@ class AppendableLog(ReadableLog):
             self.find_unstable()
 
     def end_unended(self, now_ms: int) -> None:
-        """Append the markers of transactions that another broker left open, as they count.
+        """Append the markers of transactions that another broker left open, each as it is decided.
 
         Raises:
             StorageFailed: the disk refused; the rest count as before.
@@ -354,7 +373,7 @@ class AppendableLog(ReadableLog):
     def _note_producer(
         self, prepared: Prepared, batch: Numbered, now_ms: int
     ) -> tuple[int, int] | None:
-        """Remember what a producer has written; its id and epoch if it is new."""
+        """Record a producer's batch; return its id and epoch if it is new."""
         header, last_offset, timestamp = prepared.header, batch.last_offset, batch.max_timestamp
         if header.base_sequence < 0:  # a coordinator's: offsets within a transaction
             placed = header._replace(base_offset=batch.base_offset)
@@ -379,14 +398,16 @@ class AppendableLog(ReadableLog):
         self._take_begun()
 
     def _take_begun(self) -> None:
-        """Let readers see the segments that the writer has begun."""
+        """Publish the segments that the writer has begun, so that readers see them."""
         if self.writer.begun:
             self.flusher.has_new_names = True
             self.segments = (*self.segments, *self.writer.begun)
             self.writer.begun.clear()
 
     def reset_append_time(self, now_ms: int) -> AppendTimeReset | None:
-        """Lower the append time of the records to come to the clock; None if it is not ahead.
+        """Lower the append time of later records to the clock.
+
+        Return None if it is not ahead of the clock.
 
         The active segment is rolled and flushed first, and the reset is on the disk when this
         returns. Lookups by time need not know of it: they ask each segment for its largest.
@@ -423,7 +444,7 @@ class AppendableLog(ReadableLog):
 
     @property
     def refusal(self) -> str | None:
-        """Why the disk refused the last append; None if it did not. Any thread may ask."""
+        """Error of the last append if the disk refused it, otherwise None. Any thread may ask."""
         refused = self._refused
         return None if refused is None or refused[0] != self.log_end_offset else refused[1]
 
@@ -431,16 +452,16 @@ class AppendableLog(ReadableLog):
 
     @property
     def recovery_point(self) -> int:
-        """All records before this offset are flushed."""
+        """Offset up to which all records are flushed."""
         return self.flusher.recovery_point
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a flush failed: appends are refused until one succeeds."""
+        """True after a failed flush: appends are refused until a flush succeeds."""
         return self.flusher.is_in_doubt
 
     def flush(self, up_to: int | None = None) -> None:
-        """Wait until the disk has all records before `up_to`, by default all there are.
+        """Wait until the disk has all records before `up_to`, by default all records.
 
         May run while records are appended, in another thread.
 
@@ -454,7 +475,7 @@ class AppendableLog(ReadableLog):
         self.flush(self.segments[-1].base_offset)
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.ms` have passed since a flush was last due, with something to flush."""
+        """Return True if `flush.ms` has elapsed with unflushed records."""
         return self.flusher.is_due(self, now_ms, self.config.flush_ms)
 
     @contextmanager
@@ -469,4 +490,4 @@ class AppendableLog(ReadableLog):
             self._writing.release()
 
     def finish_pending(self) -> None:
-        """End what the disk has refused half-way, before anything else is changed."""
+        """Complete operations that the disk refused half-way, before the log is changed again."""

@@ -75,7 +75,7 @@ class CleaningRun:
 
 
 class Cleaning:
-    """One run over a log; `steps` does it."""
+    """One cleaning run over a log, made step by step by `steps`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Cleaning:
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """Prepare a run over what `log.cleanable` has found.
+        """Prepare a run over the part of the log that `log.cleanable` returned.
 
         Args:
             log: to be cleaned; no other run is at it.

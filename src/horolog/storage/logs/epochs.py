@@ -27,7 +27,7 @@ _MOST_COMPARED: Final = 1000  # entries of a file, of more some
 
 
 class Disagreement(NamedTuple):
-    """A batch whose leader epoch is not what a list of epochs says."""
+    """A batch whose leader epoch contradicts the list of epochs."""
 
     offset: int
     listed: int
@@ -59,7 +59,7 @@ class LeaderEpochs:
         self.path = path
 
     def assign(self, epoch: int, start_offset: int, *, sync: bool = True) -> None:
-        """Begin an epoch at an offset; what claims to be newer or later is wrong and goes.
+        """Begin an epoch at an offset, and remove entries that claim to be newer or later.
 
         Not synced, the file at `path` is to be synced by the caller.
         """
@@ -87,11 +87,11 @@ class LeaderEpochs:
         self._set(entries)
 
     def epoch_at(self, offset: int) -> int:
-        """In which epoch an offset was written, -1 if that is not known."""
+        """Return the leader epoch in which an offset was written; -1 if unknown."""
         return _epoch_at(self.entries, offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
-        """Where an epoch ended: the largest one not above it, and the first offset after that."""
+        """Return the largest epoch not above `epoch`, and the first offset after that epoch."""
         entries = self.entries
         if epoch < 0 or not entries or epoch > entries[-1].epoch:
             return None
@@ -127,7 +127,7 @@ class LeaderEpochs:
 def disagreement(
     entries: Sequence[EpochStart], segments: Sequence[SegmentReader], log_start: int
 ) -> Disagreement | None:
-    """A batch that contradicts a list of leader epochs; None if there is none.
+    """Return a batch that contradicts a list of leader epochs; None if no batch does.
 
     Epochs grow in a log. If the batches around each start and at both ends of the log agree, the
     others do, too. Damaged batches, and those of formats without epochs, contradict nothing.

@@ -19,7 +19,9 @@ _PIECE_BYTES = 8 << 20
 
 
 class Flusher:
-    """See the module. May run while records are appended, in another thread; flushes take turns.
+    """Flushes one log, also in another thread while records are appended.
+
+    Flushes take turns.
 
     It keeps what is known of the disk; the log itself is an argument, so that the files of a log
     are closed with its last reference, and not at the next collection of cycles.
@@ -43,7 +45,7 @@ class Flusher:
         recovery_point: int,
         is_in_doubt: bool,
     ) -> None:
-        """For the log of a directory.
+        """Start with the recovery point and the doubt that an earlier process left.
 
         Args:
             files: the way to the disk.
@@ -62,7 +64,7 @@ class Flusher:
         self._flushing = threading.Lock()
 
     def flush(self, log: ReadableLog, up_to: int | None = None) -> None:
-        """Wait until the disk has all records before `up_to`, by default all there are.
+        """Wait until the disk has all records before `up_to`, by default all records.
 
         Raises:
             StorageFailed: the disk refused; the recovery point stays where it was.
@@ -126,7 +128,7 @@ class Flusher:
                 raise
 
     def is_due(self, log: ReadableLog, now_ms: int, flush_ms: int) -> bool:
-        """Whether `flush.ms` have passed since a flush was last due, with something to flush."""
+        """Return True if `flush_ms` has elapsed with unflushed records."""
         if log.log_end_offset <= self.recovery_point:
             self._due_ms = now_ms
             return False
@@ -152,7 +154,7 @@ class Flusher:
             yield
 
     def unsynced_paths(self, log: ReadableLog) -> list[str]:
-        """The files that hold records from the recovery point on, and what is synced with them."""
+        """List the files with records from the recovery point on, with their indexes."""
         if self.recovery_point >= log.log_end_offset:
             return []
         segments = log.segments_from(self.recovery_point)

@@ -83,7 +83,7 @@ class StampedRecords(NamedTuple):
 
 
 class SourceBatches(NamedTuple):
-    """Batches of another log, of any format, that are to stay as they are."""
+    """Batches of another log, of any format, that keep their bytes and offsets."""
 
     data: Buffer
     """Whole batches, behind the log end; there may be gaps, which compaction leaves."""
@@ -94,7 +94,7 @@ class SourceBatches(NamedTuple):
     def checked(
         self, log: object, next_offset: int, seen_ms: int
     ) -> tuple[list[Numbered], CorruptBatch | None]:
-        """The batches before the first that is damaged, and what is wrong with that one.
+        """Return the batches before the first damaged one, and its error, if one is damaged.
 
         Args:
             seen_ms: when the records are seen, if the source knows no append times.
@@ -124,7 +124,7 @@ def numbered_marker(
     append_ms: int,
     config: TopicConfig,
 ) -> Numbered:
-    """The control batch that ends a transaction, as it is stored.
+    """Build the control batch that ends a transaction, with its offset and times.
 
     Args:
         now_ms: the time of its record.

@@ -33,13 +33,18 @@ _logger = logging.getLogger(__name__)
 class Log(AppendableLog):
     """The log of one partition."""
 
+    __slots__ = (
+        "_swap",
+        "_truncator",
+    )
+
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
         self._truncator = Truncator()
         self._swap = Swap()
 
     def finish_pending(self) -> None:
-        """End what the disk has refused half-way, before anything else is changed."""
+        """Complete operations that the disk refused half-way, before the log is changed again."""
         if self._truncator.is_unfinished or self._swap.is_unfinished:
             with self.flusher.truncating():
                 self._truncator.finish(self)
@@ -48,7 +53,7 @@ class Log(AppendableLog):
     # Following and leading.
 
     def begin_following(self, high_watermark: int) -> None:
-        """Take the batches of a source from here on, and none of producers.
+        """Accept the batches of a source from now on, and refuse those of producers.
 
         Args:
             high_watermark: up to which consumers read meanwhile, as far as there are records.
@@ -91,11 +96,12 @@ class Log(AppendableLog):
             self.epochs.assign(epoch, self.log_end_offset)
             self.leader_epoch = epoch
             self.producers.keeps_ended = False
-            said = {each[:2]: each for each in self.said_unended}
+            said = {transaction[:2]: transaction for transaction in self.said_unended}
             self.said_unended = frozenset()
             opened = self.producers.unended()
             self.unended = tuple(
-                said.get(each, Unended(*each, each[0] in committed)) for each in opened
+                said.get(transaction, Unended(*transaction, transaction[0] in committed))
+                for transaction in opened
             )
             self.is_following, self.known_high_watermark = False, None
             self.find_unstable()
@@ -111,7 +117,7 @@ class Log(AppendableLog):
         *,
         committed: Container[int] = (),
     ) -> None:
-        """End what was open before the log was first led in an epoch, if anything still is.
+        """End transactions that were open before the log was first led in an epoch.
 
         The arguments are those of `lead`.
 
@@ -124,13 +130,15 @@ class Log(AppendableLog):
                 return
             start, opened = before.start_offset, self.producers.unended()
             self.unended = tuple(
-                Unended(*each, each[0] in committed) for each in opened if each[1] < start
+                Unended(*transaction, transaction[0] in committed)
+                for transaction in opened
+                if transaction[1] < start
             )
             self.find_unstable()
         self.end_unended(now_ms)
 
     def led_in(self, epoch: int) -> None:
-        """The source leads in this epoch, and all that is here is in its log.
+        """Note that the source leads in this epoch, and has all records of this log.
 
         Consumers are given it; one that knows an earlier epoch has to look whether what it has read
         is still there (KIP-320).
@@ -162,7 +170,7 @@ class Log(AppendableLog):
             self.find_unstable()
 
     def start_at(self, offset: int) -> int:
-        """Let the log start where its source's does, as far as consumers read; the log start."""
+        """Advance the log start to the source's, at most to the high watermark; return it."""
         with self.exclusively():
             self._start_at(min(offset, self.high_watermark))
             return self.log_start_offset
@@ -191,7 +199,7 @@ class Log(AppendableLog):
                 self._truncator.truncate_to(self, offset, now_ms)
 
     def truncate_fully(self, start_offset: int, now_ms: int) -> None:
-        """Take everything out of the log, which then starts and ends at an offset.
+        """Remove all records from the log, which then starts and ends at an offset.
 
         Raises:
             StorageFailed: as `truncate_to`.
@@ -225,7 +233,7 @@ class Log(AppendableLog):
         )
 
     def must_roll_to_clean(self, now_ms: int) -> bool:
-        """Whether records have been in the active segment for `max.compaction.lag.ms`.
+        """Return True if records have been in the active segment for `max.compaction.lag.ms`.
 
         They are not cleaned there. (Kafka rolls it with the next append alone.)
         """
@@ -236,7 +244,7 @@ class Log(AppendableLog):
         return now_ms - first_time(active, config) > lag_ms
 
     def segments_to_clean(self, chosen: Cleanable) -> list[Segment]:
-        """The segments of what was chosen, once nothing is half-way any more.
+        """Return the segments of the chosen part, after pending operations are complete.
 
         None where the log has changed since: it was cleaned, truncated, or is another one.
         """
@@ -250,7 +258,9 @@ class Log(AppendableLog):
             return [segment for segment in self.segments[:-1] if segment.base_offset < chosen.end]
 
     def put_cleaned(self, old: Sequence[Segment], work: str, due_ms: int) -> bool:
-        """Put the segments of a directory in the place of old ones; False if these are not there.
+        """Replace old segments by those of a directory.
+
+        Return False if some are no longer in the log.
 
         Args:
             old: segments of this log that follow each other.
@@ -264,13 +274,13 @@ class Log(AppendableLog):
         with self.exclusively(), self.flusher.truncating():
             present = {id(segment) for segment in self.segments[:-1]}
             may_clean = self.config.compacts and not self.retention_exempt
-            if not may_clean or not all(id(each) in present for each in old):
+            if not may_clean or not all(id(segment) in present for segment in old):
                 return False
             self._swap.put(self, old, work, due_ms)
             return True
 
     def cleaned_to(self, offset: int) -> None:
-        """Note up to where it was cleaned."""
+        """Record the offset up to which the log was cleaned."""
         with self.exclusively():
             if offset <= self.log_end_offset:
                 self.cleaner_point = offset
@@ -382,7 +392,7 @@ class Log(AppendableLog):
         self.flusher.synced_everything(self)
 
     def doubt(self) -> None:
-        """The disk has failed to sync what `finish` named."""
+        """Note that the disk has failed to sync the files that `finish` returned."""
         self.flusher.doubt()
 
     def end_repairs(self) -> None:
@@ -391,6 +401,6 @@ class Log(AppendableLog):
             segment.indexes.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files of a log whose directory has another name now."""
+        """Close the files of a log whose directory was renamed."""
         for segment in self.segments:
             segment.abandon()

@@ -88,6 +88,28 @@ class ReadableLog:
     Methods raise StorageFailed where the disk refuses.
     """
 
+    __slots__ = (
+        "_max_batch_bytes",
+        "_name",
+        "config",
+        "epochs",
+        "files",
+        "first_unstable",
+        "floor",
+        "has_transactions",
+        "index_checks",
+        "is_following",
+        "known_high_watermark",
+        "leader_epoch",
+        "log_start_offset",
+        "partition",
+        "retention_exempt",
+        "said_unended",
+        "segments",
+        "topic",
+        "unended",
+    )
+
     def __init__(self, parts: LogParts) -> None:
         self.topic, self.partition = self._name = parts.partition
         self.files = parts.files
@@ -113,7 +135,7 @@ class ReadableLog:
         # Transactions that another broker left open, and that no marker will end.
         self.unended: tuple[Unended, ...] = ()
         if parts.retention_exempt:
-            self.unended = tuple(Unended(*each) for each in parts.producers.unended())
+            self.unended = tuple(Unended(*transaction) for transaction in parts.producers.unended())
         self.has_transactions = (
             self.is_following
             or any(segment.has_aborted for segment in self.segments)
@@ -157,7 +179,7 @@ class ReadableLog:
 
     @property
     def has_open_transactions(self) -> bool:
-        """Whether readers of committed records wait for the end of a transaction."""
+        """True while readers of committed records wait for the end of a transaction."""
         return self.first_unstable is not None
 
     def readable_end(self, *, committed: bool) -> int:
@@ -171,12 +193,12 @@ class ReadableLog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record can be read, though deleted ones may still be in the file."""
+        """True if no record can be read, though deleted records may still be in the file."""
         return self.log_start_offset >= self.log_end_offset
 
     @property
     def append_time_resets(self) -> tuple[AppendTimeReset, ...]:
-        """Where append times were lowered, in order of offsets."""
+        """Offsets at which append times were lowered, in order."""
         return self.floor.resets
 
     # Batches.
@@ -204,7 +226,7 @@ class ReadableLog:
         return self.look().read(offset, max_bytes, min_one_batch=min_one_batch, up_to=up_to)
 
     def look(self) -> LogView:
-        """Return a view of the log as it is now, for all parts of one answer; see `LogView`."""
+        """Return a view of the log as it is now, for all parts of one answer."""
         while True:
             segments = self.segments
             has_limit = self.known_high_watermark is not None
@@ -230,7 +252,7 @@ class ReadableLog:
         )
 
     def replay(self, take: Callable[[Buffer], None]) -> Iterator[str]:
-        """Give each batch that there is now to `take`, in order; see `replay_segments`."""
+        """Pass each batch of the log to `take`, in order; see `replay_segments`."""
         return replay_segments(self.segments, self.log_start_offset, take)
 
     def replay_latest(self, take: Callable[[Buffer], None]) -> Iterator[str]:
@@ -249,7 +271,7 @@ class ReadableLog:
         return self.look().aborted_transactions(offset, end_offset)
 
     def is_news(self, said: Iterable[Unended]) -> bool:
-        """Whether a log that follows was not yet told all of this."""
+        """Return True if the log was not yet told of all these transactions."""
         return not self.said_unended.issuperset(said)
 
     # Leader epochs.
@@ -267,7 +289,7 @@ class ReadableLog:
         return EpochStart(epoch, start)
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse a client whose leader epoch is not current; -1 is of one that knows none.
+        """Refuse a client whose leader epoch is not current; -1 means that it knows no epoch.
 
         Raises:
             RequestRefused: it is older (74) or newer (75) than the epoch of this leader.
@@ -294,14 +316,14 @@ class ReadableLog:
     # Lookups by time.
 
     def append_time_ahead_ms(self, now_ms: int) -> int:
-        """How far ahead of the clock the next record would be stamped; 0 if it would not be."""
+        """Return by how much the next append time would be ahead of the clock."""
         last_ms = self.floor.last
         if last_ms is None or self.is_empty:
             return 0
         return max(0, last_ms - now_ms)
 
     def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The record with the smallest offset at or after a moment; see lookup/by_timestamp.py."""
+        """Find the record with the smallest offset at or after a timestamp."""
         start = self.log_start_offset
         segments = self.segments_from(start)
         if timestamp >= 0 and len(segments) > 1:
@@ -325,7 +347,7 @@ class ReadableLog:
     def append_times(
         self, from_offset: int, to_offset: int, *, seen: bool = False
     ) -> list[AppendTimeStretch]:
-        """When the records of these offsets were appended, as far as that is known, in order.
+        """Return the known append times of records, in order of offsets.
 
         With `seen` also when a follower saw those of which that is unknown.
 
@@ -337,11 +359,11 @@ class ReadableLog:
     def append_times_within(
         self, offset: int, size: int, *, seen: bool = False
     ) -> list[AppendTimeStretch]:
-        """The same for the batches in that number of bytes; see `LogView`."""
+        """Return the append times of the batches in `size` bytes; see `LogView`."""
         return self.look().append_times_within(offset, size, seen=seen)
 
     def way_to(self, timestamp: int) -> LookupWay:
-        """How `find_by_timestamp` finds its answer; it may wait for the disk."""
+        """Explain how `find_by_timestamp` finds its answer; it may wait for the disk."""
         start = self.log_start_offset
         return way_to(self.segments_from(start), timestamp, start, self._max_batch_bytes)
 
@@ -355,7 +377,7 @@ class ReadableLog:
         return found
 
     def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
-        """Where segments begin that last changed at or before `ms`; see lookup/by_timestamp.py."""
+        """Return base offsets of segments that were last changed at or before `ms`."""
         start = self.log_start_offset
         segments = self.segments_from(start)
         end_offset = self.high_watermark
@@ -372,7 +394,7 @@ class ReadableLog:
 
     @property
     def wants_index_check(self) -> bool:
-        """Whether lookups use indexes that `check_indexes` has not checked yet."""
+        """True if lookups use indexes that `check_indexes` has not checked yet."""
         return self.index_checks.are_due
 
     def check_indexes(self) -> bool:
@@ -383,7 +405,7 @@ class ReadableLog:
         return self.index_checks.check_next(self.segments[:-1])
 
     def _is_hidden(self, offset: int) -> bool:
-        """Whether consumers do not read that far yet."""
+        """Return True if an offset is not yet readable for consumers."""
         return self.known_high_watermark is not None and offset >= self.high_watermark
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:

@@ -129,14 +129,14 @@ def _reached_over(files: Files, directory: str, work: str, new: Collection[int])
         end = whole_end(files, path, base)
         if end is None:
             raise StorageFailed(f"{path} is not whole: nothing was replaced")
-        found.update(each for each in old if min(new) <= each < end)
+        found.update(base_offset for base_offset in old if min(new) <= base_offset < end)
     return sorted(found)
 
 
 def write_cleaned(
     files: Files, work: str, cleaning: "CleaningPass", group: "CleaningGroup", config: TopicConfig
 ) -> "Iterator[Cleaned]":
-    """Write what becomes of a group, and have the disk keep it; yields each piece once written.
+    """Write the cleaned segments of a group and sync them; yields each piece after its write.
 
     Args:
         files: the way to the disk.
@@ -188,7 +188,7 @@ def _write_aborted(
     """Write the index of aborted transactions, each where its marker is."""
     bases = base_offsets(files.names_in(work), names.LOG)
     for base, end in zip(bases, [*bases[1:], names.MAX_OFFSET], strict=True):
-        entries = [each for each in aborted if base <= each.last_offset < end]
+        entries = [transaction for transaction in aborted if base <= transaction.last_offset < end]
         if entries:
             Segment(files, work, base, config, size=0).write_aborted(entries)
 
@@ -228,7 +228,7 @@ class Swap:
         self.finish(log)
 
     def finish(self, log: AppendableLog) -> None:
-        """Do what is left: the new ones take their place, or what was begun is undone.
+        """Complete the replacement, or undo it if the new segments do not count yet.
 
         Raises:
             StorageFailed: the disk refused; each step may be repeated.

@@ -65,7 +65,7 @@ class _Truncation:
 
 
 class Truncator:
-    """Truncates one log, which is an argument of each call: it holds what is left to do.
+    """Truncates one log, which is an argument of each call, and keeps the remaining work.
 
     No write to the log, and no flush, runs during a call.
     """
@@ -77,7 +77,7 @@ class Truncator:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the disk has refused a truncation half-way."""
+        """True if the disk has refused a truncation half-way."""
         return self._truncation is not None
 
     def truncate_to(self, log: AppendableLog, offset: int, now_ms: int) -> None:
@@ -86,7 +86,7 @@ class Truncator:
         self.finish(log)
 
     def truncate_fully(self, log: AppendableLog, start_offset: int, now_ms: int) -> None:
-        """Take everything out of the log, which then starts and ends at an offset."""
+        """Remove all records from the log, which then starts and ends at an offset."""
         going = [_going(segment) for segment in log.segments]
         self._begin(log, going, None, start_offset, now_ms, anew=True)
         self.finish(log)
@@ -101,7 +101,7 @@ class Truncator:
         *,
         anew: bool = False,
     ) -> None:
-        """Let readers see the shorter log, and the log remember what is left to do."""
+        """Publish the shorter log to readers, and keep the remaining work of the truncation."""
         log.is_settled = False
         log.truncations += 1
         before, config = log.segments, log.config
@@ -113,7 +113,7 @@ class Truncator:
             kept: tuple[Segment, ...] = ()
         else:
             last = cut.segment
-            kept = tuple(each for each in before if each.base_offset < last.base_offset)
+            kept = tuple(segment for segment in before if segment.base_offset < last.base_offset)
         end = last.end.next_offset
         marks = (
             log.flusher.recovery_point,
@@ -137,7 +137,7 @@ class Truncator:
             log.cleaner_point = None if anew else min(log.cleaner_point, end)
 
     def finish(self, log: AppendableLog) -> None:
-        """Do what is left of a truncation; each step may be repeated. No flush runs meanwhile."""
+        """Complete a truncation. Each step may be repeated, and no flush runs meanwhile."""
         truncation = self._truncation
         if truncation is None:
             return
@@ -154,7 +154,9 @@ class Truncator:
             _cut(log, truncation.cut)
         log.epochs.truncate_from_end(end_offset)
         truncate_append_times(log, end_offset)
-        kept = (each for each in log.said_unended if each.first_offset < end_offset)
+        kept = (
+            transaction for transaction in log.said_unended if transaction.first_offset < end_offset
+        )
         log.said_unended = frozenset(kept)
         _replay_producers(log, truncation.now_ms)
         self._truncation = None
@@ -162,7 +164,7 @@ class Truncator:
 
 def _parted(log: AppendableLog, offset: int, now_ms: int) -> tuple[list[_Going], _Cut | None]:
     """Return the segments that go as a whole, and the remainder of the segment before them."""
-    count = len([each for each in log.segments if each.base_offset < offset])
+    count = len([segment for segment in log.segments if segment.base_offset < offset])
     while count:
         segment = log.segments[count - 1]
         found = segment.locate(offset)
@@ -170,7 +172,7 @@ def _parted(log: AppendableLog, offset: int, now_ms: int) -> tuple[list[_Going],
         if position:
             break
         count -= 1
-    going = [_going(each) for each in log.segments[count:]]
+    going = [_going(gone) for gone in log.segments[count:]]
     return going, _cut_at(log, segment, position, now_ms) if count else None
 
 
@@ -204,7 +206,7 @@ def _set_aside(log: AppendableLog, path: str, offset: int, size: int) -> None:
 
 
 def _forget_all(log: AppendableLog) -> None:
-    """Before the checkpoints say that it begins elsewhere: there this would count, too."""
+    """Remove snapshots and epochs, which a new log start would bring back."""
     for offset in _snapshots(log):
         remove_snapshot(log.files, log.directory, offset)
     log.epochs.truncate_from_end(0)

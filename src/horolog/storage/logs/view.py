@@ -1,4 +1,4 @@
-"""One look at a log: all that an answer says of it comes from the same segments.
+"""View of a log at one moment, so that all parts of an answer come from the same segments.
 
 Retention, the cleaner, and a topic's deletion replace the segments of a log at any time. An answer
 with records of one moment and aborted transactions of another would give aborted records as
@@ -119,12 +119,12 @@ class LogView:
         return Slice(self.files, None, 0, 0)
 
     def gap(self, offset: int, end_offset: int) -> Slice:
-        """A batch without records for the offsets from one to another, where there are none."""
+        """Return an empty batch that covers a range of offsets without records."""
         held = empty_batch(offset, min(end_offset, offset + _MOST_OFFSETS) - 1)
         return Slice(self.files, None, 0, len(held), held)
 
     def behind_empty_batches(self, offset: int, up_to: int) -> int:
-        """From where on a consumer at `offset` finds records; `up_to` if there are none before it.
+        """Return the first offset with records from `offset` on, at most `up_to`.
 
         Behind many batches without records it is where the next one begins.
 
@@ -136,7 +136,7 @@ class LogView:
     def first_record(
         self, offset: int, up_to: int, aborted: Sequence[AbortedTxn] = ()
     ) -> int | None:
-        """Where the first record from an offset on is, at the earliest; None if there is none.
+        """Return the smallest possible offset of the next record; None if no record follows.
 
         Markers of transactions are passed, and the records of those that are given, up to the same
         number of batches as empty ones.
@@ -180,13 +180,13 @@ class LogView:
         found: list[AbortedTxn] = []
         for segment in self._from(offset):
             # Each is where its marker is.
-            found += segment.aborted_from(offset)
+            found += segment.aborted(offset)
             if found and found[-1].last_stable_offset >= end_offset:
                 break  # those that ended later began later
         found += [
-            AbortedTxn(each.producer_id, each.first_offset, end_offset, end_offset)
-            for each in self.unended
-            if not each.is_committed
+            AbortedTxn(transaction.producer_id, transaction.first_offset, end_offset, end_offset)
+            for transaction in self.unended
+            if not transaction.is_committed
         ]
         return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
 
@@ -210,7 +210,7 @@ class LogView:
     def append_times(
         self, from_offset: int, to_offset: int, *, seen: bool = False
     ) -> list[AppendTimeStretch]:
-        """When the records of these offsets were appended; see `ReadableLog.append_times`.
+        """Return the append times of these records; see `ReadableLog.append_times`.
 
         Raises:
             CorruptBatch: the log is damaged where append times have to be read from it.
@@ -225,7 +225,7 @@ class LogView:
     def append_times_within(
         self, offset: int, size: int, *, seen: bool = False
     ) -> list[AppendTimeStretch]:
-        """When the batches of `size` bytes were appended, from the one on that holds an offset.
+        """Return the append times of the batches in `size` bytes, from the batch with an offset on.
 
         With `seen` also when a follower saw those of which that is unknown.
 

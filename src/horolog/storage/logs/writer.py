@@ -10,7 +10,7 @@ of append times. Logs that are exempt from retention do not roll by time.
 import logging
 import random
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
@@ -34,20 +34,27 @@ WRITE_BYTES: Final = 4 << 20
 """Batches that are appended as they are go to the file in writes of this size."""
 
 
+_RollBound: TypeAlias = tuple[ActiveSegment | None, TopicConfig | None, bool, int, int]
+"""Bound before which only a want of room ends a segment, by certain settings: whether it is for
+append times and not for largest timestamps, the bound, and the latest append time that its files
+can say."""
+_NO_BOUND: Final[_RollBound] = (None, None, False, 0, 0)
+
+
 class LogWriter:
-    """The active segment of a log and what comes after it; one thread at a time.
+    """Writes to the active segment of a log and begins the next ones; one thread at a time.
 
     Methods raise StorageFailed where the disk refuses.
     """
 
     __slots__ = (
         "_append_times",
-        "_calm",
         "_cut",
         "_directory",
         "_epochs",
         "_files",
         "_producers",
+        "_roll_bound",
         "active",
         "begun",
     )
@@ -80,7 +87,7 @@ class LogWriter:
         self._epochs = epochs
         self._producers = producers
         self._cut: ActiveSegment | None = None
-        self._calm = _Calm()
+        self._roll_bound = _NO_BOUND
 
     @property
     def next_offset(self) -> int:
@@ -88,32 +95,32 @@ class LogWriter:
         return self.active.segment.end.next_offset
 
     def must_roll(self, batch: Numbered, config: TopicConfig, now_ms: int, by_time: bool) -> bool:
-        """Whether a batch begins a segment.
+        """Return True if a batch has to begin a new segment.
 
         Args:
             by_time: whether `segment.ms` counts, and of a compacted topic `max.compaction.lag.ms`.
         """
         active, segment_bytes = self.active, config.segment_bytes
-        _, size, _, last_offset, timestamp, _, append_ms, _, _, _, is_seen, _, _ = batch
-        calm, calm_config, by_append_time, until_ms, most_ms = self._calm
+        append_ms, timestamp, is_seen = batch.append_ms, batch.max_timestamp, batch.is_seen
+        bound, bound_config, by_append_time, until_ms, most_ms = self._roll_bound
         if (
-            calm is active
-            and calm_config is config
+            bound is active
+            and bound_config is config
             and by_time
             and append_ms is not None
             and append_ms <= most_ms
             and (append_ms if by_append_time else timestamp) <= until_ms
             and not is_seen
         ):
-            return not active.has_room(size, last_offset, segment_bytes)
+            return not active.has_room(batch.size, batch.last_offset, segment_bytes)
         floor, end = self._append_times, active.segment.end
         if end.size == 0:  # only compaction of the other log leaves such a gap (KAFKA-6264)
-            return last_offset - active.segment.base_offset > MAX_RELATIVE_OFFSET
+            return batch.last_offset - active.segment.base_offset > MAX_RELATIVE_OFFSET
         if active is self._cut:
             return True  # readers may have what was cut off it open
         if floor is not None and floor.resets and end.next_offset <= floor.reset_offset:
             return True  # its records are from before the reset
-        if not active.has_room(size, last_offset, segment_bytes, append_ms):
+        if not active.has_room(batch.size, batch.last_offset, segment_bytes, append_ms):
             return True
         if not by_time:
             return False
@@ -125,11 +132,11 @@ class LogWriter:
             if since_ms is not None:
                 by_append_time = config.horolog_roll_by == "append-time"
                 until_ms = since_ms + longest_ms
-                self._calm = _Calm(active, config, by_append_time, until_ms, active.most_ms)
+                self._roll_bound = active, config, by_append_time, until_ms, active.most_ms
         return active.age_ms(config, timestamp, append_ms, now_ms) > longest_ms
 
     def must_roll_idle(self, config: TopicConfig, now_ms: int) -> bool:
-        """Whether the active segment's time is over, though nothing is appended."""
+        """Return True if the active segment has to end by its age, without an append."""
         active = self.active
         if not config.horolog_roll_idle or not active.segment.size:
             return False
@@ -170,7 +177,7 @@ class LogWriter:
         if may_block:
             self._make_room(batches, config, now_ms, by_time)
         elif (
-            not self.active.is_ready()
+            not self.active.is_ready(batches.append_ms)
             or (epochs is not None and batches.leader_epoch > epochs.latest)
             or self.must_roll(batches, config, now_ms, by_time)
         ):
@@ -178,7 +185,7 @@ class LogWriter:
         self._write(batches, batches, now_ms)
 
     def _write(self, run: Numbered | list[Numbered], last: Numbered, now_ms: int) -> None:
-        """Write a batch, or several of which one is the last, and note what they change."""
+        """Write one batch, or several of which `last` is the last, and note them."""
         floor, append_ms = self._append_times, last.append_ms
         if last.header is None:  # a leader's own, who notes what is to be noted of it
             self.active.append(run)
@@ -231,7 +238,7 @@ class LogWriter:
         *,
         by_time: bool,
     ) -> bool:
-        """Whether a batch can be written together with those before it, which have a size.
+        """Return True if a batch can be written together with the batches before it.
 
         Not if it rolls by time after what is written, nor while that is nothing to count from:
         That is decided once they are written.
@@ -251,13 +258,13 @@ class LogWriter:
         return self.active.has_room(size, batch.last_offset, config.segment_bytes, append_ms)
 
     def _make_room(self, batch: Numbered, config: TopicConfig, now_ms: int, by_time: bool) -> None:
-        """Have the active segment ready for a batch, and with room for it; begin its epoch."""
+        """Prepare the active segment for a batch, and roll it if needed."""
         floor, append_ms, is_counted = self._append_times, batch.append_ms, batch.counts is not None
         if is_counted:  # first, for the files of its own log say whether there is room
             self.active.make_ready(append_ms)
         if floor is not None and append_ms is not None and append_ms < floor.next(append_ms):
             floor.reset(batch.base_offset, append_ms)
-            self._calm = _Calm()
+            self._roll_bound = _NO_BOUND
         if self.must_roll(batch, config, now_ms, by_time):
             # From the log end on: offsets that are in no segment would be those of a missing one.
             reaches = batch.last_offset - self.next_offset <= MAX_RELATIVE_OFFSET
@@ -293,7 +300,7 @@ class LogWriter:
                 producers.replay(header, _no_marker, now_ms)
 
     def _read_marker(self, batch: Numbered) -> Marker | None:
-        """The marker in a control batch; None if there is none, or it cannot be read."""
+        """Return the marker in a control batch; None if it cannot be read."""
         try:
             return read_marker(b"".join(batch.parts))
         except CorruptBatch as error:
@@ -309,12 +316,15 @@ class LogWriter:
             return None
 
     def replace(self, active: ActiveSegment, *, is_cut: bool) -> None:
-        """Go on in another segment; behind one that was cut the next batch begins a new one."""
+        """Continue in another segment.
+
+        Behind a segment that was cut the next batch begins a new one.
+        """
         self.active = active
         self._cut = active if is_cut else None
 
     def finish(self, next_base: int | None = None) -> None:
-        """Finish the active segment, to which nothing more is appended.
+        """Finish the active segment, after which nothing is appended to it.
 
         Args:
             next_base: where the next segment begins, which may be behind a gap.
@@ -328,7 +338,7 @@ class LogWriter:
             self._producers.write(self._files, self._directory, self.next_offset)
 
     def sync(self) -> None:
-        """Wait until the disk has the segments that were begun, which are finished."""
+        """Wait until the disk has the segments that were begun, which are all finished."""
         while self.begun:
             self.begun[0].sync(indexes=True)
             del self.begun[0]
@@ -347,18 +357,6 @@ class LogWriter:
         self.begun.append(active.segment)
 
 
-class _Calm(NamedTuple):
-    """A segment with batches that only a want of room ends, up to a time of the next batch."""
-
-    active: ActiveSegment | None = None
-    config: TopicConfig | None = None
-    by_append_time: bool = False
-    """Whether the append time of the next batch counts; otherwise its largest timestamp."""
-    until_ms: int = 0
-    most_ms: int = 0
-    """The latest append time that the segment's files can say."""
-
-
 def _no_marker() -> bytes:
     raise AssertionError("control batches are not replayed")
 
@@ -366,7 +364,7 @@ def _no_marker() -> bytes:
 def new_segment(
     files: Files, directory: str, base_offset: int, config: TopicConfig, now_ms: int
 ) -> ActiveSegment:
-    """An empty segment to append to.
+    """Create an empty segment to append to.
 
     Raises:
         StorageFailed: the disk refused.
@@ -379,11 +377,11 @@ def new_segment(
 def active_segment(
     files: Files, segment: Segment, config: TopicConfig, now_ms: int
 ) -> ActiveSegment:
-    """A segment that is there, to be appended to."""
+    """Open an existing segment to append to it."""
     return ActiveSegment(files, segment, config, created_ms=now_ms, jitter_ms=_jitter_ms(config))
 
 
 def _jitter_ms(config: TopicConfig) -> int:
-    """By how much earlier one segment ends: its share of `segment.jitter.ms`."""
+    """Return by how much earlier one segment ends: a random share of `segment.jitter.ms`."""
     bound = min(config.segment_jitter_ms, config.longest_segment_ms)
     return random.randrange(bound) if bound > 0 else 0  # noqa: S311 - spreads rolls, no secret

@@ -1,4 +1,4 @@
-"""When records were appended, and which was the first at or after a moment.
+"""Lookups by append time: times of records, and the first record at or after a time.
 
 Append times come from the companion file of each segment (companion/append_times.py). Where that
 knows nothing (another broker has appended), a batch stamped with LogAppendTime says its own; the
@@ -47,12 +47,12 @@ class Stamps:
             self._stretches.append(AppendTimeStretch(header.base_offset, ms))
 
     def within(self, from_offset: int, to_offset: int) -> Iterator[AppendTimeStretch]:
-        """Those of the batches that hold these offsets; the first begins there."""
-        following = bisect_right(self._stretches, from_offset, key=lambda each: each.offset)
-        for each in self._stretches[max(0, following - 1) :]:
-            if each.offset >= to_offset:
+        """Yield the append times of the batches with these offsets."""
+        following = bisect_right(self._stretches, from_offset, key=lambda stretch: stretch.offset)
+        for stretch in self._stretches[max(0, following - 1) :]:
+            if stretch.offset >= to_offset:
                 return
-            yield AppendTimeStretch(max(from_offset, each.offset), each.ms)
+            yield AppendTimeStretch(max(from_offset, stretch.offset), stretch.ms)
 
 
 def append_times(
@@ -64,7 +64,7 @@ def append_times(
     *,
     seen: bool = False,
 ) -> list[AppendTimeStretch]:
-    """When the records of these offsets of a segment were appended, in order.
+    """Return the append times of records of a segment, in order.
 
     Args:
         to_offset: after the last; at most the segment's end.
@@ -120,7 +120,7 @@ def check_unproved(segment: SegmentReader, to_offset: int) -> None:
 
 
 def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> AppendTimeStretch:
-    """When the last record before an offset of a segment was appended, or else seen.
+    """Return the append time, or seen time, of the last record before an offset of a segment.
 
     Since append times do not go back within a segment, none of its records was appended later.
 
@@ -134,7 +134,7 @@ def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> Appen
 
 
 def latest_append_time(segments: Sequence[SegmentReader]) -> int | None:
-    """The last time at which any of these records was appended or seen; None if none is known.
+    """Return the last known append time or seen time of these segments; None if no time is known.
 
     Raises:
         StorageFailed, CorruptBatch: as `last_append_time`.
@@ -150,7 +150,7 @@ def latest_append_time(segments: Sequence[SegmentReader]) -> int | None:
 def find_by_append_time(
     segments: Sequence[SegmentReader], ms: int, from_offset: int, resets: Collection[int] = ()
 ) -> AppendedAt | None:
-    """The first record from an offset on that was appended at or after `ms`; None if none was.
+    """Find the first record from an offset on that was appended at or after `ms`.
 
     Args:
         segments: consecutive, the last one with its end.
@@ -187,7 +187,7 @@ class AppendedWithin(NamedTuple):
 def appended_within(
     segment: SegmentReader, first_ms: int, last_ms: int, from_offset: int, to_offset: int
 ) -> AppendedWithin | None:
-    """Where the records of a segment are that were appended from `first_ms` up to `last_ms`.
+    """Return the offsets of a segment's records that were appended from `first_ms` up to `last_ms`.
 
     Append times do not go back within a segment. Where they are not in its file, batches may be
     stamped with them. None if there is no such record.
@@ -266,7 +266,7 @@ def _find_in(
 def _first_kept(
     segment: SegmentReader, position: int, header: BatchHeader, offset: int
 ) -> int | None:
-    """The first record of a batch at or after an offset; None if compaction has left none.
+    """Return the first offset of a batch's records at or after an offset; None if none remains.
 
     Raises:
         StorageFailed: the disk refused.

@@ -43,7 +43,7 @@ _LITTLE_FOR_FAST_CODECS = 256 << 10
 
 
 class TimestampOffset(NamedTuple):
-    """A record's own timestamp and offset, and its batch's leader epoch (-1 if it has none)."""
+    """Timestamp and offset of a record, and the leader epoch of its batch (-1 without one)."""
 
     timestamp: int
     offset: int
@@ -51,7 +51,7 @@ class TimestampOffset(NamedTuple):
 
 
 class LookupWay(NamedTuple):
-    """How a lookup by time finds its answer."""
+    """Explanation of how a lookup by time finds its answer."""
 
     segments: int
     """Of the log."""
@@ -86,7 +86,7 @@ class LargestTimes:
 def find_by_timestamp(
     segments: Sequence[SegmentReader], timestamp: int, from_offset: int, max_batch_bytes: int
 ) -> TimestampOffset | None:
-    """The record with the smallest offset that is at or after both, None if there is none."""
+    """Find the record with the smallest offset at or after an offset and a timestamp."""
     for segment in segments:
         largest = segment.largest_to_search() if timestamp >= 0 else None
         if timestamp >= 0 and (largest is None or largest.timestamp < timestamp):
@@ -184,7 +184,7 @@ def _find_in_plain(
 def _candidates(
     segment: SegmentReader, log: BatchReader, timestamp: int, from_offset: int, start: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from a position on whose headers do not exclude the target."""
+    """Yield the batches from a position on whose headers do not exclude the target."""
     if timestamp >= 0:
         found = log.find(start, from_offset, timestamp)
         while found is not None:
@@ -226,7 +226,7 @@ def _find_in_little(
 def offsets_before(
     segments: Sequence[SegmentReader], ms: int, count: int, start: int, end: int, now_ms: int
 ) -> list[int]:
-    """Where segments begin that were last changed at or before a moment: ListOffsets 0.
+    """List base offsets of segments last changed at or before a time, for ListOffsets v0.
 
     As in Kafka, where this is all that a log without timestamps can be asked. Modification times
     bound from above when the records of a segment were appended.
@@ -257,7 +257,7 @@ def offsets_before(
 def find_max_timestamp(
     segments: Sequence[SegmentReader], from_offset: int, max_batch_bytes: int
 ) -> TimestampOffset | None:
-    """The first of the records with the largest timestamp (KIP-734), None in an empty log.
+    """Find the first record with the largest timestamp (KIP-734); None in an empty log.
 
     Where no record has a timestamp this is the first record, with -1, as in Kafka.
     """

@@ -17,7 +17,9 @@ _logger = logging.getLogger(__name__)
 
 
 class IndexChecks:
-    """For the finished segments of one log, those before the active one. Any thread may call it.
+    """Checks the indexes of a log's finished segments in the background.
+
+    Any thread may call it.
 
     Methods raise StorageFailed where the disk refuses.
     """
@@ -41,7 +43,7 @@ class IndexChecks:
         return times
 
     def need_no_check(self, finished: Sequence[Segment]) -> bool:
-        """Whether the indexes of these segments are proved, as far as that can be.
+        """Return True if the indexes of these segments are proved, as far as possible.
 
         Those of others are checked here if that is quick, else left to `check_next`: until
         then a lookup uses those entries that match their batches.
@@ -55,7 +57,7 @@ class IndexChecks:
         return True
 
     def want_maps(self) -> None:
-        """Let `check_next` complete block maps too, since a search for a time had none to use."""
+        """Have `check_next` complete block maps too, because a search by time found none."""
         self._wants_maps = self.are_due = True
 
     def check_next(self, finished: Sequence[Segment]) -> bool:

@@ -37,7 +37,9 @@ class Unread(NamedTuple):
         if self.records is not None and other.records is not None:
             records = self.records + other.records
         times = [
-            each for each in (self.oldest_create_ms, other.oldest_create_ms) if each is not None
+            time_ms
+            for time_ms in (self.oldest_create_ms, other.oldest_create_ms)
+            if time_ms is not None
         ]
         is_known = self.is_known and other.is_known
         return Unread(records, min(times, default=None) if is_known else None, is_known)
@@ -47,10 +49,12 @@ _UNKNOWN: Final = Unread(None, None, False)
 
 
 def dropping(aborted: Sequence[AbortedTxn]) -> Callable[[BatchHeader], bool]:
-    """Whether batches, asked of in the order of offsets, are of these transactions."""
+    """Return a predicate for batches: is a batch of these transactions?"""
     its = AbortedTransactions(
-        AbortedTransaction(each.producer_id, each.first_offset, each.last_offset)
-        for each in aborted
+        AbortedTransaction(
+            transaction.producer_id, transaction.first_offset, transaction.last_offset
+        )
+        for transaction in aborted
     )
     return its.may_hold
 
@@ -111,20 +115,22 @@ class _UnreadStretch(NamedTuple):
     drops: Callable[[BatchHeader], bool]
 
     def is_aborted(self, block: Block) -> bool:
-        """Whether some records of a block may not count."""
+        """Return True if some records of a block may be aborted."""
         return self.aborted.is_within(block.base_offset, block.next_offset)
 
 
 class _AbortedRanges:
-    """Between which offsets aborted transactions are: there may be as many as blocks."""
+    """Offset ranges of aborted transactions, of which there may be as many as blocks."""
 
     def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
-        in_order = sorted((each.first_offset, each.last_offset) for each in aborted)
+        in_order = sorted(
+            (transaction.first_offset, transaction.last_offset) for transaction in aborted
+        )
         self._firsts = [first for first, _ in in_order]
         self._latest = [*accumulate((last for _, last in in_order), max)]
 
     def is_within(self, offset: int, end_offset: int) -> bool:
-        """Whether one has an offset from one on to before another."""
+        """Return True if a range has an offset from `offset` to before `end_offset`."""
         begun = bisect_left(self._firsts, end_offset)
         return begun > 0 and self._latest[begun - 1] >= offset
 

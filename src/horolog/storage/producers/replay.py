@@ -35,7 +35,7 @@ def replay(
     now_ms: int,
     high_watermark: int | None = None,
 ) -> Mapping[int, Sequence[AbortedTxn]]:
-    """Make `producers` what they were when the last of these batches was appended.
+    """Rebuild the state of producers as of the end of the log, from a snapshot and later batches.
 
     Args:
         files: the way to the disk.
@@ -130,7 +130,7 @@ def _start(
 def _contradiction(
     segments: Sequence[SegmentReader], producers: Producers, offset: int
 ) -> str | None:
-    """How the log contradicts the producers of a snapshot, which names no log; None if it does not.
+    """Return how the log contradicts the producers of a snapshot; None if it does not.
 
     The last batch before the snapshot is compared, and those with which open transactions began.
     Batches that compaction removed, and damaged ones, contradict nothing.
@@ -156,7 +156,7 @@ def _contradiction(
 
 
 def _batch_at(segments: Sequence[SegmentReader], offset: int) -> BatchHeader | None:
-    """The batch that holds an offset; None if there is none."""
+    """Return the header of the batch with an offset; None if no batch has it."""
     bases = [segment.base_offset for segment in segments]
     number = bisect_right(bases, offset) - 1
     if number < 0:

@@ -56,7 +56,7 @@ _MAX_BYTES = 1 << 30
 
 
 class WrittenBatch(NamedTuple):
-    """A batch as a duplicate of it is answered."""
+    """A recent batch of a producer, as the answer to a duplicate of it."""
 
     last_sequence: int
     last_offset: int
@@ -116,7 +116,7 @@ class Admission(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as tools see it; -1 for what is not known."""
+    """A producer as DescribeProducers reports it; -1 for unknown values."""
 
     producer_id: int
     epoch: int
@@ -154,7 +154,7 @@ class Unended(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker was read."""
+    """A transaction that a marker has ended."""
 
     producer_id: int
     first_offset: int
@@ -165,7 +165,7 @@ class CompletedTransaction(NamedTuple):
 
     @property
     def aborted(self) -> AbortedTxn | None:
-        """Its entry in the index of aborted transactions; None if it was committed."""
+        """Entry for the index of aborted transactions; None if the transaction was committed."""
         if not self.is_aborted:
             return None
         return AbortedTxn(
@@ -174,7 +174,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class Producers:
-    """The producers of one log, whose batches are noted in offset order."""
+    """State of the producers of one log. Batches are noted in offset order."""
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
@@ -194,7 +194,7 @@ class Producers:
 
     @property
     def highest_id(self) -> int:
-        """The highest producer id that a broker can have given; -1 if there is none.
+        """Highest producer id in the log that a broker can have assigned; -1 if there is no id.
 
         A client may claim any: one at the end of its type would leave none to give.
         """
@@ -203,7 +203,7 @@ class Producers:
     def find_duplicate(
         self, header: BatchHeader, admission: Admission | None = None
     ) -> WrittenBatch | None:
-        """The batch that was written before with exactly these sequences.
+        """Return the earlier batch with exactly these sequences; None if the batch is new.
 
         Args:
             admission: of a transactional batch to its transaction.
@@ -219,7 +219,12 @@ class Producers:
                 for batch in state.batches:
                     if batch.last_sequence == last and batch.first_sequence == first:
                         return batch
-            self._check_epoch(header, state)
+            if header.producer_epoch < state.epoch:
+                raise BatchRefused(
+                    ErrorCode.invalid_producer_epoch,
+                    f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is "
+                    f"smaller than the last seen epoch {state.epoch}",
+                )
         if header.is_transactional:
             self._check_admission(header, state, admission)
         elif self._open and header.producer_id in self._open:
@@ -233,7 +238,7 @@ class Producers:
         return None
 
     def admit(self, producer_id: int, *, is_strict: bool) -> Admission:
-        """Return what to remember of a producer while an admitted batch is on its way.
+        """Return the admission of a producer's next batch, checked at its append.
 
         Any thread may ask.
         """
@@ -255,14 +260,6 @@ class Producers:
                 ErrorCode.out_of_order_sequence_number,
                 f"Invalid sequence number for new producer ID {header.producer_id}: "
                 f"{header.base_sequence}, and 0 is expected",
-            )
-
-    def _check_epoch(self, header: BatchHeader, state: ProducerState) -> None:
-        if header.producer_epoch < state.epoch:
-            raise BatchRefused(
-                ErrorCode.invalid_producer_epoch,
-                f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is "
-                f"smaller than the last seen epoch {state.epoch}",
             )
 
     def _check_sequence(self, header: BatchHeader, state: ProducerState) -> None:
@@ -335,7 +332,7 @@ class Producers:
         )
 
     def end(self, header: BatchHeader, marker: Marker, now_ms: int) -> CompletedTransaction | None:
-        """Take note of a marker that is in the log, of which the header is of its batch."""
+        """Apply a marker that is in the log; return the transaction that it ended, or None."""
         completed = self.ended_by(header, marker)
         state = self._states.get(header.producer_id)
         if state is None:
@@ -356,7 +353,7 @@ class Producers:
         return completed
 
     def first_unstable(self, high_watermark: int, unended: Collection[Unended]) -> int | None:
-        """Where the first transaction began whose end consumers cannot read; None if none did.
+        """Return the start of the first transaction that is open for consumers.
 
         Those that ended before the high watermark are forgotten; for `unended` ones nothing waits.
         """
@@ -364,9 +361,9 @@ class Producers:
             self._ended.popleft()
         if not (self._ended or unended):
             return next(iter(self._open.values()), None)
-        stable = {(each.producer_id, each.first_offset) for each in unended}
+        stable = {(transaction.producer_id, transaction.first_offset) for transaction in unended}
         begun = (item[1] for item in self._open.items() if item not in stable)
-        firsts = [each.first_offset for each in islice(self._ended, 1)]
+        firsts = [transaction.first_offset for transaction in islice(self._ended, 1)]
         return min([*firsts, *islice(begun, 1)], default=None)
 
     def epochs_of(self, producer_id: int) -> Epochs:
@@ -375,7 +372,7 @@ class Producers:
         return Epochs(max(0, state.epoch), max(0, state.coordinator_epoch))
 
     def is_open(self, producer_id: int, first_offset: int) -> bool:
-        """Whether a transaction of this producer that began there has not ended."""
+        """Return True if a producer's transaction that began at an offset has not ended."""
         return self._open.get(producer_id) == first_offset
 
     def check_end(self, ended: TransactionEnd) -> None:
@@ -412,7 +409,7 @@ class Producers:
             )
 
     def active(self) -> list[ActiveProducer]:
-        """All producers that are known; not while a batch is noted."""
+        """List all known producers; not while a batch is noted."""
         return [
             ActiveProducer(
                 producer_id,
@@ -426,7 +423,7 @@ class Producers:
         ]
 
     def last_offset_of(self, producer_id: int) -> int | None:
-        """The last offset that a producer has written; None where that is not known."""
+        """Return the last offset that a producer has written; None if unknown."""
         state = self._states.get(producer_id)
         return state.batches[-1].last_offset if state is not None and state.batches else None
 
@@ -436,7 +433,7 @@ class Producers:
 
     @property
     def open_count(self) -> int:
-        """How many those are."""
+        """Number of open transactions."""
         return len(self._open)
 
     def open_now(self, most: int) -> list[OpenNow]:
@@ -503,7 +500,7 @@ class Producers:
     def read(
         self, files: Files, directory: str, offset: int, now_ms: int, *, alone: bool = False
     ) -> None:
-        """Replace the state by what was written for `offset`; unheard of since `now_ms`.
+        """Replace the state by the snapshot of `offset`.
 
         Args:
             files: the way to the disk.
@@ -544,7 +541,7 @@ def _end_before(first: BatchHeader) -> LastEnd | None:
 
 
 def remove_snapshot(files: Files, directory: str, offset: int) -> None:
-    """Remove what was written down for `offset`, if anything was.
+    """Remove the snapshot of an offset and its companion, if they exist.
 
     The snapshot last: as long as it is there, whoever removes it comes again after a kill.
     """
@@ -553,7 +550,7 @@ def remove_snapshot(files: Files, directory: str, offset: int) -> None:
 
 
 def check_beside_snapshot(files: Files, directory: str, offset: int) -> None:
-    """Read what was written beside a snapshot, if anything was.
+    """Check that the companion of a snapshot can be read, if it exists.
 
     Raises:
         CorruptFile: it is damaged.
@@ -562,7 +559,7 @@ def check_beside_snapshot(files: Files, directory: str, offset: int) -> None:
 
 
 def _follows(batches: list[WrittenBatch], older: WrittenBatch) -> bool:
-    """Whether the oldest of these batches came right after another."""
+    """Return True if the oldest of these batches follows another without a gap."""
     if not batches or len(batches) == CACHED_BATCHES:
         return False
     is_next = (older.last_sequence + 1) % SEQUENCES == batches[0].first_sequence
@@ -603,7 +600,7 @@ def _read_summed(files: Files, path: str, head: Struct, version: int) -> bytes:
 
 
 def _read_snapshot(files: Files, path: str) -> tuple[int, list[tuple[int, ...]]]:
-    """The checksum and the entries of a snapshot, which may be Kafka's."""
+    """Return checksum and entries of a snapshot, which Kafka may have written."""
     data = _read_summed(files, path, _FRAME, _VERSION)
     _, crc, count = _FRAME.unpack_from(data)
     end = _FRAME.size + count * _ENTRY.size
@@ -613,7 +610,7 @@ def _read_snapshot(files: Files, path: str) -> tuple[int, list[tuple[int, ...]]]
 
 
 def _read_companion(files: Files, path: str) -> _Companion:
-    """Read the file beside a snapshot; empty if there is none."""
+    """Read the companion of a snapshot; empty if the file does not exist."""
     if not files.exists(path):
         return _Companion()
     data = _read_summed(files, path, _COMPANION, _COMPANION_VERSION)

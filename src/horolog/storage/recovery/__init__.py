@@ -1,4 +1,4 @@
-"""From the files of a partition to an open log, whatever the last shutdown left.
+"""Recovery: opens the log of a partition from its files, whatever the last shutdown left.
 
 loading    a log, opened
 segments   its segments, one after the other; the plan by which it is opened, and what that found

@@ -151,7 +151,7 @@ class _Loader:
     def _log_start(
         self, partition: TopicPartition, segments: Sequence[Segment], checkpointed: Checkpointed
     ) -> int:
-        """Where the log starts, so far as the checkpoints say."""
+        """Return the log start offset, as far as the checkpoints know it."""
         if self.plan.is_adopted:
             checkpointed = checkpointed._replace(written_for=None)
         start = checkpointed.log_start(segments[-1].end.next_offset if segments else None)
@@ -165,7 +165,7 @@ class _Loader:
         return start.offset
 
     def _cleaner_point(self, point: int | None, end_offset: int) -> int | None:
-        """Up to where the log was cleaned: one that ends before that is another state of it."""
+        """Return the cleaner point; None if it is beyond the log end."""
         if point is not None and point > end_offset and not self.plan.is_adopted:
             self.report.notes.append(
                 f"{names.CLEANER_OFFSETS} says that {self.directory} was cleaned up to offset "
@@ -185,7 +185,7 @@ class _Loader:
     def _ensure_segment(
         self, recovery: SegmentRecovery, start: int, present: set[str]
     ) -> ActiveSegment:
-        """The segment to append to: the last of those that are there, or else a new one."""
+        """Return the last segment for appends, or create one if there is none."""
         segments = recovery.segments
         if segments and (end := segments[-1].end.next_offset) < start:
             recovery.set_aside_all(
@@ -203,7 +203,7 @@ class _Loader:
         return active
 
     def _ends_early(self, segments: Sequence[Segment], point: int) -> bool:
-        """Whether records are gone that the disk once had, with a warning if they are."""
+        """Return True, with a warning, if records are missing that were once on disk."""
         if not segments or self.plan.is_adopted or self.plan.follows:
             return False
         if (end := segments[-1].end.next_offset) >= point:
@@ -217,7 +217,10 @@ class _Loader:
     def _snapshots(
         self, present: set[str], segments: Sequence[Segment], end_offset: int
     ) -> list[int]:
-        """Those of producers. Of the ones that clean stops leave only the last is of use."""
+        """List the offsets of producer snapshots.
+
+        Of those from clean stops only the last is kept.
+        """
         found = leftovers.base_offsets(present, names.SNAPSHOT)
         usable = [offset for offset in found if offset <= end_offset]
         bases = {segment.base_offset for segment in segments}
@@ -281,7 +284,9 @@ class _Loader:
         return latest if keeps and not plan.succeeds_another else min(latest + 1, MAX_EPOCH)
 
     def _topic_id(self, present: set[str]) -> UUID | None:
-        """The id in `partition.metadata`; of a topic of ours it is written where it is missing.
+        """Return the id in `partition.metadata`.
+
+        A missing id of one of our topics is written.
 
         A kill can come between the making of a directory and of this file in it.
         """

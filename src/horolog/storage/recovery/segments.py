@@ -33,7 +33,7 @@ from horolog.storage.segments.segment import Segment
 
 
 class LoadPlan(NamedTuple):
-    """How a partition's directory is to be opened."""
+    """Settings and checkpoints with which a partition's directory is opened."""
 
     config: TopicConfig
     now_ms: int
@@ -68,12 +68,12 @@ class Recovery:
 
     @property
     def has_findings(self) -> bool:
-        """Whether anything was not as a clean stop leaves it."""
+        """True if anything differs from what a clean stop leaves."""
         return bool(self.notes or self.warnings)
 
 
 class SegmentRecovery:
-    """The segments of one directory while it is opened; notes go to the report."""
+    """Opens and recovers the segments of one directory; notes go to the report."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SegmentRecovery:
         append_times: AppendTimes,
         recovery_point: int | None,
     ) -> None:
-        """For a directory that is tidied up.
+        """Prepare to recover a directory without leftovers.
 
         Args:
             files: the way to the disk.
@@ -108,7 +108,7 @@ class SegmentRecovery:
         self._changed_aborted: set[int] = set()  # of segments whose `.txnindex` has no fitting seal
 
     def open(self, present: set[str]) -> None:
-        """Open the segments whose files are `present`, and recover those that are not sure.
+        """Open the segments whose files are `present`, and recover those after the recovery point.
 
         Raises:
             StorageFailed: the disk refused, or a file has a name that no segment can have.
@@ -161,7 +161,10 @@ class SegmentRecovery:
         kept: list[Segment] = []
         before: Segment | None = None  # the last that is not empty
         for segment in self.segments:
-            if not self._is_empty(segment):
+            is_empty = not segment.size
+            if segment.size and self._plan.config.preallocate:
+                is_empty = not any(self._files.read_at(segment.log.open(), HEADER_SIZE, 0))
+            if not is_empty:
                 before = segment
             elif before is not None and before.walked_end().next_offset > segment.base_offset:
                 self._report.notes.append(f"Left out {segment.log.path}: there is no batch in it")
@@ -175,11 +178,6 @@ class SegmentRecovery:
         segment.abandon()
         for suffix in names.SEGMENT_SUFFIXES:
             self._files.remove(segment.path_of(suffix))
-
-    def _is_empty(self, segment: Segment) -> bool:
-        if not segment.size or not self._plan.config.preallocate:
-            return not segment.size
-        return not any(self._files.read_at(segment.log.open(), HEADER_SIZE, 0))
 
     def _open_active(self) -> None:
         active = self.segments[-1]
@@ -197,7 +195,7 @@ class SegmentRecovery:
         self._take_over(active, facts)
 
     def _first_unsure(self) -> int:
-        """The segment that holds the recovery point, from which on nothing is sure.
+        """Return the index of the segment with the recovery point, from which on recovery walks.
 
         A backup comes without a recovery point; there only its end can be torn, and a damaged
         bit in its middle is no reason to cut off the rest.
@@ -210,7 +208,7 @@ class SegmentRecovery:
         return max(0, bisect_right(bases, point) - 1)
 
     def _compare_with_seals(self, present: set[str], unsure: int) -> None:
-        """Notice what is not as it was when a segment was finished.
+        """Report files that differ from the seals of their finished segments.
 
         That is an index of aborted transactions that is missing or another, and a finished log of
         another length. Zeros behind its own last bytes are no batches. What follows one that is
@@ -257,7 +255,7 @@ class SegmentRecovery:
             self._recover_from(len(self.segments) - 1)
 
     def _recover(self, index: int, *, ends_log: bool = True) -> bool:
-        """Cut a segment where it is damaged, and the log with it if `ends_log`; whether it is."""
+        """Cut a damaged segment, and with `ends_log` the log; True if it was damaged."""
         segment = self.segments[index]
         before = segment.size
         later = self.segments[index + 1 : index + 2]
@@ -402,7 +400,7 @@ class SegmentRecovery:
             self._prove_aborted(snapshots)
 
     def note_unproved(self, present: set[str]) -> None:
-        """Note the segments of a log that was taken over, whose `.txnindex` no seal vouches for.
+        """Report segments of an adopted log whose `.txnindex` no seal proves.
 
         Kafka serves aborted records as committed where that file is lost. An adopted log remains as
         it is, since Kafka may go on with it.

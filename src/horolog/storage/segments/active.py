@@ -37,7 +37,6 @@ _logger = logging.getLogger(__name__)
 
 # A named tuple's own `__new__` takes three times as long.
 _new_end = partial(tuple.__new__, SegmentEnd)
-_new_change = partial(tuple.__new__, AppendTimeEntry)
 
 
 class ActiveSegment:
@@ -66,7 +65,7 @@ class ActiveSegment:
         created_ms: int,
         jitter_ms: int = 0,
     ) -> None:
-        """For a segment whose end is known.
+        """Wrap a segment whose end is known.
 
         Args:
             files: the way to the disk.
@@ -96,7 +95,7 @@ class ActiveSegment:
         created_ms: int,
         jitter_ms: int = 0,
     ) -> "ActiveSegment":
-        """A new, empty segment, with its three files.
+        """Create an empty segment with its three files.
 
         Raises:
             StorageFailed: the disk refused; there is none of them, unless it refused that too.
@@ -119,16 +118,17 @@ class ActiveSegment:
         active._blocks = segment.blocks.create()
         return active
 
-    def is_ready(self) -> bool:
-        """Return True if the next append finds the files open that it writes to."""
-        entries, blocks = self._entries, self._blocks
+    def is_ready(self, append_ms: int | None) -> bool:
+        """Return True if the files are open that the next append writes to."""
+        entries, blocks, times = self._entries, self._blocks, self._append_times
         return (
             entries is not None
             and blocks is not None
             and blocks.is_ready
-            and self._append_times.is_ready()
             and self._files.is_open(self.segment.log.path)
-            and entries.is_ready()
+            and times.is_growing
+            and (append_ms == times.last_ms or self._files.is_open(times.path))
+            and (entries.until_entry >= 0 or entries.is_ready())
         )
 
     @property
@@ -146,13 +146,13 @@ class ActiveSegment:
         return self._counted if blocks is None else blocks.counts()
 
     def count_from(self, counts: BlockTotals) -> None:
-        """Set what was appended before this segment was created or opened."""
+        """Set the totals of the segments before this one."""
         self._counted = counts
         if self._blocks is not None:
             self._blocks.count_from(counts)
 
     def make_ready(self, append_ms: int | None, *, is_counted: bool = True) -> None:
-        """Open or make what the next append writes to.
+        """Open or create the files that the next append writes to.
 
         Args:
             append_ms: the append time of its batch; None if that is unknown.
@@ -174,7 +174,7 @@ class ActiveSegment:
 
     @contextmanager
     def _judging_damage(self) -> Iterator[None]:
-        """Refuse to write where batches that are there already are damaged.
+        """Turn damage of existing batches into StorageFailed, and refuse later writes.
 
         No producer may be told that its own batch is corrupt.
         """
@@ -212,25 +212,31 @@ class ActiveSegment:
         start = segment.end.size
         parts: Sequence[Buffer]
         rows: Iterable[tuple[int, int, int, int]]
-        block_rows: Sequence[tuple[bytes | None, int]]
-        changed = 0
+        block_rows: Sequence[tuple[bytes | None, int]] = ()  # but the last
+        row: bytes | None = None
         # Append times are written first, so that a kill leaves no batch without its time.
         if isinstance(batches, Numbered) and batches.messages is None:  # no list is made for one
             parts, size, base, last, first_time, _, ms, counts, stamps, _, is_seen, header, _ = (
                 batches
             )
             identity = identity_of(parts[0])
-            if ms != times.last_ms or is_seen is not times.last_is_seen:
-                times.add((_new_change((base, ms, identity, is_seen)),))
-                changed = 1
+            changed = int(ms != times.last_ms or is_seen is not times.last_is_seen)
+            if changed:
+                times.add(((base, ms, identity, is_seen),))
             last_position, position = start, start + size
-            rows, row = ((start, size, last, first_time),), None
+            rows = ((start, size, last, first_time),)
             if counts is not None:
-                markers = header is not None and header.is_control  # of one record each
-                times_of = OF_APPEND_TIME if stamps else OF_CREATE_TIME
-                row_ms = None if is_seen else ms
-                row = row_of(start, size, base, last, identity, markers, row_ms, times_of, counts)
-            block_rows = ((row, size),)
+                row = row_of(
+                    start,
+                    size,
+                    base,
+                    last,
+                    identity,
+                    header is not None and header.is_control,  # a marker is one record
+                    None if is_seen else ms,
+                    OF_APPEND_TIME if stamps else OF_CREATE_TIME,
+                    counts,
+                )
         elif isinstance(batches, (Numbered, list)):
             changes: list[AppendTimeEntry] = []
             parts = joined = list[Buffer]()
@@ -241,26 +247,25 @@ class ActiveSegment:
                 identity, its, row = _noted(batch, position)
                 if (batch.append_ms, batch.is_seen) != last_time:
                     last_time = batch.append_ms, batch.is_seen
-                    changes.append(
-                        _new_change((batch.base_offset, last_time[0], identity, last_time[1]))
-                    )
+                    changes.append((batch.base_offset, last_time[0], identity, last_time[1]))
                 joined += batch.parts
                 listed += its
                 counted.append((row, batch.size))
                 position += batch.size
+            changed = len(changes)
             if changes:
-                changed = len(changes)
                 times.add(changes)
+            row, size = counted.pop()
             first_time, last_position, last = listed[0][3], listed[-1][0], batch.last_offset
             base = batch.base_offset if batch.messages is None else last
         else:
             parts, rows = [batches.data], batches.rows(start, *entries.spacing)
             columns = batches.changes(times.last_ms, is_seen=times.last_is_seen)
+            changed = 0 if columns is None else len(columns.ms)
             if columns is not None:
-                changed = len(columns.ms)
                 times.add_columns(columns)
-            block_rows = ((None, batches.size),)
-            position = start + batches.size
+            size = batches.size
+            position = start + size
             first_time = int(batches.max_timestamps[0])
             last_position = start + int(batches.starts[-1])
             base, last = int(batches.base_offsets[-1]), batches.last_offset
@@ -277,17 +282,15 @@ class ActiveSegment:
             self._take_back(start)
             raise
         if blocks is not None:
-            for row, size in block_rows:
-                if row is None:  # nothing is known of its records
-                    blocks.skip()
-                else:
-                    blocks.add(row, size)
+            for earlier in block_rows:
+                blocks.add(*earlier)
+            blocks.add(row, size)
         if start == 0:
             segment.set_first(first_time)
         segment.end = _new_end((position, last + 1, last_position, base, largest))
 
     def takes(self, run: "NumberedRun", segment_bytes: int) -> bool:
-        """Whether its files, which are ready, can take a run as a whole."""
+        """Return True if the open files have room for a run as a whole."""
         times, size = self._append_times, run.size
         if run.append_ms is None:
             return times.last_ms is None and self.has_room(
@@ -310,7 +313,7 @@ class ActiveSegment:
     def has_room(
         self, size: int, last_offset: int, segment_bytes: int, append_ms: int | None = None
     ) -> bool:
-        """Whether the files can take a batch of this size, last offset and append time."""
+        """Return True if the files have room for a batch."""
         segment = self.segment
         return (
             segment.end.size <= segment_bytes - size
@@ -326,7 +329,7 @@ class ActiveSegment:
     def age_ms(
         self, config: TopicConfig, max_timestamp: int, append_ms: int | None, now_ms: int
     ) -> int:
-        """How much later an incoming batch is than what `horolog.roll.by` counts from.
+        """Return the time of an incoming batch minus the time from which `horolog.roll.by` counts.
 
         By the first time, as in Kafka (not in KIP-33, which compares single messages), the largest
         timestamp of the first batch against the largest of the incoming one; so, too, where append
@@ -344,7 +347,7 @@ class ActiveSegment:
         return max_timestamp - since_ms if max_timestamp != NO_TIMESTAMP else 0
 
     def since_ms(self, config: TopicConfig, *, is_known: bool) -> int | None:
-        """The time that `horolog.roll.by` counts from; None if the segment has none yet.
+        """Return the time from which `horolog.roll.by` counts; None if the segment has none yet.
 
         Args:
             is_known: whether the append time of the batch that comes next is known.
@@ -359,7 +362,7 @@ class ActiveSegment:
         return self.segment.first_timestamp
 
     def finish(self) -> None:
-        """Write the last time entry, cut all files to what is in use, and seal the indexes.
+        """Write the last time entry, trim all files, and seal the indexes.
 
         Raises:
             StorageFailed: the disk refused, or what is in the segment is damaged.
@@ -374,12 +377,8 @@ class ActiveSegment:
             self._append_times.finish()
             segment.indexes.finish(segment.end)
             segment.blocks.finish(blocks)
-            self._end_blocks()
-            self._entries = None
-
-    def _end_blocks(self) -> None:
-        self._counted = self.counts
-        self._blocks = None
+            self._counted = self.counts
+            self._blocks = self._entries = None
 
     def reopen(self) -> None:
         """Make a finished segment ready to be appended to.
@@ -400,7 +399,7 @@ class ActiveSegment:
 def _noted(
     batch: Numbered, position: int
 ) -> tuple[int, Sequence[tuple[int, int, int, int]], bytes | None]:
-    """The identity of a batch, and its rows for the indexes and for the block map.
+    """Return the identity of a batch, and its rows for the indexes and for the block map.
 
     There is no row for the block map where nothing is known of the records.
     """
@@ -437,7 +436,7 @@ def _noted(
 def _rows_of(
     messages: Sequence[PlainMessages], position: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """The rows for the indexes of plain messages that are written at a position."""
+    """Yield the index rows of plain messages that are written at a position."""
     shift = position - messages[0].positions[0]
     for listed in messages:
         begins = [shift + begin for begin in listed.positions]

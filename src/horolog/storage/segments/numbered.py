@@ -58,7 +58,7 @@ new_numbered = partial(tuple.__new__, Numbered)
 def as_they_are(
     data: Buffer, least_offset: int, append_times: Sequence[AppendTimeStretch] = ()
 ) -> Iterator[Numbered]:
-    """The batches of some bytes, of any format.
+    """Yield the batches in a buffer, of any format.
 
     Args:
         least_offset: of the first; in v0 and v1 a compressed message says only where it ends.
@@ -101,14 +101,14 @@ def as_they_are(
 def appended_at(
     header: BatchHeader, append_times: Sequence[AppendTimeStretch]
 ) -> AppendTimeStretch:
-    """When a batch was appended, by the append times of its log."""
+    """Return the append time of a batch, by the append times of its log."""
     return _appended(header, append_times)[1]
 
 
 def _appended(
     header: BatchHeader, append_times: Sequence[AppendTimeStretch]
 ) -> tuple[int, AppendTimeStretch]:
-    """When a batch was appended, and which stretch comes after that."""
+    """Return the append time of a batch, and the index of the next stretch."""
     # Where a compressed message of v0 or v1 begins is not known, if there is a gap before it.
     is_known = header.records_count != UNKNOWN_COUNT
     offset = header.base_offset if is_known else header.last_offset
@@ -127,7 +127,7 @@ def as_it_is(
     *,
     is_seen: bool = False,
 ) -> Numbered:
-    """A batch as it is."""
+    """Wrap a batch of another log, with its append time."""
     base_offset = header.base_offset
     if header.records_count == UNKNOWN_COUNT:  # only where it ends is known; the least, where not
         base_offset = max(base_offset, header.last_offset - MAX_RELATIVE_OFFSET)

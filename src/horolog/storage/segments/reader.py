@@ -1,4 +1,4 @@
-"""One segment, read: its `.log` and its companion files.
+"""Reader of one segment: its `.log` and its companion files.
 
     <base>.log         batches of any format, one after the other (batches/reader.py)
     <base>.index       where offsets are in it (index/sparse.py)
@@ -47,7 +47,7 @@ _PREALLOCATED_BYTES = 1 << 20  # of zeros: so is the rest, which may be a segmen
 
 
 class _InOrder(NamedTuple):
-    """A stretch of the log whose batches were found to follow each other by their offsets."""
+    """A checked stretch of the log whose batches have increasing offsets."""
 
     modified_ns: int
     """When the file was last changed; -1 of one that is appended to."""
@@ -83,7 +83,7 @@ class SegmentReader:
         has_aborted: bool | None = None,
         block_cache: "BlockCache | None" = None,
     ) -> None:
-        """A segment whose files are there.
+        """Prepare to read a segment whose files exist.
 
         Args:
             files: the way to the disk, or to an object store.
@@ -117,7 +117,7 @@ class SegmentReader:
 
     @classmethod
     def at(cls, files: Files, path: str, base_offset: int) -> "SegmentReader":
-        """All bytes of a `.log` that are there now, torn ones included.
+        """Return a reader of all bytes of a `.log` file, torn ones included.
 
         Raises:
             FileMissing: it is not there.
@@ -127,19 +127,19 @@ class SegmentReader:
         return cls(files, path.removesuffix(names.LOG), base_offset, files.size(path))
 
     def path_of(self, suffix: str) -> str:
-        """The path of the segment's file with this suffix, whether it is there or not."""
+        """Return the path of the segment's file with a suffix, even if that file does not exist."""
         return self._stem + suffix + self._ending
 
     @property
     def append_times(self) -> AppendTimeFile:
-        """When its records were appended; to be used as long as this reader is there."""
+        """Append times of its records, for use while this reader exists."""
         if self._append_times is None:
             self._append_times = AppendTimeFile(self.companion, self)
         return self._append_times
 
     @property
     def has_append_times(self) -> bool:
-        """Whether it has any append times, proved or not."""
+        """True if it has append times, proved or not."""
         return self.companion.exists and self.append_times.has_any
 
     def companion_before_cut(self) -> "Kept":
@@ -147,7 +147,7 @@ class SegmentReader:
         return Kept(self.append_times.proof(), self.blocks.entries(self.end.size))
 
     def cut_companion(self, before: "Kept") -> None:
-        """Let the companion say as much of the log as there is now."""
+        """Limit the companion to the shorter log."""
         self.blocks.leave()
         self.append_times.truncate(before.times)
         self.blocks.put(fitting(before.blocks, self.end.size))
@@ -170,11 +170,11 @@ class SegmentReader:
         return self._files.read_at(self.log.open(), header.size, position)
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The batch that holds `offset`, or else the next; its position first; None at the end."""
+        """Return position and header of the batch with `offset`, or of the next one."""
         return self._locate(offset)[1]
 
     def _locate(self, offset: int) -> tuple[int, tuple[int, BatchHeader] | None]:
-        """The same, and from where on it was looked for."""
+        """Return the position where the search began, and the result of `locate`."""
         end = self.end
         if end.last_base_offset is not None and offset >= end.last_base_offset:
             start = end.last_position
@@ -183,7 +183,7 @@ class SegmentReader:
         return start, self.log.batches(end.size).find(start, offset)
 
     def size_up_to(self, offset: int) -> int:
-        """Bytes up to the end of the last batch that has an offset before this one.
+        """Return the position just past the last batch with an offset before this one.
 
         Raises:
             CorruptBatch: damage hides where that is.
@@ -196,7 +196,7 @@ class SegmentReader:
         return position if header.base_offset >= offset else position + header.size
 
     def _check_order(self, start: int, end: int, limit: int | None) -> None:
-        """Make sure that batches in a stretch of the file, and the next one, follow each other.
+        """Check that the batches of a stretch follow each other by their offsets.
 
         A base offset has no checksum: with a changed one a consumer would skip records in silence.
         Each batch is looked at once while the file of a finished segment stays as it is; where the
@@ -276,11 +276,11 @@ class SegmentReader:
         return Slice(self._files, self.log.open(), position, size, begins_empty=begins_empty)
 
     def largest(self) -> TimeEntry | None:
-        """The largest timestamp and the last offset of its batch; see `Indexes.largest`."""
+        """Return the largest timestamp and the last offset of its batch; see `Indexes.largest`."""
         return self.indexes.largest(self.end.size)
 
     def largest_to_search(self) -> TimeEntry | None:
-        """The same for a lookup; see `Indexes.largest_to_search`."""
+        """Return the largest timestamp for a lookup; see `Indexes.largest_to_search`."""
         end = self.end  # taken first: when the segment is finished meanwhile, it says the same
         return (
             end.largest
@@ -289,11 +289,11 @@ class SegmentReader:
         )
 
     def modified_ms(self) -> int:
-        """When the log was last changed: all that is known of a segment without times."""
+        """Return when the log was last changed, for segments without timestamps."""
         return self._files.modified_ms(self.log.open().path)
 
     def batches(self, ahead: ReadAhead = HEADERS) -> BatchReader:
-        """All batches up to the end, to be walked.
+        """Return a reader of all batches up to the end.
 
         Raises:
             FileMissing: the segment is gone.
@@ -301,7 +301,7 @@ class SegmentReader:
         return self.log.batches(self.end.size, ahead)
 
     def position_for(self, timestamp: int | None, from_offset: int) -> int:
-        """Where to start walking for offsets from `from_offset` and times from `timestamp` on.
+        """Return a position before all records from `from_offset` and from `timestamp` on.
 
         No batch in front of that has a record of both.
         """
@@ -319,7 +319,7 @@ class SegmentReader:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch; None if it has none, or there is no batch."""
+        """Largest timestamp of the first batch; None without a batch or a timestamp."""
         if not self._first_known:
             for _, header in self.headers(0, self.end.size):
                 self.set_first(header.max_timestamp)
@@ -327,12 +327,12 @@ class SegmentReader:
         return self._first_timestamp
 
     def set_first(self, max_timestamp: int) -> None:
-        """The largest timestamp of the first batch is this."""
+        """Set the largest timestamp of the first batch."""
         self._first_timestamp = None if max_timestamp == NO_TIMESTAMP else max_timestamp
         self._first_known = True
 
     def whole_end(self) -> SegmentEnd:
-        """Where the whole batches end: a broker may be appending behind that, or may have died.
+        """Return the end of the whole batches, behind which a broker may append or may have died.
 
         What follows is a part of a batch, or zeros. A batch of its full length whose checksum
         does not match is damaged, as is something before whole batches that follow: that is for
@@ -345,7 +345,7 @@ class SegmentReader:
         return self._behind_damage(end) if end.size < self.end.size else end
 
     def walked_end(self) -> SegmentEnd:
-        """How far its batches go, by their headers: up to the first damage in its last part."""
+        """Return the end of the batches by their headers."""
         size, indexes = self.end.size, self.indexes
         seal = indexes.seal_facts(size)
         if seal is not None:
@@ -385,30 +385,21 @@ class SegmentReader:
 
     @property
     def has_aborted(self) -> bool:
-        """Whether there is a file of aborted transactions."""
+        """True if the index of aborted transactions exists."""
         if self._has_aborted is None:
             self._has_aborted = self._files.exists(self.path_of(names.TXN_INDEX))
         return self._has_aborted
 
-    def aborted(self) -> list[AbortedTxn]:
-        """The aborted transactions that ended in this segment.
+    def aborted(self, from_offset: int = 0) -> list[AbortedTxn]:
+        """Return the aborted transactions whose markers are in this segment from an offset on.
 
         Raises:
             CorruptIndex: their file is missing, or not what its format says.
         """
-        return self._read_aborted(0)
-
-    def aborted_from(self, offset: int) -> list[AbortedTxn]:
-        """Those of `aborted` whose markers are at or after an offset; reads no more of the file.
-
-        Raises:
-            CorruptIndex: as `aborted`.
-        """
-        return self._read_aborted(offset if offset > self.base_offset else 0)
-
-    def _read_aborted(self, from_offset: int) -> list[AbortedTxn]:
         if not self.has_aborted:
             return []
+        if from_offset <= self.base_offset:
+            from_offset = 0
         size, path = self._aborted_size, self._stem + names.TXN_INDEX
         found = read_aborted(self._files, path, size, from_offset=from_offset)
         # Asked last: until then no other segment's file can have had this path.
@@ -428,7 +419,7 @@ class SegmentReader:
 
 
 def _next_offset_of_torn(log: BatchReader, position: int) -> int | None:
-    """The offset that follows a batch which is longer than the file; None if it is none."""
+    """Return the offset after a batch that is longer than the file; None if it is no batch."""
     try:
         log.header(position)
     except TornTail:

@@ -18,7 +18,7 @@ _LEAST: Final = -(1 << 63)
 
 
 class NumberedRun(NamedTuple):
-    """Batches that follow each other in memory, at least one, whose append times do not go back."""
+    """Consecutive batches in memory, at least one, whose append times do not decrease."""
 
     data: Buffer
     starts: Int64Array
@@ -57,7 +57,7 @@ class NumberedRun(NamedTuple):
     def rows(
         self, position: int, until_entry: int, interval_bytes: int
     ) -> Iterator[tuple[int, int, int, int]]:
-        """What indexes note of batches that are written at a position, as `IndexWriter.add_all`.
+        """Yield the index rows of batches that are written at a position.
 
         A row for each that gets an entry, and one for all between two of these: its last offset is
         that of the first with its largest timestamp.
@@ -71,7 +71,7 @@ class NumberedRun(NamedTuple):
         while following < len(starts):
             indexed.append(following)
             following = bisect_right(starts, starts[following] + interval_bytes, following + 1)
-        begins = np.unique([0, *indexed, *(each + 1 for each in indexed)])
+        begins = np.unique([0, *indexed, *(number + 1 for number in indexed)])
         begins = begins[begins < len(starts)]
         times = self.max_timestamps
         order = np.where(times < NO_TIMESTAMP, times + 1, times)  # no timestamp is before all
@@ -82,10 +82,10 @@ class NumberedRun(NamedTuple):
         largest = largest[np.searchsorted(largest, begins)]
         sizes = np.diff(self.starts[begins], append=self.size)
         columns = position + self.starts[begins], sizes, self.next_offsets[largest] - 1
-        yield from zip(*(each.tolist() for each in (*columns, times[largest])), strict=True)
+        yield from zip(*(column.tolist() for column in (*columns, times[largest])), strict=True)
 
     def changes(self, last_ms: int | None, *, is_seen: bool) -> ChangedTimes | None:
-        """The batches whose append time is another than that of the one before.
+        """Return the batches whose append time differs from that of the batch before.
 
         Args:
             last_ms: the append time before the first; None if that is unknown.

@@ -1,4 +1,4 @@
-"""One open segment of a log, and the operations on its files.
+"""Segment of an open log, and the operations on its files.
 
 It is read as any other (segments/reader.py); its indexes are checked and repaired, it is
 synced, and its files get other names when it is deleted. Appending is for the last of a log
@@ -33,7 +33,7 @@ class Segment(SegmentReader):
         size: int,
         has_aborted: bool | None = None,
     ) -> None:
-        """A segment whose files are there; `size` bytes of its log are whole batches.
+        """Open a segment whose files exist; the first `size` bytes of its log are whole batches.
 
         `has_aborted`: whether there is a file of aborted transactions; if None, it is looked for.
         """
@@ -48,13 +48,13 @@ class Segment(SegmentReader):
         )
 
     def adopt(self, facts: IndexBuilder) -> None:
-        """Take over what a walk over all headers found."""
+        """Store the facts that a walk over all headers found."""
         self.end = SegmentEnd(facts.end, facts.next_offset)
         self._first_timestamp, self._first_known = facts.first_timestamp, facts.end > 0
         self.indexes.adopt(facts)
 
     def forget_aborted_from(self, offset: int) -> None:
-        """Forget the aborted transactions whose markers were cut off."""
+        """Remove the aborted transactions whose markers were cut off."""
         if self.has_aborted:
             try:
                 found = self.aborted()
@@ -99,7 +99,7 @@ class Segment(SegmentReader):
         return [*found, self.path_of(names.TXN_INDEX)] if self.has_aborted else found
 
     def sync(self, *, indexes: bool) -> None:
-        """Wait until the disk has the log; with `indexes`, also what must outlive a crash."""
+        """Sync the log to disk; with `indexes`, also the files that must survive a crash."""
         self._files.sync(self.log.open())
         if indexes:
             for path in self._beside:
@@ -109,7 +109,7 @@ class Segment(SegmentReader):
                     continue  # deleted meanwhile
 
     def write_again(self, offset: int, max_bytes: int) -> int:
-        """Write whole batches from `offset` on over themselves; the offset after the last.
+        """Rewrite whole batches in place from `offset` on; return the offset after the last one.
 
         Raises:
             StorageFailed: the disk refused, or has forgotten what was written.
@@ -135,14 +135,16 @@ class Segment(SegmentReader):
     # Deleting.
 
     def abandon(self) -> None:
-        """Let go of the files: their directory has another name now."""
+        """Close the files, because their directory was renamed."""
         self.log.is_abandoned = True
         self.indexes.abandon()
         self.companion.abandon()
         self._files.forget(*(self._stem + suffix for suffix in names.SEGMENT_SUFFIXES))
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files to `.deleted`, unnoticed by readers; the paths to remove later.
+        """Rename the files to `.deleted`, and return the paths to remove later.
+
+        Readers continue.
 
         Other files may take their former names then, as those of a segment that replaces it. To be
         called again where the disk has refused.
@@ -167,7 +169,7 @@ class Segment(SegmentReader):
         return paths
 
     def _follow(self, suffix: str, path: str) -> None:
-        """Read a file that has another name now."""
+        """Read a renamed file under its new name."""
         if suffix == names.LOG:
             self.log.renamed()
         elif suffix == names.OFFSET_INDEX:

@@ -99,7 +99,7 @@ class MessageSet(NamedTuple):
 
     @property
     def has_times(self) -> bool:
-        """Whether the messages have timestamps."""
+        """True if the messages have timestamps."""
         return self.magic > 0
 
     def numbered(
@@ -125,7 +125,7 @@ class MessageSet(NamedTuple):
         if stamps and not self.is_compressed:
             # Plain messages that are stamped hold nothing but the append time (KIP-32).
             at_once = bisect_right(LATENCY_BOUNDS, 0)
-            latencies = [self.records * (each == at_once) for each in range(LATENCY_COUNT)]
+            latencies = [self.records * (bucket == at_once) for bucket in range(LATENCY_COUNT)]
             both = (append_ms,) * 6
             counts = TimeStats(self.records, 0, 0, *both, tuple(latencies)).counts().tobytes()
         return Numbered(
@@ -143,7 +143,7 @@ class MessageSet(NamedTuple):
 
 
 def refuse_in_messages(header: BatchHeader, magic: int, partition: str) -> None:
-    """Refuse a batch of v2 that cannot be stored as messages, by what its header says.
+    """Refuse a batch of v2 whose header says that messages cannot store it.
 
     Raises:
         RequestRefused: it is of an idempotent or transactional producer (43), as in Kafka.
@@ -187,7 +187,7 @@ def set_of_batch(
 def set_of_sent(
     sent: Sent, messages: Buffer, config: TopicConfig, now_ms: int, partition: str
 ) -> tuple[BatchHeader, RecordFacts, MessageSet]:
-    """Check the messages that a producer of v0 or v1 has sent; what is known, and what is stored.
+    """Check the messages that a producer of v0 or v1 sent; return their facts and the stored set.
 
     Args:
         messages: their bytes, as they came.
@@ -233,7 +233,7 @@ def set_of_sent(
 
 
 def _facts_if_numbered(sent: Sent, now_ms: int) -> RecordFacts | None:
-    """The facts of what one compressed message holds; None unless it is numbered 0, 1, 2, ..."""
+    """Return the facts of a compressed message; None unless numbered from 0 on."""
     try:
         opened = sent.open(renumber=False)
         if opened.header.base_offset:

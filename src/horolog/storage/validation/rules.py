@@ -77,7 +77,7 @@ def codec_of(header: BatchHeader, produce_version: int | None) -> Codec:
 def faults_to_find(
     facts: RecordFacts, config: TopicConfig, now_ms: int, *, claims_append_time: bool
 ) -> FaultChecks | None:
-    """Return the checks that records need one by one; None if the topic takes them as they are.
+    """Return the checks that records need one by one; None if the topic accepts all of them.
 
     Args:
         facts: about all of them, by their producer's times.
@@ -103,7 +103,7 @@ def refuse_records(
     *,
     claims_append_time: bool,
 ) -> None:
-    """Refuse the records for these faults, each record for its first; nothing if there are none.
+    """Raise an error that lists each faulty record with its first fault, if any record has one.
 
     Raises:
         RecordsRejected: which they are.
@@ -175,7 +175,7 @@ def _out_of_range(index: int, timestamp: int, config: TopicConfig, now_ms: int) 
 
 
 class _Wrong(NamedTuple):
-    """A fault of one record, and the kind that it is counted under."""
+    """A fault of one record, and the kind under which metrics count it."""
 
     code: ErrorCode
     error: RecordError
@@ -183,9 +183,9 @@ class _Wrong(NamedTuple):
 
 
 def _rejected(wrong: Sequence[_Wrong]) -> RecordsRejected:
-    """One error for the whole batch: a timestamp at fault decides over any other fault."""
-    records, kinds = [each.error for each in wrong], [each.kind for each in wrong]
-    if any(each.code is ErrorCode.invalid_timestamp for each in wrong):
+    """Return one error for the whole batch. A faulty timestamp decides over other faults."""
+    records, kinds = [fault.error for fault in wrong], [fault.kind for fault in wrong]
+    if any(fault.code is ErrorCode.invalid_timestamp for fault in wrong):
         text = "One or more records have been rejected due to invalid timestamp"
         return RecordsRejected(ErrorCode.invalid_timestamp, text, records, kinds)
     first = ", ".join(
@@ -200,7 +200,7 @@ def _rejected(wrong: Sequence[_Wrong]) -> RecordsRejected:
 
 
 def target_codec(sent: Codec, config: TopicConfig) -> Codec:
-    """The codec to store with: the topic's, or what was sent where it leaves that to producers.
+    """Return the codec to store with: the topic's, or the producer's if the topic keeps that.
 
     Raises:
         RequestRefused: zstd, which brokers of the inter-broker protocol cannot read (76).
@@ -220,7 +220,7 @@ def target_codec(sent: Codec, config: TopicConfig) -> Codec:
 
 
 def level_of(codec: Codec, config: TopicConfig) -> int | None:
-    """The topic's level for a codec; None is the codec's default."""
+    """Return the topic's level for a codec; None means the codec's default."""
     match codec:
         case Codec.GZIP:
             return config.compression_gzip_level

@@ -144,7 +144,7 @@ def prepare(
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
     admission: Admission | None = None,
 ) -> Prepared:
-    """Check what a producer sent for one partition.
+    """Validate a producer's record set for one partition.
 
     Args:
         batch: the record set of the request; bytes after it that are no whole batch are ignored.
@@ -182,7 +182,7 @@ def prepare(
 
 
 def trusted(batch: bytes, config: TopicConfig, now_ms: int) -> Prepared:
-    """A batch that this broker has built itself: none of a client's rules applies to it.
+    """Prepare a batch that this broker has built, without a client's rules.
 
     Raises:
         RequestRefused: it is larger than a segment of the topic may be (18).
@@ -199,7 +199,7 @@ def trusted(batch: bytes, config: TopicConfig, now_ms: int) -> Prepared:
 
 
 def trusted_plain(built: StampedBatch, config: TopicConfig, now_ms: int) -> Prepared:
-    """Prepare a batch of which all is known, without reading a record.
+    """Prepare a batch whose facts are known, without reading its records.
 
     Raises:
         RequestRefused: as `trusted`.
@@ -220,7 +220,7 @@ def _check_size(header: BatchHeader, config: TopicConfig) -> None:
 def plain_header(
     batch: Buffer, config: TopicConfig, *, is_admitted: bool = False
 ) -> BatchHeader | None:
-    """The header of a batch that passes every check of headers, and is stored as it is.
+    """Return the header of a batch that is stored unchanged; None if it needs more checks.
 
     One of a transaction does if it `is_admitted`.
 
@@ -265,11 +265,16 @@ def _prepare_carefully(
 ) -> Prepared:
     """Prepare a batch check by check."""
     stored = config.message_format_version
+    max_uncompressed_bytes = most_uncompressed(config, max_uncompressed_bytes)
     is_old = is_old_format(batch, produce_version)
     if is_old:
+        old = Sent(batch, max_batch_bytes=max_uncompressed_bytes)
         if stored != MAGIC:
-            return _prepare_sent(batch, config, now_ms, partition, max_uncompressed_bytes)
-        batch = _as_v2(batch, config, max_uncompressed_bytes)
+            header, facts, to_store = set_of_sent(old, batch, config, now_ms, partition)
+            is_converted = old.magic != to_store.magic
+            return _as_messages(header, facts, to_store, config, now_ms, is_converted=is_converted)
+        # Kafka merges messages as well, and refuses a batch that is larger then (KIP-32, KIP-98).
+        batch = old.as_batch(max_bytes=min(config.max_message_bytes, config.segment_bytes))
     header = _only_batch(batch, produce_version)
     if header.base_offset != 0:
         raise invalid(
@@ -283,7 +288,6 @@ def _prepare_carefully(
     target = target_codec(codec, config)
     if stored != MAGIC:
         refuse_in_messages(header, stored, partition)
-        max_uncompressed_bytes = most_uncompressed(config, max_uncompressed_bytes)
     _check_header(header, admission)
     sent = memoryview(batch)[:size]
     facts = _scan(sent, header, max_uncompressed_bytes, now_ms)
@@ -344,20 +348,6 @@ def _prepared(
     return prepared
 
 
-def _prepare_sent(
-    messages: Buffer,
-    config: TopicConfig,
-    now_ms: int,
-    partition: str,
-    max_uncompressed_bytes: int,
-) -> Prepared:
-    limit = most_uncompressed(config, max_uncompressed_bytes)
-    sent = Sent(messages, max_batch_bytes=limit)
-    header, facts, to_store = set_of_sent(sent, messages, config, now_ms, partition)
-    is_converted = sent.magic != to_store.magic
-    return _as_messages(header, facts, to_store, config, now_ms, is_converted=is_converted)
-
-
 def _as_messages(
     header: BatchHeader,
     facts: RecordFacts,
@@ -386,7 +376,7 @@ def _as_messages(
 
 
 def is_old_format(records: Buffer, produce_version: int | None) -> bool:
-    """Whether a producer sent messages of format v0 or v1, which versions 0 to 2 may hold.
+    """Return True if a producer sent messages of format v0 or v1, as versions 0 to 2 may.
 
     These versions may hold a batch of v2 as well, as in Kafka up to 3.9.
     """
@@ -396,15 +386,6 @@ def is_old_format(records: Buffer, produce_version: int | None) -> bool:
         and len(records) > MAGIC_POSITION
         and records[MAGIC_POSITION] != MAGIC
     )
-
-
-def _as_v2(messages: Buffer, config: TopicConfig, max_uncompressed_bytes: int) -> bytes:
-    """The messages of a request as one batch, numbered from 0 (KIP-32, KIP-98).
-
-    Kafka merges them as well, and refuses a batch that is larger than `max.message.bytes` then.
-    """
-    sent = Sent(messages, max_batch_bytes=max_uncompressed_bytes)
-    return sent.as_batch(max_bytes=min(config.max_message_bytes, config.segment_bytes))
 
 
 def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
@@ -429,7 +410,7 @@ def _unfit(produce_version: int | None, what: str) -> RequestRefused:
 
 
 def _is_whole(records: Buffer, position: int) -> bool:
-    """Whether a batch of any format is at a position; a length no batch has counts as one."""
+    """Return True if a batch at a position is whole, or has an impossible length."""
     if len(records) - position <= MAGIC_POSITION:
         return False
     (length,) = _LENGTH.unpack_from(records, position + 8)
@@ -482,7 +463,7 @@ def _packed_anew(
     partition: str,
     max_uncompressed_bytes: int,
 ) -> bytes:
-    """The same records in the topic's codec; never more is held than the topic takes.
+    """Return the records compressed by the topic's codec, within the topic's size limit.
 
     Kafka's builder refuses times before 1970 here (-1); ours keeps them (KIP-228).
     """
