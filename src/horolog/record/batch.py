@@ -169,11 +169,11 @@ new_header = partial(tuple.__new__, BatchHeader)
 def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> BatchHeader:
     """Read the header at `position`, of any format; the records may be missing.
 
-    A compressed message of v0 or v1 is taken to begin at `least_offset`: the offset that follows
-    the batch before it, if that is known.
+    A compressed message of v0 or v1 is assumed to begin at `least_offset`, which should be the
+    offset after the previous batch.
 
     Raises:
-        CorruptBatch: too few bytes, no format there is, or a length no batch can have.
+        CorruptBatch: too few bytes, an unknown format, or a length that no batch can have.
     """
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         return _short_header(buffer, position, least_offset)
@@ -238,11 +238,10 @@ def iter_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield position and header of every whole batch from `start` on, of any format.
 
-    Ends before a batch that the buffer holds only in part: fetches and live files
-    end like that and nothing is wrong.
+    A batch that is cut off at the end is left out: fetches and live files end with such batches.
 
     Raises:
-        CorruptBatch: what follows is no batch.
+        CorruptBatch: the bytes are no batch.
     """
     end = len(buffer)
     position = start

@@ -1,8 +1,8 @@
 """Producer id, epoch and sequence of the rows of a table, from the batches' headers.
 
-A sequence is the batch's first one and the record's offset from the batch's first one, wrapping
-after 2147483647 (KIP-98); compaction keeps both. Rows of batches without a producer have nulls, and
-so have sequences of batches without one.
+The sequence of a record is the first sequence of its batch, plus the record's distance from the
+batch's first offset, wrapping after 2147483647 (KIP-98). Compaction keeps both. Rows of batches
+without a producer have nulls, and so do sequences of batches without sequences.
 """
 
 from array import array

@@ -1,7 +1,7 @@
 """Runs of batches outside transactions, whose headers a kernel reads at once for `gather`.
 
-Of most logs that is nearly every batch: outside transactions, read as a whole. Read one by one,
-their headers take longer in Python than their records do in `gather`.
+Nearly every batch of most logs is in such a run. Headers that are read one by one take longer in
+Python than the records of small batches do in `gather`.
 """
 
 from array import array
@@ -107,7 +107,7 @@ class BatchRunReader:
     def read(self, position: int, size: int, least_offset: int = INT64_MIN) -> BatchRun:
         """Read batches from a position on, until their records have `size` bytes or more.
 
-        Their offsets ascend, the first from `least_offset` on. They are valid until the next call.
+        Offsets ascend, from `least_offset` on. The result is valid until the next call.
         """
         self._state[PLAN_POSITION] = position
         self._state[PLAN_LEFT] = size
@@ -130,15 +130,15 @@ class BatchRunReader:
 def next_offset_of(buffer: Buffer, offset: int, log_end: int) -> int:
     """Return the offset after the last whole batch of a buffer, at least `offset`.
 
-    A base offset has no checksum: one beyond the log end would have a reader skip all that is
-    before it.
+    A base offset has no checksum. With one beyond the log end a reader would skip all earlier
+    records.
 
     Args:
-        offset: that it was asked for.
-        log_end: the high watermark, beyond which it gives nothing.
+        offset: the offset that was fetched.
+        log_end: the high watermark, which no batch may exceed.
 
     Raises:
-        CorruptBatch: what follows is no batch, or one extends beyond the log end.
+        CorruptBatch: the bytes are no batch, or a batch extends beyond the log end.
     """
     view = memoryview(buffer)
     reader, position = BatchRunReader(view, EVERYTHING), 0

@@ -62,9 +62,8 @@ def build_batch(
 ) -> bytes:
     """Return a whole batch whose records take consecutive offsets from `base_offset` on.
 
-    The base timestamp is the first record's; `max_timestamp` None is the largest
-    that any record carries (-1 if none carries one). Without records this is the
-    empty batch that compaction leaves behind.
+    The base timestamp is the first record's. `max_timestamp` None is the largest timestamp of the
+    records, or -1. Without records the result is the empty batch that compaction leaves behind.
     """
     rows = list(records)
     base_timestamp = rows[0].timestamp if rows else NO_TIMESTAMP

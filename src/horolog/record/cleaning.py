@@ -1,16 +1,16 @@
 """Compaction of batches: the keys of their records, and batches of the records that stay.
 
-A key is known by a hash of 128 bits under a secret (SipHash-2-4): two keys with the same hash would
-delete each other's records, and without the secret nobody can make such keys. The latest offset of
-each key is in a map of fixed size, 24 bytes for each key.
+A key is identified by a hash of 128 bits under a secret (SipHash-2-4). Two keys with the same hash
+would delete each other's records, and without the secret nobody can make such keys. The latest
+offset of each key is in a map of fixed size, 24 bytes for each key.
 
-A batch that loses records keeps its offsets, its producer, its epochs and its codec (KIP-98), and
-the base timestamp from which deltas count: a batch that is stamped with an append time still holds
-the create times of its records. Apache Kafka writes the append time over them.
+A batch that loses records keeps its offsets, its producer, its epochs and its codec (KIP-98). It
+also keeps the base timestamp from which deltas count, so that a batch stamped with an append time
+still contains the create times of its records. Apache Kafka overwrites these with the append time.
 
-Records are read and written in pieces, through their decompression: neither all records of a batch
-nor a record of a gigabyte are ever in memory. Where they are more than one piece, they are
-decompressed once for their keys, and once more to be written.
+Records are read and written in pieces, through their decompression. Neither all records of a batch
+nor a record of a gigabyte are ever in memory. Records of more than one piece are decompressed once
+for their keys, and once more to be written.
 """
 
 from array import array
@@ -330,9 +330,9 @@ def read_small_batches(
 ) -> SmallBatches | None:
     """Read the keys of small batches from a position on; a call for each would take far longer.
 
-    They are whole, their checksums are right, and they are not compressed. Without `all_kinds` none
-    is of a transaction, a marker, empty, or with a delete horizon. None where the next ones are
-    others: then they are to be read one by one.
+    The batches are whole, undamaged and not compressed. Without `all_kinds` they are also outside
+    transactions, not empty, no markers, and without a delete horizon. None if the next batch is of
+    another kind and must be read alone.
     """
     state = np.zeros(SMALL_STATE_SIZE, np.int64)
     state[SMALL_POSITION] = position
@@ -390,12 +390,11 @@ def write_small_batches(
     """Write small batches with the records that stay; batches that lose all records are left out.
 
     Args:
-        data: in which they were read.
-        keep: 1 for each record of all of them that stays.
-        may_go: 1 for each of them that is a marker whose transaction is gone.
-        first: the number of the first to be written.
-        horizon_ms: from when on tombstones, and such markers, may go where their batch does not say
-            it yet; in milliseconds.
+        data: the buffer from which the batches were read.
+        keep: 1 for each record of all batches that stays.
+        may_go: 1 for each batch that is a marker whose transaction is gone.
+        first: number of the first batch to write.
+        horizon_ms: delete horizon of batches with tombstones or such markers that have none yet.
     """
     starts, firsts = small.starts[[first, end]].tolist(), small.firsts[[first, end]].tolist()
     room = starts[1] - starts[0] + _LONGEST_GROWTH * (firsts[1] - firsts[0])
@@ -422,10 +421,10 @@ def meet_all(
     """Decide which batches of transactions may go, by `cleaning_kernels.step` for each.
 
     Args:
-        known: of producers, before the first of them; in the end what is known behind the last.
-        places: where in that the producer of each is.
-        kinds: of each, as `layout` has it.
-        numbers: of the aborted transactions that begin.
+        known: states of producers before the first batch; becomes the states after the last.
+        places: place of each batch's producer in `known`.
+        kinds: kind of each batch, as `cleaning_kernels` lists them.
+        numbers: numbers of the aborted transactions that begin.
     """
     fates = np.empty(len(kinds), np.int64)
     CLEANING_KERNELS.run.meet(known, places, kinds, numbers, fates)
@@ -444,12 +443,12 @@ def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) ->
     """Keep the latest offset of each key in the map.
 
     Args:
-        keys: in the order of their offsets.
-        from_offset: records before that are passed.
-        room: how many more keys the map may take.
+        keys: keys in the order of their offsets.
+        from_offset: records before this offset are passed.
+        room: number of keys that the map may still take.
 
     Returns:
-        How many records were noted or passed before there was no room, and the room that is left.
+        Number of records that were noted or passed before room ran out, and the room that is left.
     """
     state = array("q", bytes(8 * NOTE_STATE_SIZE))
     state[NOTE_FROM], state[NOTE_ROOM] = from_offset, room
@@ -469,8 +468,8 @@ def judge(
 
     Args:
         end_offset: records from there on are not in the map, and stay.
-        keeps_tombstones: whether a tombstone that is the latest record of its key stays.
-        keeps_keyless: whether records without a key do.
+        keeps_tombstones: whether a tombstone stays that is the latest record of its key.
+        keeps_keyless: whether records without a key stay.
     """
     state = array("q", bytes(8 * JUDGE_STATE_SIZE))
     state[JUDGE_END] = min(end_offset, _FAR_OFFSET)
@@ -497,19 +496,19 @@ def retained(
 ) -> bytes:
     """Return a batch with some of its records, at least one, as Apache Kafka's cleaner writes it.
 
-    Its largest timestamp is that of the records that stay, below zero too (KIP-228), or the append
-    time that all of them have. A compressed message of v0 or v1 has the offset of the last message
-    in it that stays (KIP-31), and in v1 the largest timestamp or the append time (KIP-32).
+    The largest timestamp is that of the records that stay, below zero too (KIP-228), or their
+    common append time. A compressed message of v0 or v1 has the offset of its last message that
+    stays (KIP-31), and in v1 the largest timestamp or the append time (KIP-32).
 
     Args:
-        header: its header, as it was read.
-        staying: which of its records stay.
-        horizon_ms: from when on its tombstones may go (KIP-534), in milliseconds; None leaves a
-            horizon that it has. Of v2 only.
+        header: header of the original batch.
+        staying: the records that stay.
+        horizon_ms: delete horizon of the tombstones (KIP-534), for v2 only; None keeps the
+            batch's own.
 
     Raises:
-        CorruptBatch: its records break the format.
-        RequestRefused: it becomes larger than a batch can be (10).
+        CorruptBatch: the records break the format.
+        RequestRefused: the batch becomes larger than a batch can be (10).
     """
     shift = 0
     if header.magic != MAGIC:  # its offsets count from the first record that stays
@@ -562,10 +561,9 @@ def _packed(codec: Codec, records: Iterator[Buffer], most_bytes: int) -> Buffer 
 def emptied(header: BatchHeader) -> bytes:
     """Return a batch without its records, which keeps its offsets and its producer's sequence.
 
-    It has no time, as there is no record of that time any more: indexes and lookups take the
-    largest of a batch from its header. (Kafka leaves it in the header, and out of its indexes.)
-
-    Of a message of v0 or v1, which cannot be empty, a batch of v2 that covers its offset.
+    The batch has no time, because indexes and lookups take the largest time of a batch from its
+    header. (Kafka keeps the time in the header, and leaves it out of its indexes.) A message of v0
+    or v1 cannot be empty: it becomes a batch of v2 that covers its offset.
     """
     kept_bits = TRANSACTIONAL_BIT | CONTROL_BIT
     changed = header._replace(

@@ -50,13 +50,13 @@ def encode_batches(
 ) -> Iterator[bytes]:
     """Yield the rows of a table as v2 batches, with consecutive offsets from `base_offset` on.
 
-    Without that each batch begins at 0, as producers send it. Takes the columns `value` and
-    `timestamp_ms`, and where they are there `key` and `headers`; others are left alone. A null
-    timestamp is written as -1. Batches are filled up to `batch_bytes` before compression; a larger
-    record has one to itself.
+    Without a base offset each batch begins at 0, as producers send it. The columns are `value` and
+    `timestamp_ms`, and optionally `key` and `headers`; others are ignored. A null timestamp is
+    written as -1. Batches are filled up to `batch_bytes` before compression; a larger record has a
+    batch of its own.
 
     Raises:
-        ValueError: a column is missing or has a type that is no bytes, or a header is null.
+        ValueError: a column is missing or its type is not binary, or a header is null.
     """
     require_columns(table.schema)
     offset = base_offset
@@ -102,7 +102,10 @@ def encode_picked(
 ) -> Iterator[EncodedBatch]:
     """Yield rows of several record batches as v2 batches, which may contain rows of more than one.
 
-    A row is copied once, to its place in a batch without a codec. A transactional producer says so.
+    A row is copied once, to its place in a batch without a codec.
+
+    Args:
+        is_transactional: whether the batches are part of a transaction of `producer`.
     """
     offset, sequence = base_offset, base_sequence
     attributes = codec | TRANSACTIONAL_BIT if is_transactional else int(codec)
@@ -144,15 +147,16 @@ class RecordsEncoder:
         """Encode the records of successive batches.
 
         Args:
-            rows: with the columns that `encode` takes; the times are those in the records' bytes.
-            deltas: of each row its offset less its batch's base offset.
-            counts: of each batch how many of the rows.
+            rows: rows with the columns of `encode_batches`; times are those in the records' bytes.
+            deltas: distance of each row's offset from the base offset of its batch.
+            counts: number of rows of each batch.
+            base_timestamps: base timestamp of each batch.
 
         Returns:
-            The records of all batches, valid until the next call, and where those of each end.
+            The records of all batches, valid until the next call, and the end of each batch.
 
         Raises:
-            ValueError: as `encode`; or the records of one are larger than a batch can be.
+            ValueError: as `encode_batches`; or the records of a batch exceed the size of a batch.
         """
         columns = RowColumns(rows)
         # Counted from base times of its own, a record's bytes do not depend on the batch.

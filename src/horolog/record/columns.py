@@ -4,12 +4,12 @@
     headers list<struct<key: string, value: binary>>          (only when asked for)
     producer_id int64, producer_epoch int32, sequence int32   (only when asked for)
 
-All fields are nullable and the types plain (32-bit ends), as Spark wants them. A
-table never exceeds `max_bytes`, unless a single record does; a large batch is
-spread over several tables and never decompressed as a whole.
+All fields are nullable and the types plain (32-bit ends), as Spark wants them. A table never
+exceeds `max_bytes`, unless a single record does. A large batch is divided among several tables and
+never decompressed as a whole.
 
-Nothing else here imports pyarrow, but for what serves this module: `decoder` and `row_buffers`,
-where tables grow; and `column_writer` with `row_columns`.
+Only this module and its helpers import pyarrow: `decoder` and `row_buffers`, which fill tables, and
+`column_writer` with `row_columns`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -77,15 +77,14 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of all whole batches in `buffer` as tables of at least a row, by offset.
 
-    Exact to the record: offsets from `start_offset` to before `end_offset`, timestamps
-    from `from_ms` to before `to_ms` (compared as plain numbers, -1 included). Only
-    `columns` are copied. A batch that its header rules out is not even decompressed.
+    The selection is exact: offsets from `start_offset` to before `end_offset`, timestamps from
+    `from_ms` to before `to_ms` (compared as plain numbers, -1 included). Only `columns` are copied.
+    A batch whose header excludes it is not decompressed. Records of the transactions in `aborted`
+    are left out.
 
-    The records of transactions in `aborted` are left out.
-
-    With `as_created` records have the times that their bytes hold, also in batches of v2 and
-    compressed messages of v1 that are stamped with an append time: that is their create time,
-    unless they were packed anew.
+    With `as_created` records have the times in their bytes, also in batches of v2 and compressed
+    messages of v1 that are stamped with an append time. That is their create time, unless a broker
+    packed them anew.
 
     Raises:
         CorruptBatch: a batch breaks the format, or its CRC (unless not `check_crcs`).

@@ -61,7 +61,7 @@ def compress_chunks(
 ) -> bytes | None:
     """Compress pieces as one; None as soon as the result has more than `max_bytes`.
 
-    `is_far` looks for repetitions as thoroughly as any producer may have, which takes longer.
+    `is_far` finds all repetitions that a producer may have found, which takes longer.
     """
     packer = _packer(codec, level, is_far=is_far)
     out = bytearray()
@@ -107,7 +107,8 @@ def fleeting_chunks(
 ) -> Iterator[Buffer]:
     """Yield decompressed pieces, each valid only until the next is asked for.
 
-    A search may need the first ones alone, which are small if the codec makes that cheap.
+    With `is_search` the first pieces are small if the codec makes that cheap: a search may need no
+    more.
     """
     if is_search and codec is Codec.LZ4:
         blocks = lz4_frame.blocks(memoryview(data), max(1, min(CHUNK_BYTES, max_bytes)))
@@ -135,8 +136,8 @@ def _chunks_in_scratch(codec: Codec, data: Buffer, max_bytes: int) -> Iterator[B
 def decompress_into(codec: Codec, data: Buffer, room: memoryview) -> int | None:
     """Decompress to the start of `room`, in few calls; return the number of bytes.
 
-    None says nothing: where they do not fit, or are not as clients pack them, or damaged,
-    `decompress_chunks` has the answer, and `room` may hold anything.
+    None if the bytes do not fit, are damaged, or are packed in an unusual way. `decompress_chunks`
+    then has the answer, and `room` may contain anything.
     """
     return _INTO[codec](memoryview(data), room)
 
@@ -146,9 +147,8 @@ def decompress_chunks(
 ) -> Iterator[Buffer]:
     """Yield the decompressed bytes in order, in pieces of 1 to `chunk_bytes` bytes.
 
-    Bytes that are not compressed come back as they are, in one piece and not
-    copied. The last piece has come when the iterator ends: only then is it known
-    that the stream has the end that its codec demands.
+    Bytes that are not compressed are returned in one piece and not copied. The end of the stream is
+    checked after the last piece, when the iterator ends.
 
     Raises:
         UncompressedTooLarge: there are more than `max_bytes`.

@@ -1,13 +1,13 @@
-"""Batches of any format as batches of any other, and what that loses.
+"""Conversion of batches of any format to any other, and the data that it loses.
 
     to v0   timestamps and their type, and all that v1 loses
     to v1   headers; producer ids and sequences; leader epochs; control batches, and with them which
             transactions were aborted; offsets behind the last record of a batch that was compacted
     to v2   nothing: records of v0 have no timestamp (-1)
 
-A batch that has the requested format is left as it is, to the byte. Others go through memory in
-pieces of about a megabyte, and are held as a whole in their new form only. `convert_batch`
-does not look at the checksum of the batch: call `verify_crc` first, or wrong bytes get a right one.
+A batch of the requested format is left as it is, to the byte. Other batches are converted in pieces
+of about a megabyte; only the result is in memory as a whole. `convert_batch` does not check the
+checksum of the batch: call `verify_crc` first, or damaged bytes get a correct checksum.
 """
 
 from collections.abc import Iterable, Iterator
@@ -76,18 +76,18 @@ def down_convert(
 ) -> Iterator[Converted]:
     """Yield the whole batches of a fetch for a client that reads no format beyond `magic`.
 
-    As in Kafka, batches of that format and older ones are left as they are, control batches are
-    left out, and of a batch that becomes plain messages those before `start_offset` are: old
-    consumers take the first message for the one they asked for.
+    As in Kafka, batches of that format and older ones are left as they are, and control batches are
+    left out. In a batch that becomes plain messages, messages before `start_offset` are left out,
+    because old consumers take the first message for the one they asked for.
 
     Args:
-        data: batches of any formats; a part of one at the end is ignored.
+        data: batches of any formats; a part of a batch at the end is ignored.
         magic: 0 or 1.
-        max_batch_bytes: what one batch may decompress to.
+        max_batch_bytes: limit of a decompressed batch.
 
     Raises:
         CorruptBatch: a batch is malformed.
-        RequestRefused: one is compressed with zstd (76), or is too large (10).
+        RequestRefused: a batch is compressed with zstd (76), or is too large (10).
     """
     view = memoryview(data)
     position, next_offset = 0, 0
@@ -132,11 +132,11 @@ def convert_all(
 
     Args:
         magic: 0, 1 or 2.
-        least_offset: that the first batch can have.
-        zstd_as: codec of messages whose batch was compressed with zstd; None refuses it.
-        run_bytes: of plain messages that make one batch of v2.
-        max_batch_bytes: what one batch may decompress to.
-        check_crcs: whether to look at the checksums of all batches.
+        least_offset: smallest offset that the first batch can have.
+        zstd_as: codec of messages whose batch was compressed with zstd; None refuses the batch.
+        run_bytes: bytes of plain messages that become one batch of v2.
+        max_batch_bytes: limit of a decompressed batch.
+        check_crcs: whether to check the checksums of all batches.
 
     Raises:
         CorruptBatch, RequestRefused: as `down_convert`.
@@ -182,7 +182,7 @@ def _convert_run(run: MessageRun, magic: int, start_offset: int | None = None) -
 def as_plain_messages(data: Buffer, magic: int, *, least_offset: int = 0) -> Iterator[Converted]:
     """Yield every record as a plain message of v0 or v1, so that equal records have equal bytes.
 
-    Control batches are left out, headers are. All checksums are looked at.
+    Control batches and headers of records are left out. All checksums are checked.
 
     Raises:
         CorruptBatch, RequestRefused: as `down_convert`.

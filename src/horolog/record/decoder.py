@@ -45,8 +45,8 @@ class DecodeStatistics:
 class Decoder:
     """Collector of batches in order, which yields tables as they become full.
 
-    Many batches are gathered at a time: uncompressed ones in place, small
-    compressed ones side by side. A large compressed batch goes piece by piece.
+    Many batches are gathered at a time: uncompressed ones in place, small compressed ones in a
+    buffer. A large compressed batch is gathered piece by piece.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Decoder:
     ) -> Generator[pa.RecordBatch, None, int]:
         """Take plain batches from a position on; return where they end.
 
-        Their offsets ascend. They end before the first that is damaged, large when decompressed,
-        or compressed where what is planned is not.
+        Offsets of the batches ascend. They end before the first batch that is damaged, large when
+        decompressed, or compressed where the planned batches are not.
         """
         producers = self._rows.producers
         least = INT64_MIN if producers is None else producers.next_offset
@@ -262,7 +262,8 @@ class Decoder:
     ) -> Iterator[pa.RecordBatch]:
         """Gather a batch whose records come in pieces, if it is sound or large.
 
-        A codec's checksum follows the last piece: a small batch has none of its rows taken before.
+        A codec's checksum follows the last piece. No rows of a small batch are taken before it is
+        checked.
         """
         first, second = next(pieces, b""), next(pieces, None)
         rest = () if second is None else (second,)
@@ -318,8 +319,8 @@ def _stretch(header: BatchHeader, start: int, end: int, kind: int) -> tuple[int,
 def may_meet(header: BatchHeader, rows: RowRange) -> bool:
     """Return True if a record of the batch can be in the range, by its header.
 
-    The header bounds times from above only: records may be older than the base
-    timestamp, which is just the first one's.
+    The header limits times from above only: records may be older than the base timestamp, which is
+    that of the first record.
     """
     if rows == EVERYTHING:
         return True

@@ -118,7 +118,7 @@ class HeaderTable:
     def packed(self, records: Sequence[Buffer]) -> list[Buffer]:
         """Return header and records of each batch, one after the other, with their checksums.
 
-        Those in `columns`, and their lengths, become the ones that these records give.
+        Lengths and checksums in `columns` are replaced by those of these records.
         """
         columns = self.columns
         columns["batch_length"] = [HEADER_SIZE - LOG_OVERHEAD + len(record) for record in records]

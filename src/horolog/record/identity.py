@@ -1,9 +1,9 @@
 """Producer of a raw batch: its id, its epoch and its sequences, in the batch's header.
 
-A copy of a log carries the identities of its producers. Appended elsewhere as they are, they would
-meet that broker's own memory of producers: be dropped as repeats, or refused as out of order. Only
-headers are rewritten; records stay as they are, compressed or not, but in the few batches that a
-broker takes from no producer: there they are rewritten, as readers see them.
+A copy of a log contains the identities of its producers. In another log they would collide with
+that broker's producer states: batches would be dropped as repeats, or refused as out of order. Only
+headers are rewritten; records stay as they are, compressed or not. The exception are the few
+batches that a broker refuses from a producer, whose records are rewritten.
 """
 
 from horolog.record.batch import (
@@ -32,7 +32,7 @@ def renamed(
 ) -> bytes:
     """Return a batch of v2 as another producer sends it, in a transaction or outside of any.
 
-    What its header says of append times goes; the records stay as they are.
+    The append time in the header is removed; the records stay as they are.
     """
     records = batch[HEADER_SIZE : header.size]
     changed = header._replace(
@@ -55,8 +55,8 @@ def is_left_out(header: BatchHeader) -> bool:
 def needs_writing(header: BatchHeader, *, keeps_stamps: bool = True) -> bool:
     """Return True if brokers refuse the batch from a producer, so that its records are rewritten.
 
-    Without `keeps_stamps` its append times need not become create times: a topic of LogAppendTime
-    replaces them.
+    Without `keeps_stamps` append times need not become create times, because a topic of
+    LogAppendTime replaces them.
     """
     return (
         header.magic != MAGIC

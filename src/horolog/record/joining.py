@@ -1,8 +1,8 @@
-"""Successive batches of v2 as one: the records stay what they are, and get other deltas.
+"""Join of successive batches of v2 to one: the records stay, and get other deltas.
 
-Keys, values, headers, timestamps and order are kept, the bytes of a record but for its length and
-its two deltas. What one batch says of all its records must not differ: the codec, and what the
-attributes say of time.
+Keys, values, headers, timestamps and order are kept; in the bytes of a record only its length and
+its two deltas change. Codec and timestamp type, which apply to all records of a batch, must be the
+same in all joined batches.
 """
 
 from array import array
@@ -48,12 +48,12 @@ class Joiner:
     def add(self, header: BatchHeader, batch: Buffer) -> bool:
         """Add the records of a batch; False if they cannot be joined to the collected ones.
 
-        A batch that cannot be joined to none is one that is better left as it is: it takes more
-        than half of the room, or is not as a broker would have it.
+        A batch that is refused by an empty joiner is better left as it is: it takes more than half
+        of the room, or is not as a broker would store it.
 
         Args:
-            header: of the batch, which is of v2, has no gaps in its offsets and no delete horizon.
-            batch: its bytes; its checksum has been compared.
+            header: header of a batch of v2, without gaps in its offsets and delete horizon.
+            batch: bytes of the batch; the caller has checked the checksum.
         """
         first = self._first or header
         shift = header.base_timestamp - first.base_timestamp

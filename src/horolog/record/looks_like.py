@@ -1,7 +1,7 @@
 """The probable unit of a number that is no sensible time in milliseconds.
 
-Between 1971 and 2100 the four usual units do not overlap, so that a number makes
-sense in one of them at most.
+Between 1971 and 2100 the four usual units do not overlap: a number makes sense in one of them at
+most.
 """
 
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ def looks_like(timestamp: int) -> str | None:
     """Return a sentence with the unit that a timestamp seems to be in; None if nothing fits.
 
     Args:
-        timestamp: what was sent as milliseconds since 1970.
+        timestamp: number that was sent as milliseconds since 1970.
     """
     for unit in _UNITS:
         if unit.first <= timestamp < unit.end:
@@ -61,8 +61,7 @@ def units_of(timestamps: "npt.NDArray[np.int64]") -> "npt.NDArray[np.int8]":
     """Return the unit that each of many numbers looks like, by the rule of `looks_like`.
 
     Returns:
-        The place in `OTHER_UNITS`, counted from 1; 0 for milliseconds and for what makes no
-        better sense.
+        The place in `OTHER_UNITS`, counted from 1; 0 for milliseconds and for unknown units.
     """
     import numpy as np  # noqa: PLC0415 - one number needs none
 

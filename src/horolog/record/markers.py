@@ -100,8 +100,8 @@ def stamped_marker(
     """Make the control batch that ends a producer's transaction in a partition, as Kafka 4.3.
 
     Args:
-        now_ms: the time of its record.
-        append_ms: when it is stored; on a LogAppendTime topic its largest timestamp.
+        now_ms: time of the record.
+        append_ms: time of storing; on a LogAppendTime topic it is the largest timestamp.
     """
     producer_id, producer_epoch, coordinator_epoch, is_commit, _ = ended
     records = _records(coordinator_epoch, is_commit)

@@ -39,8 +39,8 @@ def partitions_of_keys(
 
     Args:
         ends: Arrow's offsets of n keys, n + 1 numbers: key i is `data[ends[i]:ends[i + 1]]`.
-        data: The bytes of the keys.
-        count: How many partitions there are.
+        data: the bytes of the keys.
+        count: the number of partitions.
     """
     hashes = _murmur2_of_keys(ends, data)
     return ((hashes & np.uint32(_POSITIVE)) % np.uint32(count)).astype(np.int32)

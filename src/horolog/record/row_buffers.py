@@ -1,7 +1,7 @@
-"""Growing Arrow columns that `gather` appends records to.
+"""Growing Arrow columns to which `gather` appends records.
 
-The arrays are allocated once a table at the size of its budget, when its first record comes:
-memory that is never written to costs nothing, and no row has to ask for room in each column.
+The arrays are allocated once a table at the size of its budget, when its first record comes. Memory
+that is never written to costs nothing, and no row has to ask for room in each column.
 """
 
 from array import array

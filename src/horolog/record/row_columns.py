@@ -17,11 +17,11 @@ class RowColumns:
     """Columns of a record batch, converted once for all batches to which its rows go.
 
     Attributes:
-        times: Milliseconds; -1 where there is none.
-        others: Keys, values and headers, as `scatter` takes them.
+        times: milliseconds; -1 for none.
+        others: keys, values and headers, as `scatter` takes them.
 
     Raises:
-        ValueError: a column is missing or has a type that is no bytes, or a header is null.
+        ValueError: a column is missing or its type is not binary, or a header is null.
     """
 
     def __init__(self, rows: pa.RecordBatch) -> None:

@@ -1,10 +1,10 @@
 """Facts about a batch's records, for validation and block maps.
 
-A batch is walked once, in pieces, through its decompression (`walk`); neither a bomb nor
-a record of a gigabyte is ever held. Importing this module imports neither numba nor numpy.
+A batch is walked once, in pieces, through its decompression (`walk`). Neither a decompression bomb
+nor a record of a gigabyte is ever in memory. Importing this module imports neither numba nor numpy.
 
-Any malformation is a CorruptBatch that names the record and the byte. Header
-keys are not checked to be UTF-8: Kafka's readers replace what is not.
+Any malformation is a CorruptBatch with the number of the record and the byte. Header keys are not
+checked to be UTF-8: Kafka's readers replace invalid bytes.
 """
 
 from array import array
@@ -71,9 +71,9 @@ def kernels_ready() -> bool:
 class RecordFacts(NamedTuple):
     """Facts about the records of a batch, found in one pass.
 
-    Timestamps are true ones (base plus delta, or the append time). A timestamp of
-    -1 means that a record has none and counts neither as largest nor as smallest:
-    both are None where no record has one.
+    Timestamps are true ones (base plus delta, or the append time). A timestamp of -1 means that a
+    record has none; it counts neither as largest nor as smallest. Both are None if no record has a
+    timestamp.
     """
 
     count: int  # type: ignore[assignment]  # Kafka's noun; `tuple.count` is not used on facts
@@ -102,10 +102,10 @@ def scan_batch(
     """Check every record of a whole batch, without its CRC, and sum up facts about them.
 
     Args:
-        max_bytes: what the records may decompress to.
+        max_bytes: limit of the decompressed records.
         min_offset: only records from there on count for the timestamps.
-        arrival_ms: when they arrived, for the latencies; without it those are zeros.
-        create_times: take the times that producers gave, also where the batch was stamped with
+        arrival_ms: arrival of the records, from which latencies count; without it they are zeros.
+        create_times: whether to take the producers' times also from a batch that was stamped with
             its append time since.
 
     Raises:
@@ -137,7 +137,7 @@ def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordF
         batch: a whole batch of v2 and nothing else; not compressed, with create times.
 
     Returns:
-        None if anything is wrong: `scan_batch` says what.
+        None if anything is wrong; `scan_batch` raises the error.
     """
     state = _FRESH_PLAIN_STATE[:]
     state[RECORDS_LEFT] = header.records_count
@@ -227,14 +227,14 @@ def find_faults(
 ) -> list[Fault]:
     """Return the first `limit` records that lack a key, or whose timestamp is out of bounds.
 
-    The batch is one that `scan_batch` has found sound, or `scan_records` if `records` are given.
+    The batch was accepted by `scan_batch`, or by `scan_records` if `records` are given.
 
     Args:
         keys: whether each record must have a key.
-        times: now, and how far a timestamp may be before and after that, all in milliseconds;
-            differences wrap at 64 bits, as Java's. None if any timestamp is good.
-        limit: how many to name at most.
-        records: those of the batch, decompressed, cut anywhere.
+        times: present time, and how far a timestamp may be before and after it, all in
+            milliseconds; differences wrap at 64 bits, as Java's. None if any timestamp is good.
+        limit: most faults to return.
+        records: records of the batch, decompressed, cut anywhere.
     """
     is_counted = records is None
     if records is None:

@@ -1,6 +1,6 @@
 """Search for the first record of a batch at or after a time and an offset.
 
-As in a scan, a batch is walked in pieces, and no further than to that record.
+The batch is walked in pieces, no further than to that record.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ from horolog.record.walk import INT64_MAX, INT64_MIN, Walk, new_state, opened_ba
 class RecordSearch(Walk):
     """Search for the first record at or after a time and an offset, in one batch of v2.
 
-    It is fed the records, decompressed and cut anywhere, as far as needed. A record without a
-    timestamp (-1) is never found.
+    The caller feeds the records, decompressed and cut anywhere, as far as needed. A record without
+    a timestamp (-1) is never found.
     """
 
     __slots__ = ()
@@ -64,16 +64,12 @@ def find_at_or_after(
 ) -> tuple[int, int] | None:
     """Return timestamp and offset of the first record at or after both; None without one.
 
-    A record without a timestamp (-1) is never found.
+    A record without a timestamp (-1) is never found. Errors before the record are raised as by
+    `scan_batch`.
 
     Args:
         batch: the whole batch.
-        header: its header.
-        timestamp_ms: the time.
-        min_offset: the offset.
-        max_bytes: what the records may decompress to.
-
-    Raises as `scan_batch` does, for what comes before that record.
+        max_bytes: limit of the decompressed records.
     """
     return _find(batch, header, AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
 
@@ -95,7 +91,7 @@ def first_offset(
 ) -> int | None:
     """Return the offset of the first record at or after an offset, with a time or without.
 
-    Raises as `find_at_or_after` does.
+    None if there is no such record. Errors are raised as by `find_at_or_after`.
     """
     opened, records = opened_batch(batch, header, max_bytes)
     # Each record has the time 0 then: one without a time is not found.

@@ -10,8 +10,8 @@ def stretch_of(starts: Int64Array, offsets: Int64Array) -> npt.NDArray[np.intp]:
     """Return the number of the last start at or before each offset; -1 before the first.
 
     Args:
-        starts: of the stretches, in order.
-        offsets: fastest in order, as those of an undamaged log are.
+        starts: starts of the stretches, in order.
+        offsets: any offsets; ordered ones, as in an undamaged log, are looked up fastest.
     """
     if not (offsets[1:] >= offsets[:-1]).all():
         return np.searchsorted(starts, offsets, side="right") - 1

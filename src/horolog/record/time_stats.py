@@ -2,9 +2,9 @@
 
     whole = first.followed_by(second)      # in the order of their offsets
 
-It is what a scan counts of a batch (`record/scan.py`), a block map holds of a block, and
-`time_stats` says of a segment. Kernels have it as numbers (`record/kernels/layout.py`), of which
-those that a scan counts come last: `counts`.
+A scan counts the statistics of a batch (`record/scan.py`), a block map contains those of a block,
+and `time_stats` returns those of a segment. Kernels have them as numbers
+(`record/kernels/layout.py`), of which the counts of a scan come last.
 """
 
 from array import array
@@ -38,7 +38,7 @@ times, records earlier than the previous one, and records in each class of laten
 class TimeStats(NamedTuple):
     """Statistics of successive records; times in milliseconds.
 
-    Create times are those that the bytes hold, under LogAppendTime, too.
+    Create times are those in the records' bytes, also under LogAppendTime.
     """
 
     records: int
@@ -125,9 +125,9 @@ def latency_class(
     """Return the class of the latency that a share of the records does not exceed; None if unknown.
 
     Args:
-        latencies: records in each class, as in `TimeStats`.
+        latencies: number of records in each class, as in `TimeStats`.
         share: 0.5 for the median.
-        largest_ms: no record is later, if that is known: the last class ends there.
+        largest_ms: largest latency, if known, at which the last class ends.
     """
     rank, so_far = share * sum(latencies), 0
     for place, count in enumerate(latencies):
@@ -143,7 +143,7 @@ def latency_class(
 def latency_up_to(latencies: Sequence[int]) -> int | None:
     """Return an upper bound of these latencies in milliseconds, without the last class.
 
-    Nothing bounds the last class. None if there is no other; 0 for records that were ahead.
+    The last class has no bound. None if all records are in it; 0 for records that were ahead.
     """
     counted = zip(LATENCY_BOUNDS, latencies, strict=False)
     return max((max(0, bound - 1) for bound, count in counted if count), default=None)

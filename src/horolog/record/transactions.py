@@ -39,7 +39,7 @@ class AbortedTransactions:
     def may_hold(self, header: BatchHeader) -> bool:
         """Return True if a batch belongs to an aborted transaction by its header.
 
-        So does a marker where it is not known at which offset the transaction ends.
+        That includes the marker where the end of the transaction is unknown.
         """
         self.reach(header.last_offset)
         if header.producer_id not in self._open or not header.is_transactional:
@@ -50,8 +50,8 @@ class AbortedTransactions:
     def drop(self, header: BatchHeader, batch: Buffer) -> bool:
         """Return True if a batch belongs to an aborted transaction.
 
-        A batch that says so, and a marker, are compared with their checksums first, as Kafka's
-        consumer does: with a flipped bit, a header may say so of a committed batch.
+        A batch whose header says so, and a marker, are compared with their checksums first, as by
+        Kafka's consumer: a flipped bit can mark a committed batch as aborted.
 
         Raises:
             CorruptBatch: the batch is damaged.
@@ -104,11 +104,12 @@ _new_batch = partial(tuple.__new__, WalkedBatch)  # quicker than the constructor
 class BatchWalk:
     """Iterator over the whole batches of a buffer within a range of offsets, in offset order.
 
-    Control batches and aborted ones are among them. A batch that the range cuts comes whole.
+    Control batches and aborted ones are included. A batch that is partly in the range is included
+    whole.
 
     Raises:
-        CorruptBatch: the buffer contains something else, or a batch is damaged whose header says
-            that it is aborted, or a marker.
+        CorruptBatch: the buffer contains other bytes, or a marker is damaged, or a batch whose
+            header marks it as aborted.
     """
 
     def __init__(

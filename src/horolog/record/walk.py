@@ -1,6 +1,6 @@
 """Walk over the records of one batch, in pieces, through its decompression.
 
-A kernel walks. What is looked for, and what was found, is in a state: an array that
+A kernel walks. The goal of a search and its results are in a state, an array that
 `kernels/layout.py` describes.
 """
 

@@ -1,8 +1,8 @@
-"""gzip (RFC 1952): one member or several, each with its checksum and size.
+"""Codec gzip (RFC 1952): one member or several, each with its checksum and size.
 
-As Java's GZIPInputStream, which Kafka reads with: what follows a member and does not begin with a
-whole header of a member is ignored. What does begin with one is a member and has to be whole;
-Java ignores one of up to 18 bytes, unless its read buffer happens to end within it.
+Kafka reads with Java's GZIPInputStream. Bytes after a member are ignored unless they begin with a
+whole header of a member. After such a header the member must be whole. Java ignores a member of up
+to 18 bytes, unless its read buffer happens to end within it.
 """
 
 import struct

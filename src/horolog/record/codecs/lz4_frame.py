@@ -1,9 +1,9 @@
-"""The lz4 frame, with independent blocks, up to its end mark.
+"""Codec lz4: a frame with independent blocks, up to its end mark.
 
-As Kafka's KafkaLZ4BlockInputStream: one frame, its blocks independent, no dictionary; what
-follows the end mark is ignored. Stricter than Java, which ignores both: a content size or a
-content checksum that is wrong is refused, since other clients do not read such a frame. An
-empty block, which Java misreads unless it is the last, is refused wherever it is.
+Kafka reads with KafkaLZ4BlockInputStream: one frame with independent blocks and without a
+dictionary; bytes after the end mark are ignored. This reader is stricter than Java in two points. A
+wrong content size or content checksum is refused, because other clients do not read such a frame.
+An empty block is refused wherever it is, because Java misreads it unless it is the last.
 """
 
 import struct
@@ -234,7 +234,7 @@ def _check_frame(packed: memoryview) -> bool:
     """Refuse a frame that lz4's library reads and Kafka's reader does not.
 
     Returns:
-        Whether there is an end mark.
+        True if the frame has an end mark.
     """
     if bytes(packed[: len(_MAGIC)]) != _MAGIC:
         raise corrupt(Codec.LZ4, "there is no lz4 frame")

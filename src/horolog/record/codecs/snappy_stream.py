@@ -1,9 +1,9 @@
-"""snappy in xerial's framing, which Java writes, and bare, which some clients send.
+"""Codec snappy, in xerial's framing, which Java writes, and bare, which some clients send.
 
     82 SNAPPY 00, i32 version, i32 compatible version; then blocks: i32 length, raw snappy
 
-As Java's SnappyInputStream: a stream may follow another, a length of less than four bytes ends
-the stream, and the version of the first header is not looked at, but that of the others is.
+Java's SnappyInputStream allows a stream to follow another. A length of less than four bytes ends
+the stream. The version of the first header is not checked, versions of later headers are.
 """
 
 import struct

@@ -1,8 +1,8 @@
-"""zstd (RFC 8878): frames one after another, each to its last block and checksum.
+"""Codec zstd (RFC 8878): frames one after another, each to its last block and checksum.
 
-As zstd-jni's ZstdInputStream, which Kafka reads with: several frames and skippable ones are read
-as one stream; bytes that are no frame, or not a whole one, are refused. Java ignores a last
-frame that ends within its header; it is refused here.
+Kafka reads with zstd-jni's ZstdInputStream: several frames and skippable ones are read as one
+stream; incomplete frames and other bytes are refused. Java ignores a last frame that ends within
+its header; it is refused here.
 """
 
 import struct

@@ -114,10 +114,10 @@ def fold_batches(
 
     Args:
         rows: the batches, of `BLOCK_SIZE` numbers each.
-        total: the block that has room left, as numbers; becomes the last one.
-        entries: has room for one of each row, and for one more.
+        total: numbers of the block that has room left; becomes the last block.
+        entries: room for an entry of each row, and for one more.
         block_bytes: a block ends before a batch that would make it larger.
-        closing: the last one is complete as well.
+        closing: whether the last block is complete as well.
     """
     count = 0
     for row in range(0, len(rows) - BLOCK_SIZE + 1, BLOCK_SIZE):

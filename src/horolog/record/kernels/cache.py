@@ -1,10 +1,10 @@
-"""Compiling kernels, with a cache where one can be kept.
+"""Compilation of kernels, with a cache where one can be kept.
 
-numba by itself puts compiled code next to the source or in the home directory, raises
-where neither can be written (containers, Spark's workers), and does not notice a
-change in another file that a kernel takes helpers or constants from. So the place is
-chosen here: a directory named after the sources' digest, under the user's cache or
-else under the temporary directory; without either the kernels are compiled each time.
+numba by itself puts compiled code next to the source or in the home directory. It raises where
+neither can be written (containers, Spark's workers), and does not notice a change in another file
+from which a kernel takes helpers or constants. So the directory is chosen here, and named after the
+sources' digest. It is under the user's cache or the temporary directory; without either the kernels
+are compiled each time.
 """
 
 import functools

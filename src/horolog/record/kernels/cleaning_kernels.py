@@ -244,7 +244,7 @@ def _hash(data, position, end, size, v0, v1, v2, v3):
 def _record_at(data, position, end):
     """Return where a record begins behind its length, and where it ends.
 
-    The end is TRUNCATED if that is behind the data, and TOO_LONG where it is malformed.
+    The end is TRUNCATED if it is behind the data, and TOO_LONG if the record is malformed.
     """
     size, body = read_varint(data, position, end, 5)
     if body < 0:
@@ -259,7 +259,8 @@ def _record_at(data, position, end):
 def _cut_record_at(data, position, end_of_data):
     """Return the end of a record that is cut off, its deltas, and where the deltas end.
 
-    The last is TRUNCATED where more must come first, and TOO_LONG where it is malformed.
+    The end of the deltas is TRUNCATED if more data is needed, and TOO_LONG if the record is
+    malformed.
     """
     size, body = read_varint(data, position, end_of_data, 5)
     time, delta, cursor = 0, 0, body
@@ -278,7 +279,7 @@ def _keys_of(
 ):
     """Write the keys of whole records from a row on; return number, end and the next least delta.
 
-    -1 as their number where one is malformed.
+    The number is -1 if a record is malformed.
     """
     for number in range(at, at + count):
         body, end = _record_at(data, position, end_of_data)
@@ -317,9 +318,9 @@ def _keys_of(
 
 
 def _begin_cut_record(data, position, state, secret):
-    """Note a record that is cut off in the state; return where its key begins.
+    """Note in the state a record that is cut off; return where its key begins.
 
-    TRUNCATED where more must come first, TOO_LONG where it is malformed.
+    The result is TRUNCATED if more data is needed, and TOO_LONG if the record is malformed.
     """
     end_of_data = len(data)
     end, _time, delta, cursor = _cut_record_at(data, position, end_of_data)
@@ -345,8 +346,7 @@ def _begin_cut_record(data, position, state, secret):
 def _continue_key(data, position, state, row, offsets, hashes, flags):
     """Hash the next part of the key of a cut record, and note the record at the key's end.
 
-    Where it came to; TRUNCATED where the value's size is not there yet, TOO_LONG where it is
-    malformed.
+    Return the position that was reached; TOO_LONG if the record is malformed.
     """
     size, left = len(data), state[KEYS_KEY_LEFT]
     at = KEYS_HASH
@@ -389,12 +389,12 @@ def read_keys(
 ) -> int:
     """Write offset, hash and flags of each record in a piece of a batch's records.
 
-    Of a record that continues in the next piece they are noted once its key and the size of its
-    value are there, without `IS_BARE`; what follows is passed. What is behind KEYS_POSITION must
-    be at the start of the next piece: the head of a record, or less than a word of its key.
+    A record that continues in the next piece is noted once its key and the size of its value are
+    complete, without `IS_BARE`. Bytes behind KEYS_POSITION must be at the start of the next piece:
+    the head of a record, or less than a word of its key.
 
-    DONE, or MALFORMED where a record is, or offsets do not grow within the batch. KEYS_RECORDS and
-    KEYS_REST are 0 once all are there.
+    Return DONE, or MALFORMED if a record is malformed or offsets do not grow within the batch.
+    KEYS_RECORDS and KEYS_REST are 0 after the last record.
     """
     base, last = state[KEYS_BASE_OFFSET], state[KEYS_LAST_DELTA]
     size, left = len(data), state[KEYS_RECORDS]
@@ -474,7 +474,7 @@ def read_small(
 ) -> int:
     """Write the keys of successive small batches; return how many batches were read.
 
-    It ends before what is another kind of batch, damaged or not whole, as before what has no room.
+    Reading ends before a batch of another kind, a damaged or cut one, and where room runs out.
     """
     position, room = state[SMALL_POSITION], len(offsets)
     records, batches = 0, 0
@@ -540,12 +540,12 @@ def step(known: int, kind: int, number: int) -> tuple[int, int]:
     """Return the state of a producer's transaction after a batch, and the fate of that batch.
 
     Args:
-        known: what was known before it, as `layout` has it; 0 at first.
-        number: of the aborted transaction, where one begins.
+        known: state before the batch, as bits above; 0 at first.
+        number: number of the aborted transaction that begins, if one does.
 
     Returns:
-        What is known; and 1 where the batch may go, or twice the number of the aborted transaction
-        plus 2 where it is the marker of one that had a batch, else 0.
+        The state, and the fate: 1 if the batch may go, 0 if it stays, or twice the number of the
+        aborted transaction plus 2 for the marker of one that had a batch.
     """
     committed = known & IS_COMMITTED
     if kind == BEGINS_ABORTED:
@@ -562,10 +562,7 @@ def step(known: int, kind: int, number: int) -> tuple[int, int]:
 
 @kernel
 def meet(known: Int64s, places: Int64s, kinds: Int64s, numbers: Int64s, fates: Int64s) -> None:
-    """Write the fates of batches of transactions, by the state of their producers.
-
-    The producer of each has its place in `known`, which is changed.
-    """
+    """Write the fates of batches of transactions, by the states of their producers in `known`."""
     for index in range(len(kinds)):
         place = places[index]
         known[place], fates[index] = step(known[place], kinds[index], numbers[index])
@@ -665,8 +662,9 @@ def _put_shifted(data, body, cursor, end, time, delta, out, filled):
 def _retain_records(data, position, end_of_data, base, shifts, keep, first, end, out, filled):
     """Write whole records that stay; return status, fill of `out`, times and the next place.
 
-    The times are how many records have one, and the largest. The place is where the next record
-    begins, and its number. `shifts` are those of times and of offsets, as in the state of `retain`.
+    The times are the number of records with a time, and the largest time. The place is the position
+    and the number of the next record. `shifts` are those of times and of offsets in the state of
+    `retain`.
     """
     time_shift, offset_shift = shifts
     is_shifted, room = time_shift != 0 or offset_shift != 0, len(out)
@@ -716,10 +714,10 @@ def _retain_records(data, position, end_of_data, base, shifts, keep, first, end,
 def retain(data: Bytes, state: Int64s, keep: Room, out: Room) -> int:
     """Write the records of a piece that stay, with shifted deltas and otherwise unchanged.
 
-    `keep` is of the records from the first on that begins in the piece. What is behind
-    RETAIN_POSITION must be at the start of the next piece: the head of a record.
+    `keep` begins with the first record that begins in the piece. Bytes behind RETAIN_POSITION, the
+    head of a record, must be at the start of the next piece.
 
-    DONE, FULL where `out` has no room, or MALFORMED.
+    Return DONE, FULL without room in `out`, or MALFORMED.
     """
     shifts = state[RETAIN_TIME_SHIFT], state[RETAIN_OFFSET_SHIFT]
     size, room = len(data), len(out)
@@ -775,7 +773,7 @@ def retain(data: Bytes, state: Int64s, keep: Room, out: Room) -> int:
 def _write_one(data, start, end, keep, first, last, kept, gets_horizon, horizon, out, filled):
     """Write a small batch without some of its records, or with a delete horizon.
 
-    Where it ends, or -1, and its largest timestamp.
+    Return where it ends, or -1, and its largest timestamp.
     """
     base, time_shift = i64(data, start + 27), 0
     if gets_horizon:
@@ -822,7 +820,7 @@ def write_small(
 ) -> int:
     """Write small batches that were read before, with the records that stay; return their number.
 
-    -1 where they are others by now, or `out` has no room.
+    The number is -1 if a batch has changed meanwhile, or `out` has no room.
     """
     horizon, room = state[WRITE_HORIZON], len(out)
     filled, written = 0, 0

@@ -138,7 +138,7 @@ _GivenArrays = tuple[
 class Column(NamedTuple):
     """A column of bytes as Arrow has it: row i is between `ends[i]` and `ends[i + 1]` of its data.
 
-    `valid` has a byte a row, 0 for null; without elements nothing is null.
+    `valid` has a byte a row, 0 for null; without elements no row is null.
     """
 
     ends: Any
@@ -175,8 +175,9 @@ def columns_of(arrays: tuple[Any, ...]) -> Columns:
 def plan_batches(data: Bytes, state: Int64s, plan: Int64s, facts: Int64s) -> None:
     """Write a stretch and facts of each batch, up to one that needs a decision.
 
-    That is any but a batch of v2 with records, whole, within the offsets to read and after the
-    batch before, of its codec, and neither control nor transactional nor with a delete horizon.
+    A batch needs no decision if it is a whole batch of v2 with records, of the codec of the
+    previous one, in ascending order and within the offsets to read. It is neither control nor
+    transactional, and has no delete horizon.
     """
     position, left = state[PLAN_POSITION], state[PLAN_LEFT]
     first, last = state[PLAN_FIRST_OFFSET], state[PLAN_LAST_OFFSET]
@@ -364,10 +365,10 @@ def gather(
 ) -> int:
     """Append the selected records of all stretches; return DONE, CUT_OFF, FULL or MALFORMED.
 
-    CUT_OFF is a record that extends past its stretch. CUT_OFF and FULL leave GATHER_STRETCH and
-    GATHER_POSITION at the record to continue with, and in NEED what it takes, if that is known.
-    There must be room for BYTES_LEFT bytes in every data, and for BYTES_LEFT by ROW_BYTES and
-    HEADER_BYTES rows and headers; the first of the ends is zero.
+    CUT_OFF means that a record extends past its stretch. CUT_OFF and FULL leave GATHER_STRETCH and
+    GATHER_POSITION at the record to continue with, and in NEED the bytes that it takes, if known.
+    Every data array must have room for BYTES_LEFT bytes, and the arrays of rows and headers for
+    BYTES_LEFT divided by ROW_BYTES and HEADER_BYTES. The first of the ends is zero.
     """
     columns = columns_of(arrays)
     state[NEED] = 0
@@ -416,10 +417,10 @@ def scatter(
 ) -> int:
     """Write rows as records to `out`; return DONE after the last, otherwise FULL.
 
-    Both are places in `order`, which has the numbers of rows, or, where it has no elements,
-    numbers themselves. Offset deltas are those given for the rows, or, where `deltas` has no
-    elements, places counted from FIRST_ROW. Where `ends` has elements, that of each place becomes
-    where its record ends in `out`.
+    Places from ROW to before END_ROW are written. A place is an index in `order`, which contains
+    the numbers of rows; if `order` is empty, places are the numbers of rows. The offset delta of a
+    row is in `deltas`; if that is empty, it is the place counted from FIRST_ROW. If `ends` is not
+    empty, the end of each place's record in `out` is written to it.
 
     The caller has checked that the ends of columns ascend and are within their data.
     """

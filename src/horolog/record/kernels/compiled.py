@@ -1,7 +1,7 @@
-"""Kernels as numba compiles them, and what their text needs of the machine.
+"""Kernels compiled by numba, with what their text needs of the machine.
 
-The text of a kernel is plain Python. It is compiled with other globals: `machine` is replaced by
-what is here, and each function of the text by its compiled form.
+The text of a kernel is plain Python. It is compiled with other globals: the functions of this
+module replace those of `machine`, and compiled functions replace those of the text.
 """
 
 import functools

@@ -9,8 +9,8 @@ import numpy.typing as npt
 def crc_tables(polynomial: int) -> npt.NDArray[np.uint32]:
     """Return eight tables, one behind the other, for eight bytes of a CRC at a time.
 
-    The first is of a byte, each other of a byte that one more zero byte follows than in the one
-    before.
+    The first table is that of a byte. Each further one is that of a byte followed by one more zero
+    byte.
     """
     first = np.arange(256, dtype=np.uint32)
     for _ in range(8):

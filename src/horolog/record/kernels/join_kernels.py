@@ -26,10 +26,12 @@ FARTHEST_TIME_DELTA: Final = 1 << 61
 def join(data: Bytes, state: Int64s, out: Room) -> int:
     """Append the records of a batch to those in `out`, with their deltas in the joined batch.
 
-    Length, time and offset of a record are written anew; the rest of it is copied, not looked at.
-    DONE, FULL where `out` has no room, or MALFORMED where the batch is better passed on as it is:
-    it does not contain that many records with the offset deltas 0, 1, 2, ..., or a time is too far
-    from the base. Only with DONE the state counts the batch; `out` has no bytes that count beyond.
+    Length, time and offset of a record are written anew; the rest of it is copied unread.
+
+    Return DONE, FULL without room in `out`, or MALFORMED if the batch is better passed on
+    unchanged: it does not have the declared number of records with the offset deltas 0, 1, 2, ...,
+    or a time is too far from the base. The state counts the batch only with DONE; bytes of `out`
+    behind that do not count.
     """
     records, shift = state[JOIN_RECORDS], state[JOIN_SHIFT]
     delta, filled = state[JOIN_DELTA], state[JOIN_FILLED]

@@ -1,7 +1,7 @@
 """Arrays of 64-bit integers that kernels share, by position: the walk's state and block maps.
 
-The state of a kernel that no other uses stands above its text. numba freezes the numbers into the
-code.
+The state of a kernel that no other uses is declared above its text. numba freezes the numbers into
+the code.
 """
 
 from typing import Final

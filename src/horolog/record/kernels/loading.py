@@ -32,7 +32,8 @@ class LoadingStopped(Exception):
 def begin_loading(load: Callable[[], object], name: str) -> threading.Thread:
     """Load kernels in a thread that ends before the process does.
 
-    The interpreter stops daemon threads where they are when it exits. Within LLVM that is a crash.
+    The interpreter stops daemon threads wherever they are when it exits. Within LLVM that is a
+    crash.
     """
 
     def run() -> None:
@@ -96,7 +97,7 @@ class Kernels:
     def note_work(self, size: int) -> None:
         """Count bytes that plain Python has processed; begin to load once there were enough.
 
-        Does not wait, also while the kernels are loaded.
+        The call does not wait for the load.
         """
         if self.is_loaded:
             return

@@ -1,7 +1,7 @@
-"""Numbers, bytes and checksums for the text of kernels that run as plain Python.
+"""Numbers, bytes and checksums for kernels that run as plain Python.
 
-`compiled` has the same for numba: 64-bit numbers that wrap as Java's do, numbers in bytes, copies
-and checksums. The types of a kernel's arguments are here as well.
+`compiled` has the same functions for numba: 64-bit numbers that wrap as Java's do, numbers in
+bytes, copies and checksums. The types of a kernel's arguments are defined here as well.
 """
 
 import zlib

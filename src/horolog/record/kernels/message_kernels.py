@@ -107,8 +107,8 @@ def _put_field(data, end, size, out, position):
 def to_records(data: Bytes, state: Int64s, out: Room) -> int:
     """Write a record for each whole message; without `out` only check the messages.
 
-    DONE at the end of the data, CUT_OFF where a message extends past it, FULL, RUN_ENDS, or what
-    is wrong with the message at CHANGE_POSITION.
+    Return DONE at the end of the data, CUT_OFF before a message that extends past it, FULL,
+    RUN_ENDS, or the fault of the message at CHANGE_POSITION.
     """
     magic = state[CHANGE_MAGIC]
     mode = state[CHANGE_MODE]
@@ -240,7 +240,8 @@ def _put_cell(data, start, size, out, position):
 def to_messages(data: Bytes, state: Int64s, out: Room) -> int:
     """Write a message for each whole record, numbered by its offset delta.
 
-    DONE at the end of the data, CUT_OFF where a record extends past it, FULL, or MALFORMED.
+    Return DONE at the end of the data, CUT_OFF before a record that extends past it, FULL or
+    MALFORMED.
     """
     magic = state[CHANGE_MAGIC]
     append_time = state[CHANGE_APPEND_TIME] != 0

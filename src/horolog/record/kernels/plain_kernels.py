@@ -1,7 +1,7 @@
 """The text of the kernels that walk over plain messages of v0 and v1.
 
-`list_messages` says where each message begins, with its offset and timestamp, from one header to
-the next. `place_messages` gives messages their offsets, and an append time if wished.
+`list_messages` finds where each message begins, with its offset and timestamp, from one header to
+the next. `place_messages` gives messages their offsets, and optionally an append time.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """The text that kernels share: zigzag numbers, and the fields of records.
 
-Text sees hostile bytes: each read is checked against the end of what it reads from first, sizes are
-compared with what is left and never added up before. Nothing is raised: a position says what is
-wrong.
+Text reads hostile bytes. Each read is checked against the end of the data first; sizes are compared
+with the bytes that are left and never added up before. Errors are returned as positions, not
+raised.
 """
 
 from horolog.record.kernels.machine import Bytes, byte_at, inlined, int64
@@ -67,8 +67,8 @@ def pass_headers(data: Bytes, position: int, end: int, count: int) -> int:
 def read_fields(data: Bytes, body: int, end: int) -> tuple[int, int, int, int, int, int, int, int]:
     """Return the fields of a record, from behind its length to its end.
 
-    Deltas of time and offset, size and start of key and value, number and start of headers. -1 as
-    the last if the record is malformed, or longer than its fields.
+    The fields are deltas of time and offset, size and start of key and value, number and start of
+    headers. The start of headers is -1 if the record is malformed, or longer than its fields.
     """
     key_size, key_start, value_size, value_start, headers = 0, 0, 0, 0, 0
     delta, headers_start = 0, -1

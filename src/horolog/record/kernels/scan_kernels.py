@@ -1,9 +1,9 @@
 """The text of the walk through the records of a batch, which may come in pieces of any size.
 
-It contains no record: what has been read of the current one is in the state, an array of 64-bit
-integers. At most the first bytes of one varint are handed back for the next call. `_whole_records`
-is the fast way through records that are whole in the piece. At anything odd it steps back, and
-`_fields` continues field by field and reports what is wrong.
+The walk holds no record: the fields read so far are in the state, an array of 64-bit integers. At
+most the first bytes of one varint are returned for the next call. `_whole_records` is the fast way
+through records that are whole in the piece. At anything unusual it steps back, and `_fields`
+continues field by field and reports faults.
 """
 
 from horolog.record.kernels.layout import (
@@ -326,8 +326,8 @@ def walk(data: Bytes, position: int, state: Int64s, times: Int64s, faults: Int64
     """Walk through a piece of records; return DONE, FOUND, ENOUGH, or the fault at POSITION.
 
     Each record that ends in this piece leaves its timestamp in `times`, which has room for all of
-    them or for none. A record that fails CHECK is noted in `faults`, FAULT_SIZE integers each,
-    until these are full.
+    them or for none. A record that fails CHECK is noted in `faults` by FAULT_SIZE integers, while
+    there is room.
     """
     first = state[COUNT]
     status = NEXT_RECORD

@@ -1,6 +1,6 @@
 """Plain messages of v0 and v1 that follow each other, walked without an object for each.
 
-Each plain message is a batch of its own. `list_messages` says where they are; `place_messages`
+Each plain message is a batch of its own. `list_messages` finds where they are; `place_messages`
 gives them the offsets and the append time that a leader assigns (KIP-31, KIP-32).
 """
 
@@ -102,13 +102,13 @@ def list_messages(
 ) -> PlainMessages | None:
     """List the plain message of `header` and similar ones that follow; None for another message.
 
-    Ends before a message that is not whole, compressed, of another format or type of timestamps,
-    out of order, damaged (if `check_crcs`), or beyond `MOST_LISTED`. Keys and values are not
-    looked at.
+    The list ends before a message that is incomplete, compressed, of another format or type of
+    timestamps, out of order, damaged (if `check_crcs`), or beyond `MOST_LISTED`. Keys and values
+    are not read.
 
     Args:
-        header: of the message at `position`.
-        position: of the first in the data.
+        header: header of the message at `position`.
+        position: position of the first message in the data.
         check_crcs: whether to compare the messages with their checksums.
     """
     state = array("q", bytes(8 * LIST_STATE_SIZE))
@@ -143,7 +143,7 @@ def place_messages(
 ) -> int:
     """Number plain messages from an offset on, and stamp those of v1 with an append time if given.
 
-    Returns how many there are; they end before bytes that are no whole message.
+    Return the number of messages; they end before bytes that are no whole message.
     """
     state = array("q", bytes(8 * PLACE_STATE_SIZE))
     state[PLACE_MAGIC] = magic
@@ -160,7 +160,8 @@ def place_compressed(
 ) -> None:
     """Set the last offset of a compressed message, and in v1 its timestamp and timestamp type.
 
-    What it holds stays as it is; a checksum is computed only where the timestamp or type changes.
+    The messages in it stay as they are. A checksum is computed only if the timestamp or type
+    changes.
     """
     message[:8] = last_offset.to_bytes(8, "big", signed=True)
     if not magic:

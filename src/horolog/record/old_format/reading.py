@@ -1,8 +1,8 @@
 """Messages of v0 and v1 as records of v2.
 
-What a message holds is never in memory as a whole: it comes in pieces, each of whole records,
-from the walk through its decompression. Where that is more than one piece, it is decompressed
-twice: in v1 only the last message says at which offset the first one is (KIP-31).
+The content of a message is never in memory as a whole: it comes in pieces of whole records, from
+the walk through its decompression. Content of more than one piece is decompressed twice, because in
+v1 only the last message determines the offset of the first one (KIP-31).
 """
 
 from array import array
@@ -94,15 +94,15 @@ def timestamp_type_of(header: BatchHeader) -> int:
 def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> OpenedBatch:
     """Open the records of one whole message, plain or compressed.
 
-    The checksum of the message itself is not looked at; those of the messages in it are.
+    The checksum of the message itself is not checked; those of the messages in it are.
 
     Args:
         batch: the bytes of the message.
-        max_bytes: what it may decompress to.
+        max_bytes: limit of its decompressed content.
 
     Raises:
-        CorruptBatch: it breaks the format, holds compressed messages, messages of another format,
-            or none at all; also from `pieces`.
+        CorruptBatch: it breaks the format, or contains compressed messages, messages of another
+            format, or none at all; also from `pieces`.
         RequestRefused: it decompresses to more than `max_bytes`, or a message in it is longer than
             `MOST_MESSAGE_BYTES`; also from `pieces`.
     """
@@ -156,7 +156,7 @@ def messages_in(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Iterat
 def add_records(chunks: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:
     """Yield the records of the messages in `chunks`, in pieces of whole records.
 
-    The state may have seen messages before: records continue counting from the first of these.
+    Records are numbered from the first message that the state has seen.
     """
     return _passes(chunks, state, is_written=True)
 
@@ -172,7 +172,7 @@ class MessageRun(NamedTuple):
 def open_run(data: Buffer, header: BatchHeader, *, check_crcs: bool = True) -> MessageRun:
     """Open the records of a plain message at the start of `data`, and of similar ones that follow.
 
-    It ends before a message that is not whole, compressed, of another format or type, out of
+    The run ends before a message that is incomplete, compressed, of another format or type, out of
     order, or damaged.
 
     Raises:

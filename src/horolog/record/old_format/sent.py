@@ -1,7 +1,7 @@
 """Messages of v0 or v1 that a producer sends to a partition: plain, compressed, or both.
 
-Its records are numbered from 0, whatever offsets they were sent with: a leader counts their place
-(KIP-31). All checksums are compared. Bytes after the last whole message are ignored.
+Their records are numbered from 0, whatever offsets they were sent with, because a leader counts
+their places (KIP-31). All checksums are checked. Bytes after the last whole message are ignored.
 """
 
 from array import array
@@ -91,13 +91,13 @@ class Sent:
         """Open the records, once; their count and largest timestamp are unknown before the end.
 
         Args:
-            renumber: whether offset deltas are 0, 1, 2, ...; otherwise those of the messages that
-                one compressed message holds are as they were sent.
+            renumber: whether offset deltas are 0, 1, 2, ...; otherwise messages in a compressed
+                message keep the deltas with which they were sent.
 
         Raises:
-            CorruptBatch: a checksum is wrong, a message is malformed or of another format than the
-                first; also from the pieces.
-            RequestRefused: compressed messages hold more than is allowed; also from the pieces.
+            CorruptBatch: a checksum is wrong, or a message is malformed or of another format than
+                the first; also from the pieces.
+            RequestRefused: compressed messages contain more than is allowed; also from the pieces.
         """
         state = new_state(self._first)
         state[CHANGE_APPEND_TIME] = 0

@@ -1,7 +1,7 @@
 """Records of v2 as message sets of v0 and v1.
 
-What is written is what Apache Kafka would: plain messages one after the other, or one compressed
-message that holds them, with an offset, a timestamp and a type by the rules of KIP-31 and KIP-32.
+The result is what Apache Kafka writes: plain messages one after the other, or one compressed
+message that contains them. Offset, timestamp and type follow the rules of KIP-31 and KIP-32.
 """
 
 import struct
@@ -70,11 +70,11 @@ def write_messages(
 
     Args:
         magic: 0 or 1.
-        header: of the batch of records, as v2 has it.
+        header: header of the batch of records, as v2 has it.
         pieces: its records, decompressed, cut anywhere.
-        codec: of the message that holds them; none for plain ones.
-        level: of the codec; None is its default.
-        start_offset: records before that are left out of plain messages, if given.
+        codec: codec of the message that contains them; NONE for plain ones.
+        level: level of the codec; None is its default.
+        start_offset: records before it are left out of plain messages, if given.
 
     Raises:
         CorruptBatch: the records are malformed.
