@@ -27,7 +27,7 @@ class Table:
 
     @classmethod
     def of(cls, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Self:
-        """A table of cells."""
+        """Make a table of cells."""
         table = cls(())
         table.headings, table.rows = headings, list(rows)
         return table
@@ -86,7 +86,7 @@ class Answer(Outcome):
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: named tuples and dataclasses as objects by their members."""
+    """Convert a value for JSON: named tuples and dataclasses become objects by their members."""
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
     if is_dataclass(value):

@@ -41,7 +41,7 @@ class ArrivalLog:
         """Plan to read all, or partitions of these numbers.
 
         Raises:
-            Misconfigured: nothing is there.
+            Misconfigured: the log does not exist.
             RequestRefused, NoAnswer: the broker refuses, or does not answer.
         """
         with opened_log(options) as log:

@@ -35,7 +35,7 @@ def system_of(uri: str, store: StoreOptions = NO_OPTIONS) -> tuple[pafs.FileSyst
     """Return the file system of a path or URI, and the path within it.
 
     Raises:
-        Misconfigured: pyarrow has no such file system, or cannot open it so.
+        Misconfigured: pyarrow lacks the file system, or cannot open it by this URI.
     """
     local = local_path(uri)
     if local is not None:

@@ -25,7 +25,7 @@ class Batches(NamedTuple):
     """Aborted transactions among the batches, whose records are left out; None without any."""
 
     def walk(self) -> BatchWalk:
-        """The batches that have an offset from `start` to before `end`, one by one."""
+        """Yield the batches that have an offset from `start` to before `end`."""
         return BatchWalk(self.data, self.aborted, start=self.start, end=self.end)
 
     def walk_appended(self) -> Iterator[tuple[WalkedBatch, AppendTimeStretch]]:

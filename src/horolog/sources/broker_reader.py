@@ -117,7 +117,7 @@ def fetches(
         DataLost: the broker has not all offsets any more, and data loss is to fail.
         RequestRefused: or refuses for another reason.
         NoAnswer: it does not answer, or gives nothing before the end.
-        CorruptBatch: something is no batch; what is before it is given.
+        CorruptBatch: a batch is damaged; those before it are given.
     """
     fetching = options.fetching
     offset, size = stretch.start, stretch.size if stretch.until is None else None

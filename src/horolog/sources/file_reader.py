@@ -37,7 +37,7 @@ def batches_in_file(
 
     Raises:
         FileMissing: offsets of the stretch are gone; all others are given before that.
-        CorruptBatch: something is no batch; what is before it is given.
+        CorruptBatch: a batch is damaged; those before it are given.
     """
     for piece, reader in present_segments(root, stretch):
         yield from _batches_in_segment(

@@ -27,8 +27,8 @@ class Root:
 
     Close it after use.
 
-    It may be a pattern, and its `matches` are what is to be read then. With `looks_once` an object
-    store is asked once for what there is about a file, and once for what a directory has.
+    Read the `matches` of a pattern. With `looks_once` an object store is asked once for each file
+    and once for each directory.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ def _opened(given: LogPath, store: StoreOptions, *, looks_once: bool) -> tuple[F
     """Return the files of a path's file system, and the path above its pattern.
 
     Raises:
-        Misconfigured: there is no such file system, or it cannot be opened so.
+        Misconfigured: the file system does not exist, or cannot be opened by this URI.
     """
     if given.local is not None:
         return Files(read_only=True), given.local

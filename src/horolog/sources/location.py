@@ -23,7 +23,7 @@ class Location:
     def parse(cls, text: "str | os.PathLike[str] | Location", option: str = "source") -> "Location":
         """Parse a user's location: `host:port`, several with commas, or a path or URI.
 
-        A name that looks like `host:port` is a broker; write `./name:9092` for such a file.
+        A name that looks like `host:port` is a broker; write `./name:9092` for a file.
 
         Raises:
             Misconfigured: it is neither; names the option.

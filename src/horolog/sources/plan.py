@@ -115,7 +115,7 @@ def share_out(
     """Return the stretches of each task, in order; no task is empty.
 
     Args:
-        stretches: what is to be read, in the order of topic, partition and offset.
+        stretches: stretches to read, in the order of topic, partition and offset.
         task_weight: what one task should read.
         cores: how many tasks run at a time.
         min_tasks: as many tasks at least, if there are as many offsets.
@@ -139,14 +139,12 @@ def left_open(
 ) -> list[tuple[BrokerStretch, ...]]:
     """Return the tasks with first and last stretches that follow the log's start and end.
 
-    Nothing but what is read of a partition shows that it begins later than planned, so that all
-    of its stretches in its first task are first ones until one has given a row. Another task does
-    not know whether that one did.
+    A partition may begin later than planned, which only its rows show. So all of its stretches in
+    its first task count as first ones until one has given a row.
 
     Args:
         open_starts: partitions that are read from the log start offset on.
-        open_ends: partitions that are read up to the log end; of each an empty stretch at its
-            present end, for where nothing is read up to there.
+        open_ends: an empty stretch at the present end of each partition that is read up to it.
     """
     starts = set(open_starts)
     opened = [list(task) for task in tasks]

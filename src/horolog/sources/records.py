@@ -60,7 +60,7 @@ class RecordLog:
     is warned of, where the options do not let it fail.
 
     Raises:
-        Misconfigured: nothing is there.
+        Misconfigured: the log does not exist.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ _KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments", "largest",
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """Where a micro-batch ends, and what else has to be known to read it, now or again."""
+    """End of a micro-batch, with all that is needed to read it, now or again."""
 
     offsets: Offsets
     starts: Offsets = field(default_factory=dict)
@@ -110,7 +110,7 @@ class StreamOffset:
 
     @property
     def is_at_its_ends(self) -> bool:
-        """Whether a stream that ends has been read to its end."""
+        """True if a stream with an end has been read to it."""
         return bool(self.ends) and all(
             self.offsets.get(partition, end) >= end for partition, end in self.ends.items()
         )
@@ -147,7 +147,7 @@ class StreamOffset:
 
 
 def limited(positions: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:
-    """Ends that are `most` offsets ahead in all, shared by what each partition has left.
+    """Return ends at most `most` offsets ahead in all, shared by the backlog of each partition.
 
     As Spark's Kafka source does: a partition with anything left gets at least one offset,
     so that it may be a few more.
@@ -164,7 +164,7 @@ def limited(positions: Offsets, ends: Offsets, most: int) -> dict[TopicPartition
 
 
 def by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Numbers of partitions as JSON has them: by topic, then by partition."""
+    """Convert numbers by partition to JSON: by topic, then by partition."""
     written: dict[str, dict[str, int]] = {}
     for partition, offset in sorted(offsets.items()):
         written.setdefault(partition.topic, {})[str(partition.partition)] = offset

@@ -29,7 +29,7 @@ class StretchReader:
     Close it after use.
 
     Unless it `runs_ahead`, batches of several stretches may be asked for in turns. Unless it
-    `reuses_memory`, batches are valid for good, else until the next ones are asked for.
+    `reuses_memory`, batches stay valid; otherwise until the next ones are asked for.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class StretchReader:
 
         Raises:
             FileMissing: a segment is gone.
-            CorruptBatch: what is there is no batch; what is before it is given.
+            CorruptBatch: a batch is damaged; those before it are given.
             DataLost: the broker has not all offsets any more, and data loss is to fail.
             RequestRefused, NoAnswer: the broker refuses for another reason, or does not answer.
         """

@@ -74,7 +74,7 @@ def scan(
         ending_offsets: the offsets after the last.
         read_committed: leaves out aborted transactions, and what follows an open one.
         max_wait_ms: how long a broker may wait for records.
-        fail_on_data_loss: else it continues with a warning where records are gone or damaged.
+        fail_on_data_loss: False warns of lost or damaged records, and continues.
         settings: `kafka.*` for brokers and `fs.*` for object stores, as in Spark.
 
     Raises:
@@ -82,7 +82,7 @@ def scan(
         RequestRefused: a partition or an offset is not there, or the broker refuses.
         NoAnswer: a broker does not answer, or gives nothing although there is more.
         DataLost: records are gone before they are read.
-        CorruptBatch: a batch breaks the format or its checksum; what is before it is given.
+        CorruptBatch: a batch breaks the format or its checksum; those before it are given.
     """
     times = TimeRange.between(from_ms, to_ms, clock)
     options = replace(

@@ -18,9 +18,9 @@ _LOOK_S = 0.2
 def await_end(query: Any, timeout_s: float | None = None) -> bool:
     """Wait until a query has read its sources to their `stopAtTimestamp`, then stop it.
 
-    With the trigger `availableNow` such a query ends by itself; with others Spark asks a source
-    for news for ever, and this stops the query after the micro-batch that reached the end. False
-    when the time is over before; True, too, for a query that was stopped or has ended otherwise.
+    With the trigger `availableNow` the query ends by itself. With others this stops it after the
+    micro-batch that reached the end. Return False once `timeout_s` has elapsed before; True also
+    for a query that was stopped or has ended otherwise.
 
     Raises:
         pyspark.errors.StreamingQueryException: the query failed.

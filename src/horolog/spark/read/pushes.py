@@ -156,7 +156,7 @@ def _pending(root: Path, load_id: str) -> Iterator[RowFilter]:
 def _root() -> Path | None:
     """Return the directory of the notes, within Spark's directory for files; None without one.
 
-    None in a process that has no such directory: then nothing is narrowed.
+    Without that directory nothing is narrowed.
     """
     root = SparkFiles._root_directory
     return None if root is None else Path(root) / "horolog-pushes"

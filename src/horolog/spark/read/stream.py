@@ -107,8 +107,8 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends; `start` if nothing is to be read.
 
-        Spark ends a query of what is available now where nothing is to be read. So one that has
-        a stop waits here until there is, or until it has stopped.
+        Spark ends a query with `availableNow` once nothing is to be read. A query with
+        `stopAtTimestamp` therefore waits here for records, or for its stop.
         """
         with in_one_sentence():
             if self.options.commits_to_group is not None and isinstance(limit, ReadAllAvailable):
@@ -162,8 +162,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     def _largest_to_come(self, look: Look, at: StreamOffset) -> dict[TopicPartition, FoundOffset]:
         """Return the records with the largest times, where they are rows still to be read.
 
-        Another was such a row when an earlier micro-batch read it, or is none that the query reads:
-        before its start, or filtered.
+        Other records were read by an earlier micro-batch, lie before the start, or are filtered.
         """
         times = self.options.times.pinned(at.moments_ms)
         if not self.options.appended.is_everything:  # which the brokers' answer does not heed

@@ -122,8 +122,8 @@ class StreamLooks:
     def report(self, read: Offsets) -> dict[str, Any] | None:
         """Return the log ends, and the times of the first records behind the `read` offsets.
 
-        Measured anew once something more was read, at most once a second. A broker that does not
-        answer then ends no query.
+        They are measured once more was read, at most once a second. A broker that does not answer
+        is logged and ends no query.
         """
         now = self._clock()
         is_due = self._measured_at is None or now - self._measured_at >= DISCOVERY_S

@@ -22,7 +22,7 @@ def require_java(environment: Mapping[str, str]) -> None:
     """Check that the Java which Spark would start runs and is new enough.
 
     Raises:
-        Misconfigured: one sentence on what is wrong, and one on what to do.
+        Misconfigured: says the fault in one sentence, and the remedy in another.
     """
     home = environment.get("JAVA_HOME")
     if home:

@@ -151,7 +151,7 @@ class HeldLetters(RejectedTimes):
 def policy_of(options: WriteOptions, *, in_transaction: bool = False) -> RejectedTimes:
     """Return the policy of a write; enter it, as it may open a client.
 
-    `in_transaction` says that the caller has what is held sent by its own producer.
+    With `in_transaction` the caller sends held letters by its own producer.
     """
     match options.on_invalid_timestamp:
         case OnInvalidTimestamp.FAIL:

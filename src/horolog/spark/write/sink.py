@@ -2,7 +2,7 @@
 
     driver   `writer()` or `streamWriter()` checks the options and the columns
     a task   `write()` appends its rows (`write_task`) and says how many
-    driver   `commit()` or `abort()`; neither changes what has been appended at least once.
+    driver   `commit()` or `abort()`; neither changes rows that were appended at least once.
              Where rows are written exactly once, in transactions, it commits or aborts those
 
 A streaming query makes a new writer for each micro-batch, and once more for `commit()`.
