@@ -83,8 +83,8 @@ class Group:
         """Restore a stored group; member sessions start now.
 
         Raises:
-            RequestRefused: its members exceed the limits.
-            CorruptBatch: no group can have such members. In both cases the group has none.
+            RequestRefused: its members exceed the limits. The group then has none.
+            CorruptBatch: no group can have such members. The group then has none.
         """
         self.protocol_type = row.protocol_type or None
         self.generation = max(row.generation, 0)
@@ -177,9 +177,9 @@ class Group:
     ) -> list[Completed]:
         """Remove members, each by its member id or by its instance id alone (LeaveGroup).
 
-        The waiter gets the error of each. The group rebalances once all are removed: no generation
-        begins with some of them. It rebalances also if only pending member ids have left, as in
-        Apache Kafka.
+        The waiter gets the error of each member. The group rebalances once all are removed, so that
+        no generation begins with some of them. It also rebalances if only pending member ids have
+        left, as in Apache Kafka.
         """
         errors = [self._leave(*member) for member in members]
         self._completed.append(Completed(waiter, errors))
@@ -219,8 +219,8 @@ class Group:
     ) -> None:
         """Refuse offsets that a producer commits for a member of another generation (KIP-447).
 
-        A producer that names no member is from before KIP-447, and is not checked. Partitions may
-        be reassigned meanwhile: a member that has the generation was given them in it.
+        A producer that names no member is older than KIP-447, and is not checked. A rebalance does
+        not matter: a member of the generation was assigned the partitions in it.
         """
         if generation < 0 and (self.state is _EMPTY or (not member_id and instance_id is None)):
             return
@@ -484,7 +484,7 @@ class Group:
     def _put_back_static(self, renamed: Renamed, error: ErrorCode, now_ms: int) -> None:
         """Give a static member its former id again, because the new id is not in the log.
 
-        In a rebalance it has the new one until it joins again.
+        During a rebalance the member keeps the new id until it joins again.
         """
         member = self._members.get(renamed.joined.member_id)
         if member is not None and self.state is _STABLE:

@@ -62,7 +62,7 @@ class CommittedOffsets:
         Rows are not made if the same partitions are committed again before that.
 
         Args:
-            partitions: equal only where the rows are of the same partitions.
+            partitions: a key that is equal only for rows of the same partitions.
         """
         if self.pending:
             self.put_all(group_id, rows())
@@ -95,7 +95,8 @@ class CommittedOffsets:
         """Make a producer's pending offsets of groups count from now on, or drop them.
 
         Yields:
-            Between two slices of many; other changes may come there. All must be taken.
+            None between two slices, so that other changes can come in between. The caller must
+            exhaust the iterator.
         """
         return self._end(self.pending.end(producer_id, is_ended, commit=commit))
 
@@ -181,9 +182,10 @@ class CommittedOffsets:
     ) -> list[TopicPartition]:
         """Return the expired offsets of a group (KIP-211); a pending offset does not expire.
 
-        `empty_since_ms` is when the last member left; None if the group has members, or never had
-        any (the offsets of a client that assigns its own partitions expire from their commit).
-        `subscriptions` returns a predicate: is the topic subscribed?
+        Args:
+            empty_since_ms: when the last member left; None if the group has members, or never had
+                any. Offsets of a client that assigns its own partitions expire from their commit.
+            subscriptions: returns a predicate: is the topic subscribed?
         """
         over = []
         for key, row in self._of(group_id).items():

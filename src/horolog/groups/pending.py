@@ -94,11 +94,11 @@ class PendingOffsets:
     ) -> Iterator[tuple[list[OffsetRow], bool]]:
         """Remove the pending offsets of a producer, in slices.
 
-        Until its slice is taken an offset is pending, and can be superseded or dropped. What the
-        producer adds from now on is of its next transaction. All slices must be taken.
+        An offset is pending until its slice is taken, and can be superseded or dropped. Offsets
+        that the producer adds from now on belong to its next transaction. All slices must be taken.
 
         Args:
-            is_ended: which groups the marker is for: those of its partition.
+            is_ended: predicate of the groups that the marker is for: those of its partition.
             commit: whether the transaction is committed.
 
         Yields:

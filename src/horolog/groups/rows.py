@@ -29,8 +29,8 @@ class OffsetRow(NamedTuple):
 class GroupRow(NamedTuple):
     """A group; `empty_since_ms` is set while it has no members.
 
-    The protocol, the leader and the members are those that the leader has assigned partitions to
-    in this generation. A group that rebalances for the first time has none of them.
+    Protocol, leader and members are those to which partitions were assigned in this generation. A
+    group in its first rebalance has none of them.
     """
 
     group_id: str
@@ -69,7 +69,7 @@ class PendingRow(NamedTuple):
 class GroupChange(NamedTuple):
     """Changes of groups that count together; rows are dropped before others are set.
 
-    With a group all its offsets are dropped.
+    A dropped group loses all its offsets.
     """
 
     groups: Sequence[GroupRow] = ()

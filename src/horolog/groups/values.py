@@ -77,9 +77,9 @@ class Protocol(NamedTuple):
 class Join:
     """A JoinGroup request of a member.
 
-    `expects_member_id`: the client (JoinGroup 4 and later) takes a refusal that carries
-    its new id and asks again with it (KIP-394). `may_skip_assignment`: it understands a
-    leader that need not assign anything (JoinGroup 9, KIP-814).
+    `expects_member_id`: the client (JoinGroup 4 and later) accepts a refusal with its new id, and
+    joins again with it (KIP-394). `may_skip_assignment`: the client understands a leader that need
+    not assign partitions (JoinGroup 9, KIP-814).
     """
 
     member_id: str

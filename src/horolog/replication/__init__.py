@@ -1,5 +1,5 @@
 """Decisions of a follower: no I/O, no clock, no waiting.
 
-truncation   where a log and its leader's part, by leader epochs (KIP-101, KIP-279, KIP-320)
-followed     what is asked next about one partition, and what an answer means for its log
+truncation   the offset at which a log and its leader's part (KIP-101, KIP-279, KIP-320)
+followed     the next question about one partition, and the effect of an answer on its log
 """

@@ -95,8 +95,8 @@ class FollowedPartition:
     """State machine of one followed partition, described by the module.
 
     Args:
-        backoff_ms: the pause after an error that no election explains; it doubles each time.
-        longest_backoff_ms: and is at most this.
+        backoff_ms: pause after an error that no election explains; it doubles each time.
+        longest_backoff_ms: limit of that pause.
     """
 
     def __init__(self, backoff_ms: int = 1_000, longest_backoff_ms: int = 30_000) -> None:
@@ -142,7 +142,7 @@ class FollowedPartition:
     def lead(self, leader: int | None, epoch: int | None, log: LocalLog, now_ms: int) -> None:
         """Take the leader that the source announces, and its epoch.
 
-        A lower epoch than before is of a broker that lags, unless it lasts.
+        A lower epoch than before comes from a broker that lags, unless it lasts.
         """
         if epoch is None:
             if leader is None and not self.is_refused:

@@ -1,11 +1,11 @@
 """The offset at which a follower's log and its leader's part, by leader epochs.
 
-A leader's records of one epoch are the same wherever they are, as far as they reach. So two logs
-agree up to the end, in the shorter one, of the latest epoch that both know. The follower asks the
-leader for the end of its own latest epoch (OffsetForLeaderEpoch). The leader answers with the
-largest epoch that it knows up to that one, and with the offset at which its next epoch starts, or
-its log end. Where the follower does not know the answered epoch, it asks again for the largest one
-that it knows before (KIP-279); nothing is truncated until an epoch is found that both know.
+A leader's records of one epoch are the same in every log that has them. So two logs agree up to the
+end, in the shorter one, of the latest epoch that both know. The follower asks the leader for the
+end of its own latest epoch (OffsetForLeaderEpoch). The leader answers with the largest epoch that
+it knows up to that one, and with the offset at which its next epoch starts, or its log end. A
+follower that does not know this epoch asks again, for the largest earlier epoch that it knows
+(KIP-279). Nothing is truncated until an epoch is found that both know.
 """
 
 from bisect import bisect_right
@@ -45,10 +45,10 @@ def truncation(
     """Return the consequence of an answer to OffsetForLeaderEpoch for the log of a follower.
 
     Args:
-        epochs: of the follower's log, with the offsets at which they start.
-        log_end: the end of the follower's log.
-        answered_epoch: the epoch that the leader knows, at most the one asked for.
-        answered_end: where that epoch ends in the leader's log.
+        epochs: leader epochs of the follower's log, with the offsets at which they start.
+        log_end: end of the follower's log.
+        answered_epoch: epoch that the leader knows, at most the one asked for.
+        answered_end: end of that epoch in the leader's log.
     """
     before = bisect_right(epochs, answered_epoch, key=_EPOCH)
     if before:

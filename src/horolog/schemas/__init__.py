@@ -1,10 +1,9 @@
-"""The records that Kafka keeps in logs of its own: keys and values as bytes, and what they say.
+"""Records of Kafka's internal topics: fields in, fields out; no I/O.
 
-Fields in, fields out; no I/O. The logs are read and written by the layers above.
-
-fields      the primitive types of Kafka's protocol, decoded with bounds checks, and encoded
+fields      primitive types of Kafka's protocol, decoded with bounds checks, and encoded
 declared    records of Kafka's protocol generator, declared as classes
-metadata    the records of the metadata log, `__cluster_metadata`
+metadata    records of the metadata log, `__cluster_metadata`
+control     control records of that log and of its snapshots
 offsets     committed offsets and groups, `__consumer_offsets`
 transactions  transactional ids, `__transaction_state`
 """

@@ -40,7 +40,7 @@ def kind_of(key: bytes | None) -> int:
 def leader_change(leader_id: int, voters: Sequence[Voter]) -> bytes:
     """Return the record that begins a leader epoch, for whose leader all voters have voted.
 
-    Of version 0, without directories: Kafka's readers up to 4.3 take no other.
+    It is of version 0, without directories, because Kafka's readers up to 4.3 accept no other.
     """
     to = Encoder().i16(0).i32(leader_id)
 
@@ -65,7 +65,7 @@ def header_timestamp(value: bytes | None) -> int:
     """Return the timestamp in a snapshot's header.
 
     Raises:
-        CorruptBatch: it is none.
+        CorruptBatch: the value is no such header.
     """
     fields = Fields(value or b"")
     fields.i16()
@@ -76,7 +76,7 @@ def voters_in(value: bytes | None) -> tuple[Voter, ...]:
     """Return the voters that a voters record names.
 
     Raises:
-        CorruptBatch: it is none.
+        CorruptBatch: the value is no such record.
     """
     fields = Fields(value or b"")
     fields.i16()

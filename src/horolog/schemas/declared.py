@@ -125,7 +125,7 @@ class RecordShape:
         """Read a record of a version.
 
         Raises:
-            CorruptBatch: there is none.
+            CorruptBatch: the bytes are no such record.
         """
         fields.version = version
         reads = self._reads.get(version)

@@ -22,7 +22,7 @@ def there(value: T | None) -> T:
     """Return a value that must not be null.
 
     Raises:
-        CorruptBatch: it is.
+        CorruptBatch: the value is null.
     """
     if value is None:
         raise CorruptBatch("a field of a record of Kafka's own is null that cannot be")
@@ -38,7 +38,7 @@ def uuid_of(data: bytes) -> UUID:
 class Fields:
     """Reader of one key or value, from front to back.
 
-    Every method raises CorruptBatch where they end too early or are no such field.
+    Every method raises CorruptBatch if the bytes end too early or are no such field.
     """
 
     def __init__(self, data: bytes, *, is_flexible: bool = True) -> None:

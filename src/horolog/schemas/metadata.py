@@ -1,15 +1,16 @@
-"""The records of Apache Kafka's metadata log, `__cluster_metadata`, of all versions up to 4.3.
+"""Records of Apache Kafka's metadata log, `__cluster_metadata`, of all versions up to 4.3.
 
 A record is the value of a log record without a key (KIP-631):
 
     uvarint frame version (1) · uvarint type · uvarint version · fields, all flexible (KIP-482)
 
-Each class below declares one type: its fields in the order of the wire, their types, and, where
-that is not 0, the version they are there `Since`, or their `Tag`. What a version lacks has its
-default. Which versions are written follows from the `metadata.version` of the cluster (`encode`).
+Each class below declares one type: its fields in the order of the wire, with their types. `Since`
+gives the first version of a field, if it is not 0, and `Tag` its tag. A field that a version lacks
+has its default. The `metadata.version` of the cluster determines the versions that are written
+(`encode`).
 
-A type that is not known is an `Unknown`, and is encoded as it was read. Tagged fields that are not
-known are dropped, as Kafka's own image drops them.
+A record of an unknown type is an `Unknown`, and is encoded as it was read. Unknown tagged fields
+are dropped, as Kafka's own image drops them.
 """
 
 from functools import lru_cache
@@ -394,7 +395,7 @@ def decode(value: bytes) -> Record:
     """Read one record.
 
     Raises:
-        CorruptBatch: the value is no such record, or of a version of a known type that is not.
+        CorruptBatch: the value is no such record, or of an unknown version of a known type.
     """
     if len(value) == _ONE_REPLICA.size and value[1] == 3:
         partition = _partition(value)
@@ -438,7 +439,7 @@ def _partition(value: bytes) -> PartitionRecord | None:
 def encode(record: Record, metadata_version: int = NEWEST_LEVEL) -> bytes:
     """Return the bytes of a record, in the version of this level of `metadata.version`.
 
-    What that version has no field for is dropped.
+    Fields that the version lacks are dropped.
 
     Raises:
         ValueError: a number does not fit its field.

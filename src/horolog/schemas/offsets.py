@@ -129,7 +129,8 @@ _GROUP: Final = RecordShape(GroupValue)
 def partition_for(group_id: str, partitions: int) -> int:
     """Return the partition of `__consumer_offsets` that has a group: its coordinator leads it.
 
-    Java's `String.hashCode`, over UTF-16, and the absolute value as Kafka's `Utils.abs` has it.
+    The hash is Java's `String.hashCode` over UTF-16, with the absolute value of Kafka's
+    `Utils.abs`.
     """
     if group_id.isascii():
         units: Sequence[int] = group_id.encode()
@@ -170,10 +171,10 @@ def read_key(data: bytes) -> Key | None:
 
 
 def key_bytes(key: Key) -> bytes:
-    """The inverse of `read_key`.
+    """Return a key as Kafka 4.3 writes it.
 
     Raises:
-        struct.error: a text is longer than 32,767 bytes, or the partition is none.
+        struct.error: a text is longer than 32,767 bytes, or the partition does not fit its field.
     """
     group = key.group.encode()
     if not isinstance(key, OffsetKey):
@@ -190,7 +191,7 @@ def read_committed(data: bytes) -> CommittedValue:
     """Read a committed offset, of any version.
 
     Raises:
-        CorruptBatch: it is none, or of a version that is not known.
+        CorruptBatch: the value is no committed offset, or of an unknown version.
     """
     fields = Fields(data)
     version = _version(fields)
@@ -243,7 +244,7 @@ def read_group(data: bytes) -> GroupValue:
     """Read a classic group, of any version.
 
     Raises:
-        CorruptBatch: it is none, or of a version that is not known.
+        CorruptBatch: the value is no group, or of an unknown version.
     """
     fields = Fields(data)
     value: GroupValue = _GROUP.read(_version(fields), fields)

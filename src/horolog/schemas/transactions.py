@@ -86,7 +86,7 @@ def read_transaction_key(data: bytes) -> str | None:
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """The inverse of `read_transaction_key`.
+    """Return the key of a transactional id.
 
     Raises:
         struct.error: the id is longer than 32,767 bytes.
@@ -99,7 +99,7 @@ def read_transaction(data: bytes) -> TransactionValue:
     """Read the state of a transactional id, of any version.
 
     Raises:
-        CorruptBatch: it is none, or of a version or a status that is not known.
+        CorruptBatch: the value is no such state, or of an unknown version or status.
     """
     fields = Fields(data)
     version = fields.i16()
@@ -136,7 +136,7 @@ def read_transaction(data: bytes) -> TransactionValue:
 
 
 def transaction_bytes(value: TransactionValue) -> bytes:
-    """The inverse of `read_transaction`, in version 1.
+    """Return the state of a transactional id in version 1.
 
     Raises:
         struct.error: a number or a text does not fit its field.

@@ -1,7 +1,7 @@
 """Decisions of a transaction coordinator: each returns the next state, or refuses the request.
 
-A state counts once its record is written. So a decision whose write fails is made again from the
-same state, and a fence whose write failed bumps no second time (KAFKA-9666).
+A state counts once its record is written. After a failed write the decision is made again from the
+same state, so that a fence whose write failed does not bump the epoch twice (KAFKA-9666).
 """
 
 from collections.abc import Collection
@@ -61,7 +61,7 @@ def initialised(
     """Return the state after InitProducerId, which `check_initialisable` has accepted.
 
     Args:
-        expected: the producer that the client has, from version 3 on.
+        expected: the client's present producer, from version 3 on.
     """
     producer, previous_id = transaction.producer, transaction.producer.id
     if new_id is not None:
@@ -141,7 +141,7 @@ def ended(
 ) -> CoordinatedTransaction:
     """Return the state after EndTxn, or the same state where a retry has its answer already.
 
-    Where that is Prepare of an exhausted producer under version 2, `with_next_id` has to follow.
+    The caller must reserve a next producer id if `wants_next_id` is true of the result.
 
     Raises:
         RequestRefused: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, or
@@ -182,10 +182,9 @@ def prepared(
 ) -> CoordinatedTransaction:
     """Return the state with its outcome decided; `fences` bumps the epoch in every version.
 
-    Who is fenced by a timeout may initialise again, until another has done so (KIP-588).
-
-    Under version 2 markers have the bumped epoch, and no producer can write after them with the
-    one before (KIP-890).
+    A producer that a timeout has fenced may initialise again, until another has done so (KIP-588).
+    Under version 2 markers have the bumped epoch, so that no producer of the previous epoch can
+    write after them (KIP-890).
     """
     epoch = transaction.producer.epoch
     bumps = fences or client_version >= SECOND_FLOW

@@ -2,16 +2,15 @@
 
 No I/O and no clock.
 
-api                 the supported APIs and versions
-frame               lengths and headers
-codec               any message of any version: `reader`, `writer`, by `schema`
-declarations        what kio declares of messages, which `schema` is made from
-older_versions      versions that kio lacks
-requests, responses the fields of both, whatever the version
-produce, fetch, list_offsets, single_partition, transactions    hot requests and answers, by hand
-offset_commit       commits that repeat an earlier one, without decoding
-questions           horolog's own (docs/wire.md); `features` announces them
-careful_reader      the field and byte of an error, once the fast reader has failed
+    api                 supported APIs and versions
+    frame               lengths and headers
+    codec               any message of any version: `reader`, `writer`, by `schema` declarations
+        kio's declarations of messages, from which `schema` is made older_versions      versions
+        that kio lacks requests, responses fields of both, whatever the version produce, fetch,
+        list_offsets, single_partition, transactions    hot requests and answers, by hand
+    offset_commit       commits that repeat an earlier one, without decoding
+    questions           horolog's own questions (docs/wire.md); `features` announces them
+    careful_reader      the field and byte of an error, once the fast reader has failed
 """
 
 from typing import TYPE_CHECKING

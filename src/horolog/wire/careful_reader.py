@@ -55,8 +55,8 @@ def read_carefully(
         data: the buffer that ends with the message.
         position: the message's first byte.
         may_trail: whether bytes may follow the message.
-        max_fields: how many fields to read at most.
-        checkpoint: is called each `FIELDS_AT_A_TIME` fields, and may raise.
+        max_fields: most fields to read.
+        checkpoint: called every `FIELDS_AT_A_TIME` fields; may raise.
 
     Raises:
         Unreadable: with the path of the field, the byte and the reason.

@@ -133,7 +133,7 @@ def preload(api_key: ApiKey, version: int) -> None:
 def preload_asking(api_key: ApiKey) -> None:
     """Load the schemas with which a client asks a broker that knows our newest version.
 
-    A field of its request that this version lacks is looked for in all others.
+    All versions are loaded, because `knows` looks in them for a field that this version lacks.
     """
     version = SUPPORTED[api_key].max
     _writer("request", api_key, version)

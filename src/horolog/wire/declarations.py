@@ -76,7 +76,7 @@ def declaration(kind: str, api_key: ApiKey, version: int) -> type[Any]:
     """Return the class that declares a message.
 
     Raises:
-        LookupError: there is no such version.
+        LookupError: the version does not exist.
     """
     import kio.schema  # noqa: PLC0415 - the broker starts before it needs a schema
 

@@ -1,7 +1,8 @@
-"""horolog's extensions of Kafka's protocol; `docs/wire.md` describes each.
+"""Names and bits of horolog's extensions of Kafka's protocol; `docs/wire.md` describes each.
 
-The broker advertises them as supported features in ApiVersions (KIP-584). A client uses one only
-if the broker advertises it, so extensions never reach Apache Kafka's brokers or clients.
+The broker advertises them as supported features in ApiVersions (KIP-584). A client uses an
+extension only if the broker advertises it, so that extensions never reach Apache Kafka's brokers or
+clients.
 """
 
 from types import MappingProxyType

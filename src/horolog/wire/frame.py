@@ -78,8 +78,8 @@ def frame_length(data: Buffer, max_bytes: int = MAX_REQUEST_BYTES, position: int
 def parse_request_header(frame: Buffer) -> RequestHeader:
     """Read the header of a request; `frame` is the request without its length.
 
-    The version may be unsupported; the caller checks it. Of an ApiVersions request with a newer
-    version only the fixed part is read, so that the response can carry the supported range.
+    The version may be unsupported; the caller checks it. For a newer version of ApiVersions only
+    the fixed part is read, so that the response can contain the supported range.
 
     Raises:
         MalformedRequest: the API key is unknown, or the bytes end within the header.

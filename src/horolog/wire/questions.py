@@ -58,7 +58,7 @@ class Question(Generic[TakesT, GivesT]):
         """Return the arguments in a key; arguments with defaults may be missing.
 
         Raises:
-            ValueError: it is no such key.
+            ValueError: the key does not ask this question.
         """
         if len(key) > _LONGEST_KEY:
             raise ValueError(f"it has more than {_LONGEST_KEY} characters")
@@ -73,7 +73,7 @@ class Question(Generic[TakesT, GivesT]):
         """Return the answer in a string; members that this version does not know are left out.
 
         Raises:
-            ValueError: it is no such answer.
+            ValueError: the value is no such answer.
         """
         return read_as(self.gives, from_json(value), may_have_more=True)
 
@@ -81,7 +81,7 @@ class Question(Generic[TakesT, GivesT]):
         """Return the question for the page behind this answer; None if the answer is the last page.
 
         Raises:
-            ValueError: the answer does not lead on.
+            ValueError: the next page begins at or before this one.
         """
         members = answer._asdict()
         if self.paged is None or members["next"] is None:

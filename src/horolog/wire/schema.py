@@ -55,9 +55,9 @@ class Shape:
 
     Args:
         is_flexible: whether it has tagged fields.
-        plain: the fields that are always present, in wire order.
-        tagged: those that are present only if not the default, by ascending tag (KIP-482).
-        request: the API whose requests it is in, if it is in one.
+        plain: fields that are always present, in wire order.
+        tagged: fields that are present only if not the default, by ascending tag (KIP-482).
+        request: API whose requests contain the structure, if any.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
     """Return the shape of a message.
 
     Raises:
-        LookupError: there is no such version.
+        LookupError: the version does not exist.
     """
     older = OLDER.get((kind, api_key), {}).get(version)
     if older is not None:

@@ -25,8 +25,8 @@ class AnswerTemplate:
 
         Args:
             body: an answer with the numbers of `sample`.
-            numbers: the layout of the numbers, which follow one another.
-            sample: numbers that appear nowhere else in the body.
+            numbers: layout of the numbers, which follow one another.
+            sample: numbers that occur nowhere else in the body.
         """
         head, found, self._end = body.rpartition(numbers.pack(*sample))
         assert found, "the version has other numbers"

@@ -78,7 +78,7 @@ class Paced(bytearray):
         """Let other work have its turn.
 
         Raises:
-            RequestRefused: too much is written already.
+            RequestRefused: the answer is too large already.
         """
         self._checkpoint()
         if len(self) > MOST_ANSWER_BYTES:
