@@ -1,17 +1,18 @@
 """Sums over the records of a partition between marks, which are given offsets."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from horolog.jobs.questions.groups import GroupTable, Pending
+from horolog.jobs.questions.groups import GroupTable
 from horolog.jobs.questions.late import InOrder, counted_in
-from horolog.jobs.questions.scan import Scan, Summary, Times, batch_of, ddl_of, runs
+from horolog.jobs.questions.scan import Scan, Summary, Times
 from horolog.sources.rows import NO_TIME
 
 _NO_MIN: Final = (1 << 63) - 1
@@ -80,27 +81,18 @@ Marks = Mapping[tuple[str, int], Sequence[int]]
 """Marks of each partition, in rising order."""
 
 
-class MarkSummary:
+class MarkSummary(Summary):
     """Summary of a Spark task: sums of its records by the mark before each; rows of `PARTS`."""
+
+    schema = PARTS
 
     def __init__(self, marks: Marks, limits_ms: Mapping[str, int] | None = None) -> None:
         self.marks = {key: np.array(offsets, np.int64) for key, offsets in marks.items()}
         self.limits_ms = dict(limits_ms or {})
 
-    def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, for one run of a partition after the other."""
-        pending, constants, order = Pending(), dict[str, object](), InOrder(0)
-        for rows, begins in runs(times):
-            if begins:
-                yield from _rows(pending.take(), constants)
-                order = InOrder(0)
-                constants = {
-                    "topic": rows.topic,
-                    "partition": rows.partition,
-                    "run": int(rows.offsets[0]),
-                }
-            yield from _rows(pending.add(self._groups(rows, order)), constants)
-        yield from _rows(pending.take(), constants)
+    def grouping(self) -> Callable[[Times], GroupTable]:
+        """Return the function that groups the tables of one run of a partition, in order."""
+        return partial(self._groups, order=InOrder(0))
 
     def _groups(self, times: Times, order: InOrder) -> GroupTable:
         created = times.created_ms
@@ -131,17 +123,11 @@ def _latency(times: Times) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return np.clip(times.appended_ms, -far, far) - np.clip(times.created_ms, -far, far)
 
 
-def _rows(groups: GroupTable | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
-    if groups is not None and groups.rows:
-        yield batch_of(constants, groups.columns, PARTS)
-
-
 def marked(
     spark: SparkSession, scan: Scan, marks: Marks, limits_ms: Mapping[str, int] | None = None
 ) -> dict[tuple[str, int], PartitionMarks]:
     """Read a selection once, and return the sums between the marks of each partition."""
-    summary: Summary = MarkSummary(marks, limits_ms)
-    return between(rows_of(scan.frame(spark, summary, ddl_of(PARTS))), marks)
+    return between(rows_of(scan.frame(spark, MarkSummary(marks, limits_ms))), marks)
 
 
 def rows_of(parts: DataFrame) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from horolog.client import Client
 from horolog.jobs.failing_over.looking import Key, Looked, PartitionEnds
 from horolog.jobs.failing_over.marks import (
-    PARTS,
     Between,
     MarkSummary,
     PartitionMarks,
@@ -38,7 +37,7 @@ from horolog.jobs.failing_over.recorded import (
 )
 from horolog.jobs.parameters.failover import RecordStep
 from horolog.jobs.questions.live import LiveScan
-from horolog.jobs.questions.scan import Scan, Summary, ddl_of
+from horolog.jobs.questions.scan import Scan
 from horolog.jobs.selection import Selection, client_of
 from horolog.record.time_stats import latency_up_to
 from horolog.sources.location import Location
@@ -249,8 +248,7 @@ def _counted_by_brokers(
 
 def _measured_live(spark: SparkSession, selection: Selection, live_ms: int) -> dict[str, int]:
     """Return the largest latency of newly appended records, by topic, in milliseconds."""
-    summary: Summary = MarkSummary({})
-    parts = LiveScan.plan(spark, selection, live_ms).frame(spark, summary, ddl_of(PARTS))
+    parts = LiveScan.plan(spark, selection, live_ms).frame(spark, MarkSummary({}))
     by_topic: dict[str, int] = {}
     for (topic, _), sums in between(rows_of(parts), {}).items():
         latency_ms = sums.from_mark(-1).latency_max_ms

@@ -1,7 +1,8 @@
 """Find wrong times in a log, and what bounds on them would have rejected (KIP-937)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,18 +16,16 @@ from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.questions import Audit
 from horolog.jobs.parameters.shared import Reads
-from horolog.jobs.questions.groups import Flags, GroupTable, Pending
+from horolog.jobs.questions.groups import Flags, GroupTable
 from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
 from horolog.jobs.questions.scan import (
     KEYS,
     NO_HOUR,
     NO_PRODUCER,
     Scan,
+    Summary,
     Times,
-    batch_of,
-    ddl_of,
     keys_of,
-    runs,
 )
 from horolog.jobs.selection import Selection
 from horolog.record.looks_like import OTHER_UNITS, units_of
@@ -132,43 +131,32 @@ def audit(spark: SparkSession, job: Audit) -> DataFrame:
     bounds = bounds_of(job.before_max_ms, job.after_max_ms, SystemClock().now_ms())
     scan = Scan.plan(spark, Selection.asked(job), with_producers=True)
     job.on_progress(0, scan.offsets)
-    parts = scan.frame(spark, AuditSummary(bounds), ddl_of(PARTS))
+    parts = scan.frame(spark, AuditSummary(bounds))
     return added_up(with_late_across(parts, scan))
 
 
-class AuditSummary:
-    """Sums of what a task reads; rows of `PARTS`."""
+class AuditSummary(Summary):
+    """Counts of wrong times; rows of `PARTS`."""
+
+    schema = PARTS
 
     def __init__(self, bounds: TimeBounds) -> None:
         self.bounds = bounds
 
-    def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, a run of each partition after the other."""
-        pending, constants, order = Pending(), dict[str, object](), InOrder()
-        for each, begins in runs(times):
-            if begins:
-                yield from _rows(pending.take(), constants)
-                order = InOrder()
-                constants = {
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "place": place,
-                    "run": int(each.offsets[0]),
-                }
-            alone, groups = self.groups(each, order)
-            yield from _rows(alone, constants)
-            yield from _rows(pending.add(groups), constants)
-        yield from _rows(pending.take(), constants)
+    def grouping(self) -> Callable[[Times], GroupTable]:
+        """Return the function that groups the tables of one run of a partition, in order."""
+        return partial(self._groups, order=InOrder())
 
-    def groups(self, times: Times, order: "InOrder") -> tuple[GroupTable | None, GroupTable]:
-        """Records that are in order at the start of a run, each alone, and the sums of all."""
+    def _groups(self, times: Times, order: InOrder) -> GroupTable:
+        """Return the records of a table; those in order at the start of a run have a key each."""
         created, timed = times.created_ms, times.is_timed
         units = units_of(created)
         counted = counted_in(times)
         late_ms, alone = order.add(created, counted)
         is_late = counted & (late_ms > 0)
         in_order = counted & ~is_late
-        in_order[alone] = False
+        apart = np.zeros(len(created), np.int64)
+        apart[alone] = times.offsets[alone] + 1
         flags: dict[str, Int64Array | Flags] = {
             "records": np.ones(len(created), np.bool_),
             "untimed": ~timed,
@@ -178,10 +166,9 @@ class AuditSummary:
             IN_ORDER: in_order,
             **self._distances(times, timed, counted),
         }
-        keys = keys_of(times)
         has_all_times = bool(timed.all())
-        one = GroupTable(
-            keys,
+        return GroupTable(
+            {**keys_of(times), "apart": apart},
             {name: flags[name] for name in _SUMS},
             {
                 "min_ms": created if has_all_times else np.where(timed, created, _NO_MIN),
@@ -196,26 +183,6 @@ class AuditSummary:
                 "in_order_to": np.where(in_order, times.offsets, _NO_MAX),
             },
         )
-        if not len(alone):
-            return None, one
-        ones, none = np.ones(len(alone), np.int64), np.zeros(len(alone), np.int64)
-        single = GroupTable(
-            {name: key[alone] for name, key in keys.items()},
-            {name: ones if name == IN_ORDER else none for name in _SUMS},
-            {
-                "min_ms": np.full(len(alone), _NO_MIN),
-                "late_min_ms": np.full(len(alone), _NO_MIN),
-                "in_order_min_ms": created[alone],
-                "in_order_from": times.offsets[alone],
-            },
-            {
-                "max_ms": np.full(len(alone), _NO_MAX),
-                "late_max_ms": none,
-                "in_order_max_ms": created[alone],
-                "in_order_to": times.offsets[alone],
-            },
-        )
-        return single, one
 
     def _distances(
         self, times: Times, timed: Flags, counted: Flags
@@ -245,11 +212,6 @@ class AuditSummary:
         return found
 
 
-def _rows(groups: GroupTable | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
-    if groups is not None and groups.rows:
-        yield batch_of(constants, groups.columns, PARTS)
-
-
 def totals(audited: DataFrame, *keys: str) -> DataFrame:
     """The rows of `audit` added up to one for each of these columns; all in one without any."""
     return audited.groupBy(*keys).agg(*map(F.expr, _TOTALS))
@@ -277,7 +239,7 @@ def added_up(parts: DataFrame) -> DataFrame:
     return parts.sparkSession.sql(_ADDED_UP, parts=parts)
 
 
-# Rows that only separate records in order have no records.
+# Rows that begin a partition have no records.
 _ADDED_UP = f"""
 SELECT
     topic,

@@ -190,7 +190,7 @@ class _AuditFollowing:
             empty = added_up(carried)
             return self._spark.createDataFrame([], empty.schema), {}
         scan = Scan.plan(self._spark, self._selection.within(ranges), with_producers=True)
-        parts = scan.frame(self._spark, AuditSummary(bounds), schema).persist()
+        parts = scan.frame(self._spark, AuditSummary(bounds)).persist()
         with without_spark():
             try:
                 rows = added_up(with_late_across(parts.unionByName(carried), scan))

@@ -4,8 +4,9 @@ A table of records becomes a `GroupTable` with a row per key. `Pending` collects
 tables, adds up equal keys, and hands the sums on when there are too many keys for memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,12 +62,11 @@ class GroupTable:
         )
 
     def _taken(self, places: npt.NDArray[np.intp]) -> "GroupTable":
-        return GroupTable(
-            {name: each[places] for name, each in self.keys.items()},
-            {name: each[places] for name, each in self.sums.items()},
-            {name: each[places] for name, each in self.smallest.items()},
-            {name: each[places] for name, each in self.largest.items()},
+        parts: Iterator[dict[str, Any]] = (
+            {name: values[places] for name, values in part.items()}
+            for part in (self.keys, self.sums, self.smallest, self.largest)
         )
+        return GroupTable(*parts)
 
 
 def _sums(values: Int64Array | Flags, starts: npt.NDArray[np.intp]) -> Int64Array:

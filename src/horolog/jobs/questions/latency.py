@@ -12,12 +12,11 @@ from horolog.jobs.questions.latency_sums import (
     CLASS,
     COUNTS,
     MEASURED,
-    PARTS,
     SPAN,
     LatencySummary,
 )
 from horolog.jobs.questions.live import LiveScan
-from horolog.jobs.questions.scan import NO_HOUR, Scan, Summary, ddl_of
+from horolog.jobs.questions.scan import NO_HOUR, Scan
 from horolog.jobs.selection import Selection
 
 BY_APPEND_TIME: Final = "append time - create time"
@@ -56,21 +55,20 @@ def latency(spark: SparkSession, job: Latency) -> DataFrame:
     if live_ms is None:
         scan = Scan.plan(spark, selection, with_producers=False)
         job.on_progress(0, scan.offsets)
-        parts = scan.frame(spark, summary, ddl_of(PARTS))
+        parts = scan.frame(spark, summary)
         if job.mirror_state is not None:
             if job.target is None:
                 raise Misconfigured("a mirror's state maps to its target: give --target HOST:PORT")
             target = Selection.of(job.target, None, ".*", settings=job.target_settings)
-            hop: Summary = HopSummary(Hop.of(job.mirror_state, selection, target))
-            hops = distributions(scan.frame(spark, hop, ddl_of(PARTS)), BY_HOP)
+            hop = HopSummary(Hop.of(job.mirror_state, selection, target))
+            hops = distributions(scan.frame(spark, hop), BY_HOP)
             return distributions(parts, measure).unionByName(hops)
     else:
         if job.mirror_state is not None:
             raise Misconfigured("give a mirror's state, or live")
         _check_live(selection, live_ms)
         measure = BY_READER
-        live: Summary = summary
-        parts = LiveScan.plan(spark, selection, live_ms).frame(spark, live, ddl_of(PARTS))
+        parts = LiveScan.plan(spark, selection, live_ms).frame(spark, summary)
     return distributions(parts, measure)
 
 

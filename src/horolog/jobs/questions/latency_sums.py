@@ -1,13 +1,13 @@
 """Sums of latencies that tasks compute: by topic, hour and class."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from horolog.jobs.questions.groups import Flags, GroupTable, Pending
-from horolog.jobs.questions.scan import NO_HOUR, Times, batch_of, runs
+from horolog.jobs.questions.groups import Flags, GroupTable
+from horolog.jobs.questions.scan import NO_HOUR, Summary, Times
 from horolog.record.looks_like import units_of
 from horolog.record.stretches import Int64Array
 
@@ -29,18 +29,19 @@ PARTS: Final = pa.schema(
 )
 
 
-class LatencySummary:
-    """Sums of what a task reads; rows of `PARTS`."""
+class LatencySummary(Summary):
+    """Latencies by topic, hour and class; rows of `PARTS`."""
 
-    def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, a topic after the other."""
-        pending, constants = Pending(), dict[str, object]()
-        for each, begins in runs(times):
-            if begins:
-                yield from _rows(pending.take(), constants)
-                constants = {"topic": each.topic}
-            yield from _rows(pending.add(groups_of(each)), constants)
-        yield from _rows(pending.take(), constants)
+    schema = PARTS
+
+    def grouping(self) -> Callable[[Times], GroupTable]:
+        """Return the function that groups a table by hour and class."""
+        return groups_of
+
+    def columns(self, groups: GroupTable) -> Mapping[str, Int64Array | Flags]:
+        """Return the columns of groups with the span of each class; 0 where none is measured."""
+        classes = groups.keys[CLASS]
+        return {**groups.columns, SPAN: spans_of(np.where(classes == _NONE, 0, classes))}
 
 
 def groups_of(times: Times) -> GroupTable:
@@ -65,13 +66,6 @@ def groups_of(times: Times) -> GroupTable:
         {"min_ms": np.where(measured, spans, -_NONE - 1)},
         {"max_ms": np.where(measured, spans, _NONE)},
     )
-
-
-def _rows(groups: GroupTable | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
-    if groups is not None and groups.rows:
-        classes = groups.keys[CLASS]
-        spans = np.where(classes == _NONE, 0, spans_of(np.where(classes == _NONE, 0, classes)))
-        yield batch_of(constants, {**groups.columns, SPAN: spans}, PARTS)
 
 
 def classes_of(spans_ms: Int64Array) -> Int64Array:

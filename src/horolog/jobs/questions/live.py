@@ -1,26 +1,23 @@
 """Tasks that read what is appended while they run, and note when they have it."""
 
-import pickle
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from horolog.client import Fetched
 from horolog.clock import SystemClock
-from horolog.jobs.questions.scan import Summary, Times
+from horolog.jobs.questions.scan import TaskScan, Times
 from horolog.jobs.selection import Selection
 from horolog.record.batch import iter_headers
 from horolog.record.columns import decode
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.broker_reader import task_client
 from horolog.sources.options import ReadOptions
-from horolog.spark.errors import in_one_sentence
 from horolog.spark.masters import parallelism
-from horolog.spark.workers import SentToWorkers, prepare_for_tasks
+from horolog.spark.workers import prepare_for_tasks
 from horolog.storage.names import TopicPartition
 
 _WAIT_MS = 500
@@ -28,7 +25,7 @@ _COLUMNS = ("offset", "timestamp_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class LiveScan:
+class LiveScan(TaskScan):
     """Partitions to follow from their log ends on, shared out among tasks that all run at once."""
 
     shares: tuple[dict[TopicPartition, int], ...]
@@ -54,11 +51,10 @@ class LiveScan:
         ]
         return cls(tuple(shares), options, for_ms)
 
-    def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
-        """Summarise what each task reads for `for_ms`. Spark runs it when it needs the rows."""
-        count = len(self.shares)
-        numbers = spark.range(0, count, 1, max(count, 1))
-        return numbers.mapInArrow(_Follow(self, summary), schema)
+    @property
+    def places(self) -> int:
+        """How many tasks read."""
+        return len(self.shares)
 
     def times(self, place: int) -> Iterator[Times]:
         """Yield what is appended to the partitions of a task.
@@ -114,19 +110,3 @@ def _times(
             is_stamped=np.zeros(count, np.bool_),
             producers=None,
         )
-
-
-class _Follow(SentToWorkers):
-    """Follow the partitions of some tasks. Spark calls it with their numbers."""
-
-    def __init__(self, scan: LiveScan, summary: Summary) -> None:
-        self.scan = pickle.dumps(scan)
-        self.summary = summary
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
-        scan: LiveScan = pickle.loads(self.scan)  # noqa: S301 - of the driver
-        with in_one_sentence():
-            for batch in batches:
-                for place in batch.column(0).to_pylist():
-                    yield from self.summary(place, scan.times(place))

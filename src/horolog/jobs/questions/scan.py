@@ -6,16 +6,16 @@ reading them. So each task here reads its stretches of the log itself, planned a
 """
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.jobs.counting import CountReceiver, count, counted, counts_of
-from horolog.jobs.questions.groups import Flags
+from horolog.jobs.questions.groups import Flags, GroupTable, Pending
 from horolog.jobs.selection import Selection
 from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
@@ -113,16 +113,77 @@ class Times:
         return np.where(is_shown, known - known % HOUR_MS, NO_HOUR)
 
 
-class Summary(Protocol):
-    """Makes rows of the times of one task."""
+class Summary:
+    """Adds up the times of one task by key; rows of `schema`."""
+
+    schema: pa.Schema
+
+    def grouping(self) -> Callable[[Times], GroupTable]:
+        """Return the function that groups the tables of one run of a partition, in order."""
+        raise NotImplementedError
+
+    def columns(self, groups: GroupTable) -> Mapping[str, Int64Array | Flags]:
+        """Return the columns of added up groups."""
+        return groups.columns
 
     def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task; `place` is its number."""
-        ...
+        """Yield the rows of a task by its number, one run of a partition after the other."""
+        pending, group = Pending(), self.grouping()
+        constants: dict[str, object] = {}
+        partition: tuple[str, int] | None = None
+        for table in times:
+            if partition != (table.topic, table.partition):
+                yield from self._rows(pending.take(), constants)
+                partition, group = (table.topic, table.partition), self.grouping()
+                constants = {
+                    "topic": table.topic,
+                    "partition": table.partition,
+                    "place": place,
+                    "run": int(table.offsets[0]),
+                }
+            yield from self._rows(pending.add(group(table)), constants)
+        yield from self._rows(pending.take(), constants)
+
+    def _rows(
+        self, groups: GroupTable | None, constants: Mapping[str, object]
+    ) -> Iterator[pa.RecordBatch]:
+        if groups is None:
+            return
+        arrays = self.columns(groups)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(arrays[field.name], field.type)
+                if field.name in arrays
+                else pa.repeat(pa.scalar(constants[field.name], field.type), groups.rows)
+                for field in self.schema
+            ],
+            schema=self.schema,
+        )
+
+
+class TaskScan:
+    """Times that tasks read, by the number of the task."""
+
+    __slots__ = ()
+
+    @property
+    def places(self) -> int:
+        """How many tasks read."""
+        raise NotImplementedError
+
+    def times(self, place: int) -> Iterator[Times]:
+        """Yield the times that a task reads."""
+        raise NotImplementedError
+
+    def frame(self, spark: SparkSession, summary: Summary) -> DataFrame:
+        """Summarise what each task reads. Spark runs it when it needs the rows."""
+        numbers = spark.range(0, self.places, 1, max(self.places, 1))
+        task = _ScanTask(self, summary, counts_of(spark))
+        return numbers.mapInArrow(task, ddl_of(summary.schema))
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(TaskScan):
     """A scan of the times of a selection, as it was planned."""
 
     tasks: tuple[Task, ...]
@@ -161,11 +222,10 @@ class Scan:
         """How many offsets its tasks read, as far as that is planned."""
         return sum(each.end - each.start for task in self.tasks for each in task)
 
-    def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
-        """Summarise what each task reads. Spark runs it when it needs the rows."""
-        tasks = len(self.tasks)
-        numbers = spark.range(0, tasks, 1, max(tasks, 1))
-        return numbers.mapInArrow(_ScanTask(self, summary, counts_of(spark)), schema)
+    @property
+    def places(self) -> int:
+        """How many tasks read."""
+        return len(self.tasks)
 
     def times(self, place: int, only: tuple[str, int] | None = None) -> Iterator[Times]:
         """The times that a task reads, of one partition only if that is said."""
@@ -182,13 +242,13 @@ class Scan:
 class _ScanTask(SentToWorkers):
     """Scan the ranges of some tasks. Spark calls it with their numbers."""
 
-    def __init__(self, scan: Scan, summary: Summary, counts: CountReceiver | None) -> None:
+    def __init__(self, scan: TaskScan, summary: Summary, counts: CountReceiver | None) -> None:
         self.scan = pickle.dumps(scan)  # once, not for each reference to a stretch
         self.summary = summary
         self.counts = counts
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        scan: Scan = pickle.loads(self.scan)  # noqa: S301 - of the driver
+        scan: TaskScan = pickle.loads(self.scan)  # noqa: S301 - of the driver
         with in_one_sentence():
             for batch in batches:
                 for place in batch.column(0).to_pylist():
@@ -204,15 +264,6 @@ def knows_append_times(selection: Selection) -> bool:
         return client.offsets.has_append_times()
 
 
-def runs(times: Iterator[Times]) -> Iterator[tuple[Times, bool]]:
-    """The tables, and whether each begins a stretch of another partition."""
-    before: tuple[str, int] | None = None
-    for time in times:
-        partition = (time.topic, time.partition)
-        yield time, partition != before
-        before = partition
-
-
 def keys_of(times: Times) -> dict[str, Int64Array]:
     """The columns of `KEYS`."""
     count = len(times.offsets)
@@ -221,20 +272,6 @@ def keys_of(times: Times) -> dict[str, Int64Array]:
         "hour": times.hours(),
         "producer": np.full(count, NO_PRODUCER) if times.producers is None else times.producers,
     }
-
-
-def batch_of(
-    constants: Mapping[str, object], arrays: Mapping[str, Int64Array | Flags], schema: pa.Schema
-) -> pa.RecordBatch:
-    """Rows of a schema, of arrays and of values that are the same in each row."""
-    count = len(next(iter(arrays.values())))
-    found = [
-        pa.array(arrays[name], field.type)
-        if name in arrays
-        else pa.repeat(pa.scalar(constants[name], field.type), count)
-        for name, field in zip(schema.names, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(found, schema=schema)
 
 
 def _numbers(table: pa.RecordBatch, name: str) -> Int64Array:
