@@ -22,6 +22,7 @@ from horolog.client import EARLIEST, LATEST, Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
 from horolog.jobs.archives import archiving, restoring
+from horolog.jobs.state import JobState
 from horolog.record import (
     AppendTimeStretch,
     BatchHeader,
@@ -550,7 +551,7 @@ def test_a_run_that_was_killed_anywhere_is_run_again(
 
     for name in ("rename", "make_directory", "replace", "sync_path"):
         monkeypatch.setattr(Files, name, dying(getattr(Files, name)))
-    monkeypatch.setattr(restoring.JobState, "record", dying(restoring.JobState.record))
+    monkeypatch.setattr(JobState, "record", dying(JobState.record))
     kills = 0
     for left in [*range(40), *range(40, 400, 7), 1 << 30]:  # noqa: B007 - counted above
         try:

@@ -35,11 +35,10 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
 from horolog.jobs.parameters.archive import Archive, require_target_bytes
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import UnitProgress, spread
-from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
+from horolog.jobs.state import DocumentsOnly, state_of
 from horolog.record.timestamps import TimeRange
 from horolog.sources.ahead import ahead
 from horolog.sources.options import ReadOptions
@@ -108,12 +107,11 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
     )
     planner = Planner(selection, options, job.accept_gaps, relative)
-    run = _ArchiveRun(spark, planner, store, hours, job.target_bytes, job.on_progress)
-    if job.dry_run:
-        known = None if job.state is None else look_at_state(job.state, "archive", pinned(job))
-        return run.planned(known)
-    with JobState(job.require_state(), "archive", pinned(job)) as kept:
-        return run.done(kept)
+    with state_of(job, "archive") as state:
+        if state is None or job.dry_run:
+            return _planned(planner, store, state)
+        task = _ArchiveTask(options, store, hours, job.target_bytes)
+        return _archived(spark, planner, task, state, job.on_progress)
 
 
 def _exact(selection: Selection) -> ReadOptions:
@@ -148,8 +146,8 @@ class _ArchiveTask:
     store: ArchiveStore
     hours: Hours
     target_bytes: int
-    with_append_times: bool
-    times: Mapping[str, TimeRange]
+    with_append_times: bool = False
+    times: Mapping[str, TimeRange] = field(default_factory=dict)
 
     def __call__(self, unit: ArchiveUnit) -> UnitDone:
         times = self.times[unit.partition.topic]
@@ -183,100 +181,90 @@ class _ArchiveTask:
         return UnitDone(tuple(ranges.ranges), tuple(written))
 
 
-@dataclass(slots=True)
-class _ArchiveRun:
-    spark: SparkSession
-    planner: Planner
-    store: ArchiveStore
-    hours: Hours
-    target_bytes: int
-    progress: OnProgress
+def _planned(planner: Planner, store: ArchiveStore, state: DocumentsOnly | None) -> Archived:
+    """Return what a run would archive, after the runs of a state if there is one."""
+    manifest = _known_manifest(store, state)
+    if manifest is None:
+        refuse_foreign(store)
+        manifest = Manifest(0, "", {})
+    plan = planner.plan(manifest)
+    return Archived(
+        archive=store.name,
+        manifest=manifest.number,
+        partitions=len({unit.partition for unit in plan.units}),
+        bytes=plan.bytes,
+        ends={str(partition): end for partition, end in plan.ends.items()},
+        refused={str(partition): why for partition, why in plan.refused.items()},
+        is_dry_run=True,
+    )
 
-    def planned(self, known: DocumentsOnly | None) -> Archived:
-        """Plan a run, after the runs of a state if there is one."""
-        manifest = read_manifest(self.store)
-        self._check_archive(known, manifest)
-        if manifest is None:
-            refuse_foreign(self.store)
-            manifest = Manifest(0, "", {})
-        plan = self.planner.plan(manifest)
-        return Archived(
-            archive=self.store.name,
-            manifest=manifest.number,
-            partitions=len({unit.partition for unit in plan.units}),
-            bytes=plan.bytes,
-            ends={str(each): end for each, end in plan.ends.items()},
-            refused={str(each): why for each, why in plan.refused.items()},
-            is_dry_run=True,
+
+def _known_manifest(store: ArchiveStore, state: DocumentsOnly | None) -> Manifest | None:
+    """Return the newest manifest; None if there is none.
+
+    Raises:
+        Misconfigured: the archive was lost or created again since a run with this state wrote to
+            it: what is archived and no longer at the source would be missing.
+    """
+    manifest = read_manifest(store)
+    known = None if state is None else state.read(_ARCHIVE)
+    if manifest is None:
+        is_same = known is None and (state is None or not state.done)
+    else:
+        is_same = known is None or manifest.id == known["id"]
+    if not is_same:
+        raise Misconfigured(
+            f"{store.name} {'is gone' if manifest is None else 'is another archive'} "
+            "since a run with this state wrote to it: what it held is not there. Give another "
+            "--state to archive what the source still has"
         )
+    return manifest
 
-    def _check_archive(
-        self, state: JobState | DocumentsOnly | None, manifest: Manifest | None
-    ) -> None:
-        """Refuse an archive that is not the one that a state has written to.
 
-        Raises:
-            Misconfigured: it was lost, or created again: what is archived and no longer at the
-                source would be missing.
-        """
-        if state is None:
-            return
-        known = state.read(_ARCHIVE)
-        if manifest is None:
-            is_same = known is None and not state.done
-        else:
-            is_same = known is None or manifest.id == known["id"]
-        if not is_same:
-            raise Misconfigured(
-                f"{self.store.name} {'is gone' if manifest is None else 'is another archive'} "
-                "since a run with this state wrote to it: what it held is not there. Give another "
-                "--state to archive what the source still has"
-            )
-
-    def done(self, job: JobState) -> Archived:
-        """Archive what there is.
-
-        Raises:
-            Misconfigured: see `_check_archive`.
-        """
-        self._check_archive(job, read_manifest(self.store))
-        manifest = create_archive(self.store)
-        plan = self.planner.plan(manifest)
-        job.write(_ARCHIVE, {"id": manifest.id})
-        manifest = commit_changes(self.store, manifest, Changes(topics=plan.topics).applied)
-        task = _ArchiveTask(
-            self.planner.options,
-            self.store,
-            self.hours,
-            self.target_bytes,
-            plan.with_append_times,
-            {name: topic.times for name, topic in plan.topics.items()},
+def _archived(
+    spark: SparkSession,
+    planner: Planner,
+    task: _ArchiveTask,
+    state: DocumentsOnly,
+    on_progress: OnProgress,
+) -> Archived:
+    """Archive what the source has behind the archive, and commit each wave of units."""
+    store = task.store
+    _known_manifest(store, state)
+    manifest = create_archive(store)
+    plan = planner.plan(manifest)
+    state.write(_ARCHIVE, {"id": manifest.id})
+    manifest = commit_changes(store, manifest, Changes(topics=plan.topics).applied)
+    task = replace(
+        task,
+        with_append_times=plan.with_append_times,
+        times={name: topic.times for name, topic in plan.topics.items()},
+    )
+    progress = PlanProgress(plan)
+    counted = UnitProgress[ArchiveUnit](on_progress, lambda unit: unit.offsets)
+    for wave in spread(spark, plan.units, task, progress=counted):
+        changes, unused = progress.take(wave)
+        for path in unused:
+            with suppress(HorologError):
+                store.remove(path)
+        manifest = commit_changes(store, manifest, changes.applied)
+        state.record(
+            (outcome.unit.key, {"manifest": manifest.number, "error": outcome.error})
+            for outcome in wave
         )
-        progress = PlanProgress(plan)
-        counted = UnitProgress[ArchiveUnit](self.progress, lambda unit: unit.offsets)
-        for wave in spread(self.spark, plan.units, task, progress=counted):
-            changes, unused = progress.take(wave)
-            for path in unused:
-                with suppress(HorologError):
-                    self.store.remove(path)
-            manifest = commit_changes(self.store, manifest, changes.applied)
-            job.record(
-                (outcome.unit.key, {"manifest": manifest.number, "error": outcome.error})
-                for outcome in wave
-            )
-        manifest = commit_changes(self.store, manifest, progress.rest().applied)
-        return Archived(
-            archive=self.store.name,
-            manifest=manifest.number,
-            partitions=len(progress.grown),
-            records=progress.records,
-            bytes=progress.bytes,
-            files=progress.files,
-            file_bytes=progress.file_bytes,
-            ends={
-                str(partition): state.end
-                for partition in plan.partitions
-                if (state := manifest.partition(partition)) is not None
-            },
-            refused={str(each): why for each, why in sorted(progress.refused.items())},
-        )
+    manifest = commit_changes(store, manifest, progress.rest().applied)
+    return Archived(
+        archive=store.name,
+        manifest=manifest.number,
+        partitions=len(progress.grown),
+        records=progress.records,
+        bytes=progress.bytes,
+        files=progress.files,
+        file_bytes=progress.file_bytes,
+        ends={
+            str(partition): known.end
+            for partition in plan.partitions
+            if (known := manifest.partition(partition)) is not None
+        },
+        refused={str(partition): why for partition, why in sorted(progress.refused.items())},
+    )

@@ -13,8 +13,8 @@ restored is refused: the state is not believed over what is there.
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.jobs.archives.manifest import Manifest, require_manifest
+from horolog.jobs.archives.manifest import require_manifest
 from horolog.jobs.archives.ranges import ArchivedRange
 from horolog.jobs.archives.segment_plan import (
     SegmentPlan,
@@ -34,11 +34,11 @@ from horolog.jobs.archives.segments import BuildSegment, BuiltSegment, SegmentUn
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.parameters.archive import Restore
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import UnitProgress, spread
-from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
+from horolog.jobs.state import DocumentsOnly, state_of
+from horolog.record.timestamps import TimeRange
 from horolog.results import Aside, Outcome, size
 from horolog.sources.uris import local_path, shown
 from horolog.storage import names
@@ -123,248 +123,253 @@ def restore(spark: SparkSession, job: Restore) -> Restored:
         from_=job.from_,
         to=job.to,
     )
-    store = ArchiveStore.of(job.archive, job.settings)
-    run = _RestoreRun(spark, store, Path(log_dir), chosen, job.on_progress)
-    if job.dry_run:
-        known = None if job.state is None else look_at_state(job.state, "restore", pinned(job))
-        return run.planned(known)
-    with JobState(job.require_state(), "restore", pinned(job)) as kept:
-        return run.done(kept)
+    store, target = ArchiveStore.of(job.archive, job.settings), Path(log_dir)
+    with ExitStack() as held:
+        state = held.enter_context(state_of(job, "restore"))
+        if not job.dry_run:
+            held.enter_context(closing(lock_log_dir(target)))
+        plan = _RestorePlan(store, target, chosen, state)
+        if state is None or job.dry_run:
+            return plan.dry_run()
+        files = held.enter_context(closing(Files()))
+        return _RestoreRun(spark, plan, state, files, job.on_progress).run()
 
 
-@dataclass(slots=True)
-class _RestoreRun:
-    spark: SparkSession
-    store: ArchiveStore
-    target: Path
-    chosen: Selection
-    progress: OnProgress
-    files: Files = field(default_factory=Files)
+class _RestorePlan:
+    """Segments of the partitions that are asked for, and what earlier runs did with them."""
 
-    def planned(self, known: DocumentsOnly | None) -> Restored:
-        """Plan a run, after the runs of a state if there is one."""
-        manifest = require_manifest(self.store)
-        plan, done = self._pinned(known, manifest), {} if known is None else known.done
-        staging = self.target / self._staging(known)
-        refused = self._refused(plan, done, staging)
-        left = {
-            each: parts
-            for each, parts in plan.items()
-            if each in refused or not self._has_its_place(each, done, staging)
+    def __init__(
+        self,
+        store: ArchiveStore,
+        target: Path,
+        chosen: Selection,
+        state: DocumentsOnly | None,
+    ) -> None:
+        """Plan a run, or the rest of the runs that a state has begun.
+
+        Raises:
+            Misconfigured: the archive is not the one that the state began to restore.
+        """
+        self.store, self.target = store, target
+        manifest = require_manifest(store)
+        self.notes = tuple(lacking_partitions(manifest, chosen))
+        self.done: _Done = {} if state is None else state.done
+        states = chosen_partitions(manifest, chosen, store.name)
+        pinned = _pinned(
+            state,
+            "pinned",
+            {
+                "archive": manifest.id,
+                "ranges": {
+                    str(partition): [asdict(range_) for range_ in its.ranges]
+                    for partition, its in states.items()
+                },
+                "from_ms": chosen.from_ms,
+                "to_ms": chosen.to_ms,
+            },
+        )
+        if pinned["archive"] != manifest.id:
+            raise Misconfigured(
+                f"{store.name} is another archive than that which this state began to "
+                "restore: it was created again since. Give another --state"
+            )
+        self.times = TimeRange.between(pinned["from_ms"], pinned["to_ms"])
+        name = _pinned(state, "staging", {"name": f".restore-{uuid.uuid4().hex[:12]}"})["name"]
+        self.staging = target / name
+        # Ranges grow with the archive; the pinned ones are in today's files, too.
+        ranges = pinned["ranges"]
+        self.segments = {
+            partition: planned_segments(
+                partition,
+                replace(its, ranges=tuple(ArchivedRange(**range_) for range_ in known)),
+            )
+            for partition, its in states.items()
+            if (known := ranges.get(str(partition)))
         }
-        ranges = [range_ for parts in left.values() for range_ in parts.state.ranges]
+        missing = sorted(set(ranges) - {str(partition) for partition in self.segments})
+        if missing:
+            raise Misconfigured(f"{missing[0]} is no longer in the archive {store.name}")
+        self.refused = {
+            partition: why
+            for partition in self.segments
+            if (why := self._refusal(partition)) is not None
+        }
+
+    def place(self, partition: TopicPartition) -> Path:
+        """Return the directory that a partition gets."""
+        return self.target / str(partition)
+
+    def has_its_place(self, partition: TopicPartition) -> bool:
+        """True if a partition was renamed to its place, even if the state does not say so yet."""
+        if f"placed:{partition}" in self.done:
+            return True
+        ready, place = self.staging / str(partition), self.place(partition)
+        return f"placing:{partition}" in self.done and place.exists() and not ready.exists()
+
+    def exists(self, partition: TopicPartition) -> str:
+        """Return the refusal of a partition that the target has already."""
+        return f"{self.place(partition)} is there already: remove it, or give another target"
+
+    def built(self, unit: SegmentUnit) -> BuiltSegment | None:
+        """Return a segment that an earlier run, or this one, has proved."""
+        known = self.done.get(f"segment:{unit.key}")
+        return None if known is None else BuiltSegment(**known["built"])
+
+    def _refusal(self, partition: TopicPartition) -> str | None:
+        """Return why a partition cannot be restored, or is not as it was restored."""
+        place = self.place(partition)
+        if not self.has_its_place(partition):
+            return self.exists(partition) if place.exists() else None
+        if not place.is_dir():
+            return (
+                f"{place} was restored with this state, and is gone since: give another --state to "
+                "restore it again"
+            )
+        expected = {
+            names.segment_file(unit.base_offset, names.LOG): built.bytes
+            for unit in self.segments[partition].units
+            if (built := self.built(unit)) is not None
+        }
+        if {path.name: path.stat().st_size for path in place.glob("*" + names.LOG)} != expected:
+            return (
+                f"{place} is not as it was restored with this state: a broker has written to it "
+                "since, or it was created again. To restore it again remove it, and give another "
+                "--state"
+            )
+        return None
+
+    def dry_run(self) -> Restored:
+        """Return what a run would restore."""
+        left = {
+            partition: segments
+            for partition, segments in self.segments.items()
+            if partition in self.refused or not self.has_its_place(partition)
+        }
+        ranges = [range_ for segments in left.values() for range_ in segments.state.ranges]
         size, free = sum(range_.bytes for range_ in ranges), _free_bytes(self.target)
-        lacks_room = size * _SPARE > free
-        why = f"about {size} bytes are needed and {free} free at {self.target}"
+        refused = self._shown_refusals()
+        if size * _SPARE > free:
+            refused["disk"] = f"about {size} bytes are needed and {free} free at {self.target}"
         return Restored(
             target=str(self.target),
             partitions=_bounds(left),
-            segments=sum(len(parts.units) for parts in left.values()),
+            segments=sum(len(segments.units) for segments in left.values()),
             records=sum(range_.records for range_ in ranges),
             bytes=size,
-            refused={str(each): its for each, its in refused.items()}
-            | ({"disk": why} if lacks_room else {}),
-            notes=tuple(lacking_partitions(manifest, self.chosen)),
+            refused=refused,
+            notes=self.notes,
             is_dry_run=True,
         )
 
-    def done(self, job: JobState) -> Restored:
-        """Restore what is not restored yet."""
-        with self._locked():
-            manifest = require_manifest(self.store)
-            plan = self._pinned(job, manifest)
-            staging = self.target / self._staging(job)
-            refused = self._refused(plan, job.done, staging)
-            todo = {
-                each: parts
-                for each, parts in plan.items()
-                if each not in refused and not self._finish_placing(job, staging, each)
-            }
-            if todo and not staging.exists():
-                self.files.make_directory(str(staging))
-                self.files.sync_path(str(self.target))
-            built = self._build(job, staging, todo, refused)
-            for partition, parts in todo.items():
-                if partition not in refused:
-                    self._place(job, staging, partition, parts, built)
-            if not refused:
-                self.files.remove_tree(str(staging))
-            done = {each: parts for each, parts in plan.items() if each not in refused}
-            segments = [
-                segment
-                for parts in done.values()
-                for unit in parts.units
-                if (segment := _built(job.done, unit)) is not None
-            ]
-            return Restored(
-                target=str(self.target),
-                partitions=_bounds(done),
-                segments=len(segments),
-                records=sum(each.records for each in segments),
-                bytes=sum(each.bytes for each in segments),
-                refused={str(each): why for each, why in refused.items()},
-                notes=tuple(lacking_partitions(manifest, self.chosen)),
-            )
+    def result(self) -> Restored:
+        """Return what has been restored."""
+        done = {
+            partition: segments
+            for partition, segments in self.segments.items()
+            if partition not in self.refused
+        }
+        built = [
+            segment
+            for segments in done.values()
+            for unit in segments.units
+            if (segment := self.built(unit)) is not None
+        ]
+        return Restored(
+            target=str(self.target),
+            partitions=_bounds(done),
+            segments=len(built),
+            records=sum(segment.records for segment in built),
+            bytes=sum(segment.bytes for segment in built),
+            refused=self._shown_refusals(),
+            notes=self.notes,
+        )
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = lock_log_dir(self.target)
-        try:
-            yield
-        finally:
-            lock.close()
-            self.files.close()
+    def _shown_refusals(self) -> dict[str, str]:
+        return {str(partition): why for partition, why in self.refused.items()}
 
-    # Planning.
 
-    def _pinned(
-        self, job: JobState | DocumentsOnly | None, manifest: Manifest
-    ) -> dict[TopicPartition, SegmentPlan]:
-        """The plan; of a run that continues one, with the ranges and times that the first had."""
-        found = chosen_partitions(manifest, self.chosen, self.store.name)
-        pinned = None if job is None else job.read("pinned")
-        if pinned is not None and pinned.get("archive", manifest.id) != manifest.id:
-            raise Misconfigured(
-                f"{self.store.name} is another archive than that which this state began to "
-                "restore: it was created again since. Give another --state"
-            )
-        if pinned is None:
-            pinned = {
-                "archive": manifest.id,
-                "ranges": {
-                    str(each): [asdict(range_) for range_ in state.ranges]
-                    for each, state in found.items()
-                },
-                "from_ms": self.chosen.from_ms,
-                "to_ms": self.chosen.to_ms,
-            }
-            if isinstance(job, JobState):
-                job.write("pinned", pinned)
-        self.chosen = replace(self.chosen, from_ms=pinned["from_ms"], to_ms=pinned["to_ms"])
-        plans = {}
-        for partition, state in found.items():
-            # Ranges grow with the archive; those of then are in the files of now all the same.
-            ranges = tuple(
-                ArchivedRange(**each) for each in pinned["ranges"].get(str(partition), ())
-            )
-            if ranges:
-                plans[partition] = planned_segments(partition, replace(state, ranges=ranges))
-        missing = sorted(set(pinned["ranges"]) - {str(plan) for plan in plans})
-        if missing:
-            raise Misconfigured(f"{missing[0]} is no longer in the archive {self.store.name}")
-        return plans
+@dataclass(frozen=True, slots=True)
+class _RestoreRun:
+    spark: SparkSession
+    plan: _RestorePlan
+    state: DocumentsOnly
+    files: Files
+    progress: OnProgress
 
-    def _there(self, partition: TopicPartition) -> str:
-        return f"{self.target / str(partition)} is there already: remove it, or give another target"
+    def run(self) -> Restored:
+        """Restore the partitions that have no place yet."""
+        plan = self.plan
+        todo = [
+            partition
+            for partition in plan.segments
+            if partition not in plan.refused and not self._finish_placing(partition)
+        ]
+        if todo and not plan.staging.exists():
+            self.files.make_directory(str(plan.staging))
+            self.files.sync_path(str(plan.target))
+        self._build(todo)
+        for partition in todo:
+            if partition not in plan.refused:
+                self._place(partition, plan.segments[partition])
+        if not plan.refused:
+            self.files.remove_tree(str(plan.staging))
+        return plan.result()
 
-    def _staging(self, job: JobState | DocumentsOnly | None) -> str:
-        """The name of the directory in which segments are made."""
-        document = None if job is None else job.read("staging")
-        if document is None:
-            document = {"name": f".restore-{uuid.uuid4().hex[:12]}"}
-            if isinstance(job, JobState):
-                job.write("staging", document)
-        return str(document["name"])
-
-    def _refused(
-        self, plan: Mapping[TopicPartition, SegmentPlan], done: _Done, staging: Path
-    ) -> dict[TopicPartition, str]:
-        """Why partitions cannot be restored, or are not as they were restored."""
-        refused = {}
-        for each, parts in plan.items():
-            place = self.target / str(each)
-            if self._has_its_place(each, done, staging):
-                why = _changed(place, parts, done)
-            else:
-                why = self._there(each) if place.exists() else None
-            if why is not None:
-                refused[each] = why
-        return refused
-
-    # Segments.
-
-    def _build(
-        self,
-        job: JobState,
-        staging: Path,
-        todo: Mapping[TopicPartition, SegmentPlan],
-        refused: dict[TopicPartition, str],
-    ) -> dict[str, BuiltSegment]:
-        """All segments, made and proved."""
-        built: dict[str, BuiltSegment] = {}
-        units: list[SegmentUnit] = []
-        for partition, parts in todo.items():
-            for unit in parts.units:
-                segment = _built(job.done, unit)
-                if segment is not None and self._is_there(staging, partition, segment, unit):
-                    built[unit.key] = segment
+    def _build(self, partitions: Sequence[TopicPartition]) -> None:
+        """Build and prove the segments that are not there."""
+        units, done = [], 0
+        for partition in partitions:
+            for unit in self.plan.segments[partition].units:
+                segment = self.plan.built(unit)
+                if segment is not None and self._is_there(segment, unit):
+                    done += segment.records
                 else:
                     units.append(unit)
-        task = BuildSegment(self.store, str(staging), self.chosen.times)
+        task = BuildSegment(self.plan.store, str(self.plan.staging), self.plan.times)
         progress = UnitProgress[SegmentUnit](
-            self.progress,
-            lambda unit: unit.archived_records,
-            done=sum(segment.records for segment in built.values()),
+            self.progress, lambda unit: unit.archived_records, done=done
         )
         for wave in spread(self.spark, units, task, progress=progress):
-            news = []
             for outcome in wave:
                 if outcome.result is None:
                     why = outcome.error or "its task failed"
-                    refused.setdefault(outcome.unit.partition, why)
-                    continue
-                built[outcome.unit.key] = outcome.result
-                news.append((f"segment:{outcome.unit.key}", {"built": asdict(outcome.result)}))
-            job.record(news)
-        return built
+                    self.plan.refused.setdefault(outcome.unit.partition, why)
+            self.state.record(
+                (f"segment:{outcome.unit.key}", {"built": asdict(outcome.result)})
+                for outcome in wave
+                if outcome.result is not None
+            )
 
-    def _is_there(
-        self, staging: Path, partition: TopicPartition, built: BuiltSegment, unit: SegmentUnit
-    ) -> bool:
-        """Whether the log of a segment that was proved is where it was written, or was moved to."""
+    def _is_there(self, built: BuiltSegment, unit: SegmentUnit) -> bool:
+        """True if the log of a proved segment is where it was written, or where it was moved."""
         name = names.segment_file(unit.base_offset, names.LOG)
         return any(
             path.is_file() and path.stat().st_size == built.bytes
-            for directory in (built.directory, str(partition))
-            for path in [staging / directory / name]
+            for directory in (built.directory, str(unit.partition))
+            for path in [self.plan.staging / directory / name]
         )
 
-    # Placing.
-
-    def _has_its_place(self, partition: TopicPartition, done: _Done, staging: Path) -> bool:
-        """Whether a partition was renamed to its place, also where that was not written down."""
-        if f"placed:{partition}" in done:
-            return True
-        ready, place = staging / str(partition), self.target / str(partition)
-        return f"placing:{partition}" in done and place.exists() and not ready.exists()
-
-    def _finish_placing(self, job: JobState, staging: Path, partition: TopicPartition) -> bool:
-        """Whether a partition has its place; a rename that was not written down is, now."""
-        if not self._has_its_place(partition, job.done, staging):
+    def _finish_placing(self, partition: TopicPartition) -> bool:
+        """Record a rename that a killed run made; True if the partition has its place."""
+        if not self.plan.has_its_place(partition):
             return False
-        if f"placed:{partition}" not in job.done:
-            self.files.sync_path(str(self.target))
-            job.record([(f"placed:{partition}", {})])
+        if f"placed:{partition}" not in self.plan.done:
+            self.files.sync_path(str(self.plan.target))
+            self.state.record([(f"placed:{partition}", {})])
         return True
 
-    def _place(
-        self,
-        job: JobState,
-        staging: Path,
-        partition: TopicPartition,
-        parts: SegmentPlan,
-        built: Mapping[str, BuiltSegment],
-    ) -> None:
+    def _place(self, partition: TopicPartition, segments: SegmentPlan) -> None:
         """Give a partition its directory, with its segments and checkpoints."""
-        ready = staging / str(partition)
+        ready, start = self.plan.staging / str(partition), segments.state.start
         if not ready.exists():
             self.files.make_directory(str(ready))
         epochs: list[EpochStart] = []
-        for unit in parts.units:
-            segment = built[unit.key]
-            self._move(staging / segment.directory, ready)
-            for epoch, start in segment.epochs:
-                begun = max(start, parts.state.start)
+        for unit in segments.units:
+            segment = self.plan.built(unit)
+            assert segment is not None
+            self._move(self.plan.staging / segment.directory, ready)
+            for epoch, first_offset in segment.epochs:
+                begun = max(first_offset, start)
                 if epochs and epochs[-1].start_offset == begun:
                     epochs.pop()  # no record of it is left
                 if not epochs or epoch > epochs[-1].epoch:
@@ -372,65 +377,45 @@ class _RestoreRun:
         path = str(ready)
         if epochs:
             write_epochs(self.files, f"{path}/{names.LEADER_EPOCHS}", epochs)
-        if parts.resets:
-            write_append_time_resets(self.files, f"{path}/{names.APPEND_TIME_RESETS}", parts.resets)
+        if segments.resets:
+            resets = f"{path}/{names.APPEND_TIME_RESETS}"
+            write_append_time_resets(self.files, resets, segments.resets)
         self.files.sync_path(path)
-        self.files.sync_path(str(staging))
-        if parts.units[0].base_offset < parts.state.start:
-            self._write_start(partition, parts.state.start)
-        job.record([(f"placing:{partition}", {})])
-        place = self.target / str(partition)
+        self.files.sync_path(str(self.plan.staging))
+        if segments.units[0].base_offset < start:  # the log begins within its first batch
+            starts = str(self.plan.target / names.LOG_START_OFFSETS)
+            write_offsets(
+                self.files, starts, {**read_offsets(self.files, starts), partition: start}
+            )
+            self.files.sync_path(str(self.plan.target))
+        self.state.record([(f"placing:{partition}", {})])
+        place = self.plan.place(partition)
         if place.exists():
-            raise StorageFailed(self._there(partition))
+            raise StorageFailed(self.plan.exists(partition))
         self.files.rename(path, str(place))
-        self.files.sync_path(str(self.target))
-        job.record([(f"placed:{partition}", {})])
+        self.files.sync_path(str(self.plan.target))
+        self.state.record([(f"placed:{partition}", {})])
 
     def _move(self, source: Path, ready: Path) -> None:
         """Move the files of a segment; some of them may have been moved already, the log last."""
         if not source.exists():
             return
-        for name in sorted(os.listdir(source), key=lambda each: each.endswith(names.LOG)):
+        for name in sorted(os.listdir(source), key=lambda name: name.endswith(names.LOG)):
             self.files.rename(f"{source}/{name}", f"{ready}/{name}")
         os.rmdir(source)
 
-    def _write_start(self, partition: TopicPartition, offset: int) -> None:
-        """Let the log begin within its first batch."""
-        path = str(self.target / names.LOG_START_OFFSETS)
-        offsets = {**read_offsets(self.files, path), partition: offset}
-        write_offsets(self.files, path, offsets)
-        self.files.sync_path(str(self.target))
+
+def _pinned(state: DocumentsOnly | None, name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document that the first run of a state has written, or write it."""
+    known: dict[str, Any] | None = None if state is None else state.read(name)
+    if known is None and state is not None:
+        state.write(name, document)
+    return document if known is None else known
 
 
 def _bounds(plan: Mapping[TopicPartition, SegmentPlan]) -> dict[str, tuple[int, int]]:
     """The first offset of each partition and its log end offset."""
     return {str(each): (parts.state.start, parts.state.end) for each, parts in plan.items()}
-
-
-def _built(done: _Done, unit: SegmentUnit) -> BuiltSegment | None:
-    """Return a segment as the state records it."""
-    known = done.get(f"segment:{unit.key}")
-    return None if known is None else BuiltSegment(**known["built"])
-
-
-def _changed(place: Path, parts: SegmentPlan, done: _Done) -> str | None:
-    """Why a partition that was restored is not as it was; None if it is."""
-    if not place.is_dir():
-        return (
-            f"{place} was restored with this state, and is gone since: give another --state to "
-            "restore it again"
-        )
-    expected = {
-        names.segment_file(unit.base_offset, names.LOG): built.bytes
-        for unit in parts.units
-        if (built := _built(done, unit)) is not None
-    }
-    if {path.name: path.stat().st_size for path in place.glob("*" + names.LOG)} != expected:
-        return (
-            f"{place} is not as it was restored with this state: a broker has written to it since, "
-            "or it was created again. To restore it again remove it, and give another --state"
-        )
-    return None
 
 
 def _free_bytes(path: Path) -> int:
