@@ -9,10 +9,6 @@ The files are then mirrored (`mirroring`): to horolog and to Apache Kafka, witho
 doubling, whenever a run is killed.
 """
 
-import os
-from pathlib import Path
-
-from crc32c import crc32c
 from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured, RequestRefused
@@ -20,9 +16,9 @@ from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.run import Bootstrapped, Load
 from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.parameters.option import names, pinned
+from horolog.jobs.parameters.option import names
 from horolog.jobs.parameters.shared import codec_of
-from horolog.jobs.state import JobState, look_at_state
+from horolog.jobs.state import state_of
 from horolog.metadata.topics import check_name
 from horolog.sources.location import Location
 from horolog.storage.names import INTERNAL_TOPICS
@@ -67,15 +63,5 @@ def bootstrap(spark: SparkSession, job: Bootstrap) -> Bootstrapped:
         partition_column=job.partition_column,
         order_by=tuple(names(job.order_by)),
     )
-    load = Load(spark, job, location, rules, codec)
-    if job.dry_run:
-        known = None if job.state is None else look_at_state(job.state, "bootstrap", pinned(job))
-        return load.dry_run(known)
-    with JobState(job.require_state(), "bootstrap", pinned(job)) as kept:
-        directory = kept.path / "stage"
-        if job.stage is not None:
-            # Several loads may share the directory that executors share.
-            mark = crc32c(os.fsencode(kept.path.absolute()))
-            directory = Path(job.stage) / f"{job.topic}-{mark:08x}"
-        # Executors need not run where the driver does.
-        return load.run(kept, directory.absolute())
+    with state_of(job, "bootstrap") as state:
+        return Load(spark, job, location, rules, codec).run(state)

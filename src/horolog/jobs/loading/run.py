@@ -2,12 +2,13 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from crc32c import crc32c
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +24,7 @@ from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.receiving import ReceivingTopic, refuse_records, require_transactions
 from horolog.jobs.selection import client_of
-from horolog.jobs.state import DocumentsOnly, JobState
+from horolog.jobs.state import DocumentsOnly
 from horolog.record.compression import Codec
 from horolog.results import Aside, Outcome, Shown
 from horolog.sources.location import Location
@@ -98,10 +99,6 @@ class Load:
     rules: RowRules
     codec: Codec
 
-    def frame(self) -> DataFrame:
-        """The table."""
-        return frame_of(self.spark, self.job.table, self.job.format, self.job.options)
-
     def receiving(self) -> tuple[ReceivingTopic, str | None]:
         """The topic, and why nothing can be loaded into it; before Spark starts.
 
@@ -143,88 +140,85 @@ class Load:
                 ),
             ),
             warnings=tuple(survey.warnings(topic, now_ms)),
-            is_dry_run=True,
+            is_dry_run=self.job.dry_run,
         )
 
-    def dry_run(self, kept: DocumentsOnly | None) -> Bootstrapped:
-        """What a run would do, by the state of an earlier one if there is one.
-
-        Raises:
-            Misconfigured: it would be refused.
-        """
-        loaded = None if kept is None else kept.read(_LOADED)
-        staged = None if kept is None else kept.read(_STAGED)
-        if kept is not None and (loaded is not None or staged is not None):
-            self._check_topic(kept)
-        if loaded is not None:
-            return replace(_loaded(loaded), is_dry_run=True)
-        if staged is None:
-            plan = None if kept is None else kept.read(_PLAN)
-            now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
-            topic, held = self.receiving()
-            return self.look(self.frame(), now_ms, topic, held)
-        counts = {each["number"]: each["records"] for each in staged["staged"]}
-        return Bootstrapped(
-            topic=self.job.topic,
-            partitions=staged["partitions"],
-            records=sum(counts.values()),
-            warnings=tuple(staged["warnings"]),
-            is_dry_run=True,
-            counts=counts,
-        )
-
-    def run(self, kept: JobState, directory: Path) -> Bootstrapped:
-        """Load it, or continue where an earlier run ended.
+    def run(self, state: DocumentsOnly | None) -> Bootstrapped:
+        """Load the table, or continue where an earlier run ended; a dry run changes nothing.
 
         Raises:
             Misconfigured: the topic was deleted, or created again, since an earlier run.
         """
-        loaded = kept.read(_LOADED)
-        if loaded is not None:
-            self._check_topic(kept)
-            staging.remove(directory)  # a kill may have left it
-            return _loaded(loaded)
-        staged = kept.read(_STAGED)
-        looked = None
+        is_dry_run = self.job.dry_run
+        plan, staged, loaded = (
+            None if state is None else state.read(name) for name in (_PLAN, _STAGED, _LOADED)
+        )
+        if state is not None and not (staged is None and loaded is None):
+            self._check_topic(state)
+        if state is not None and loaded is not None:
+            if not is_dry_run:
+                staging.remove(self._stage_of(state))  # a kill may have left it
+            counts = {int(number): count for number, count in loaded["counts"].items()}
+            return Bootstrapped(
+                **{**loaded, "counts": counts}, was_loaded=True, is_dry_run=is_dry_run
+            )
+        surveyed = None
         if staged is None:
-            plan = kept.read(_PLAN)
             now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
             topic, held = self.receiving()
-            frame = self.frame()
-            looked = self.look(frame, now_ms, topic, held)
-            if looked.problems:
-                return _really(looked)
+            frame = frame_of(self.spark, self.job.table, self.job.format, self.job.options)
+            surveyed = self.look(frame, now_ms, topic, held)
+            if surveyed.problems or is_dry_run or state is None:
+                return surveyed
             if plan is None:
                 # Rows without a time get the same one in each run.
-                kept.write(_PLAN, {"now_ms": now_ms})
+                state.write(_PLAN, {"now_ms": now_ms})
             with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
                 topic.create(client, self.job.topic_settings or {}, dry_run=False)
-                self._write_topic(kept, client)
-            staged = self._stage(kept, directory, frame, topic, now_ms, looked)
+                self._write_topic(state, client)
+            staged = self._stage(state, frame, topic, now_ms, surveyed)
             if staged["problems"]:
-                return _really(looked, staged["problems"], staged["warnings"])
-        self._check_topic(kept)
-        return self._send(kept, directory, staged, looked)
+                problems, warnings = tuple(staged["problems"]), tuple(staged["warnings"])
+                return replace(surveyed, problems=problems, warnings=warnings)
+            self._check_topic(state)
+        if is_dry_run or state is None:
+            counts = {each["number"]: each["records"] for each in staged["staged"]}
+            return Bootstrapped(
+                topic=self.job.topic,
+                partitions=staged["partitions"],
+                records=sum(counts.values()),
+                warnings=tuple(staged["warnings"]),
+                is_dry_run=True,
+                counts=counts,
+            )
+        return self._send(state, staged, surveyed)
 
-    def _check_topic(self, kept: JobState | DocumentsOnly) -> None:
+    def _stage_of(self, state: DocumentsOnly) -> Path:
+        """Return the directory of the stage; executors need not run where the driver does."""
+        if self.job.stage is None:
+            return (state.path / "stage").absolute()
+        # Several loads may share the directory that executors share.
+        mark = crc32c(os.fsencode(state.path.absolute()))
+        return (Path(self.job.stage) / f"{self.job.topic}-{mark:08x}").absolute()
+
+    def _check_topic(self, state: DocumentsOnly) -> None:
         """Refuse a topic that is no longer the one to which the records go.
 
         Raises:
             Misconfigured: it was deleted, or created again.
             NoAnswer: the target does not say.
         """
-        known = kept.read(_TOPIC)
+        known, topic = state.read(_TOPIC), self.job.topic
         with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
-            ids = topic_ids(client, [self.job.topic])
-            if known is None and isinstance(kept, JobState):
-                self._write_topic(kept, client)
-        topic = self.job.topic
+            ids = topic_ids(client, [topic])
+            if known is None:
+                self._write_topic(state, client)
         if topic not in ids:
             what = "was deleted"
         elif (
             known is not None
-            and None not in (its := (known["id"], ids[topic]))
-            and its[0] != its[1]
+            and None not in (known["id"], ids[topic])
+            and (known["id"] != ids[topic])
         ):
             what = "was deleted and created again"
         else:
@@ -234,28 +228,29 @@ class Load:
             "sent is not there. Load the table with another --state"
         )
 
-    def _write_topic(self, kept: JobState, client: Client) -> None:
+    def _write_topic(self, state: DocumentsOnly, client: Client) -> None:
         """Write down which topic the records go to, unless its broker does not know it yet."""
         topic_id = topic_ids(client, [self.job.topic]).get(self.job.topic)
         if topic_id is not None:
-            kept.write(_TOPIC, {"id": topic_id})
+            state.write(_TOPIC, {"id": topic_id})
 
     def _stage(
         self,
-        kept: JobState,
-        directory: Path,
+        state: DocumentsOnly,
         frame: DataFrame,
         topic: ReceivingTopic,
         now_ms: int,
-        looked: Bootstrapped,
+        surveyed: Bootstrapped,
     ) -> dict[str, Any]:
-        self.job.on_progress(0, looked.records, "staging")
+        self.job.on_progress(0, surveyed.records, "staging")
         records = self.rules.records(frame, topic.partitions, now_ms)
         ordered = self.rules.ordered(records, topic.partitions)
         batch_bytes = max(1, min(_BATCH_BYTES, topic.max_message_bytes - _SPARE_BYTES))
         with _in_one_sentence():
-            staged = staging.stage(ordered, directory, self.job.topic, self.codec, batch_bytes)
-        problems, warnings = [], list(looked.warnings)
+            staged = staging.stage(
+                ordered, self._stage_of(state), self.job.topic, self.codec, batch_bytes
+            )
+        problems, warnings = [], list(surveyed.warnings)
         largest = max((each.largest_batch for each in staged), default=0)
         if largest > topic.max_message_bytes:
             problems.append(
@@ -275,17 +270,17 @@ class Load:
             "problems": problems,
         }
         if not problems:
-            kept.write(_STAGED, document)
+            state.write(_STAGED, document)
         return document
 
     def _send(
         self,
-        kept: JobState,
-        directory: Path,
+        state: DocumentsOnly,
         document: Mapping[str, Any],
-        looked: Bootstrapped | None,
+        surveyed: Bootstrapped | None,
     ) -> Bootstrapped:
         staged = [staging.Staged(**each) for each in document["staged"]]
+        directory = self._stage_of(state)
         log = staging.put_in_place(directory, self.job.topic, document["partitions"], staged)
         total = sum(each.records for each in staged)
         done = mirror(
@@ -293,7 +288,7 @@ class Load:
             source=log,
             target=str(self.target),
             topics=self.job.topic,
-            state=kept.path / "mirror",
+            state=state.path / "mirror",
             target_settings=self.job.settings,
             replace_create_times=self.job.replace_create_times,
             into_nonempty=True,  # `look` has refused it
@@ -315,13 +310,13 @@ class Load:
             partitions=document["partitions"],
             records=total,
             sent=done.records,
-            survey=None if looked is None else looked.survey,
+            survey=None if surveyed is None else surveyed.survey,
             warnings=tuple(document["warnings"]),
             errors=tuple(errors),
             counts={each.number: each.records for each in staged},
         )
         if not errors:
-            kept.write(
+            state.write(
                 _LOADED,
                 {
                     "topic": result.topic,
@@ -344,28 +339,6 @@ def _held(client: Client, topic: ReceivingTopic) -> str | None:
     except Misconfigured as error:
         return str(error)
     return None
-
-
-def _really(
-    looked: Bootstrapped, problems: Iterable[str] = (), warnings: Iterable[str] = ()
-) -> Bootstrapped:
-    return Bootstrapped(
-        topic=looked.topic,
-        partitions=looked.partitions,
-        records=looked.records,
-        survey=looked.survey,
-        problems=(*looked.problems, *problems),
-        warnings=tuple(warnings) or looked.warnings,
-    )
-
-
-def _loaded(document: Mapping[str, Any]) -> Bootstrapped:
-    """What an earlier run has loaded."""
-    return Bootstrapped(**{**document, "counts": _counts(document["counts"])}, was_loaded=True)
-
-
-def _counts(kept: Mapping[str, int]) -> dict[int, int]:
-    return {int(number): count for number, count in kept.items()}
 
 
 @contextmanager

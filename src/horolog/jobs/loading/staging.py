@@ -14,7 +14,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +39,8 @@ from horolog.storage.segments.numbered import as_they_are
 SEGMENT_BYTES: Final = 512 << 20
 _CONFIG = TopicConfig(segment_bytes=SEGMENT_BYTES)
 _LOG = "log"
-_RESULT = "number int, attempt string, records long, bytes long, largest_batch long"
+_DDL = "number long, attempt string, records long, bytes long, largest_batch long"
+"""Members of `Staged`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def stage(
     except OSError as error:
         raise failed_to("create", str(directory), error) from error
     task = _StageTask(str(directory), topic, codec, batch_bytes)
-    rows = records.mapInArrow(task, _RESULT).collect()
+    rows = records.mapInArrow(task, _DDL).collect()
     found = [Staged(**row.asDict()) for row in rows]
     for each in found:
         if not (directory / each.attempt).is_dir():
@@ -183,9 +184,5 @@ class _PartitionWriter:
         self._writer.sync()
         self._files.sync_path(os.path.dirname(self._directory))
         self._files.close()
-        values = [self.number, self._attempt, self._next_offset, self._bytes, self._largest]
-        columns = ["number", "attempt", "records", "bytes", "largest_batch"]
-        kinds = [pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64()]
-        return pa.record_batch(
-            [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)], columns
-        )
+        staged = Staged(self.number, self._attempt, self._next_offset, self._bytes, self._largest)
+        return pa.RecordBatch.from_pylist([asdict(staged)])
