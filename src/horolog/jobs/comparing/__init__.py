@@ -9,16 +9,19 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import numpy as np
 from pyspark.sql import SparkSession
 
 from horolog.client import ResourceType
-from horolog.errors import HorologError, Misconfigured, RequestRefused
+from horolog.errors import HorologError, Misconfigured
 from horolog.jobs.comparing.walking import (
+    COMMITTED,
     FIELDS,
     ComparedBatch,
     ComparedStretch,
     Difference,
     Side,
+    uncompared,
     walk,
 )
 from horolog.jobs.mirroring.ledger import Ledger
@@ -40,7 +43,6 @@ from horolog.storage.names import TopicPartition
 
 __all__ = ["Compared", "Difference", "compare"]
 
-_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 _POLICY: Final = "cleanup.policy"
 _OFFSETS_OF_UNIT: Final = 1_000_000
 
@@ -61,12 +63,12 @@ class Compared(Outcome):
 
     @property
     def is_equal(self) -> bool:
-        """Whether there is no difference."""
+        """True if no difference was found."""
         return not self.differences
 
     @property
     def is_ok(self) -> bool:
-        """Whether there is no difference."""
+        """True if no difference was found."""
         return self.is_equal
 
     def lines(self) -> Iterator[str]:
@@ -127,13 +129,17 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
                 "the latest record of each key is that of a whole log: leave out from and to, and "
                 "a mirror's state that has them"
             )
-        logs = selection.log(**_COMMITTED), other.log(**_COMMITTED)
+        logs = selection.log(**COMMITTED), other.log(**COMMITTED)
         for log in logs:
             stack.enter_context(log)
         planner = _Planner(
-            (selection, other), logs, _columns_of(job.fields), ledger, Renaming.parse(job.rename)
+            selections=(selection, other),
+            logs=logs,
+            columns=_columns_of(job.fields),
+            ledger=ledger,
+            renaming=Renaming.parse(job.rename),
+            ignores_offsets=job.ignore_offsets,
         )
-        planner.ignores_offsets = job.ignore_offsets
         if job.latest:
             return _latest(spark, planner, names(job.fields))
         units, found, partitions = planner.plan()
@@ -142,11 +148,7 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
             for outcome in wave:
                 walked = outcome.result
                 if walked is None:
-                    walked = ComparedBatch(outcome.unit.partition)
-                    error = outcome.error or "the task failed"
-                    walked.difference = Difference(
-                        *walked.partition, None, None, "error", error, "not compared"
-                    )
+                    walked = uncompared(outcome.unit.partition, outcome.error or "the task failed")
                 found.append(walked)
         notes = tuple(planner.notes(found))
     return _summed(found, partitions, notes)
@@ -191,33 +193,26 @@ def _columns_of(fields: Names) -> tuple[str, ...]:
     return tuple(FIELDS[name] for name in chosen)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Planner:
     """Cuts the partitions of both sides into stretches that belong together."""
 
-    def __init__(
-        self,
-        selections: tuple[Selection, Selection],
-        logs: tuple[BrokerLog | FileLog, BrokerLog | FileLog],
-        columns: tuple[str, ...],
-        ledger: Ledger | None,
-        renaming: Renaming,
-    ) -> None:
-        self._selections = selections
-        self._logs = logs
-        self._columns = columns
-        self._ledger = ledger
-        self._renaming = renaming
-        self.ignores_offsets = False
+    selections: tuple[Selection, Selection]
+    logs: tuple[BrokerLog | FileLog, BrokerLog | FileLog]
+    columns: tuple[str, ...]
+    ledger: Ledger | None
+    renaming: Renaming
+    ignores_offsets: bool
 
     def pairs(
         self,
     ) -> tuple[list[tuple[TopicPartition, TopicPartition]], list[ComparedBatch], int]:
         """Which partitions belong together, those without the other one, and how many there are."""
-        one, two = self._logs
+        one, two = self.logs
         partitions = sorted(one.partitions())
         there = set(two.partitions())
-        if self._ledger is not None:
-            self._ledger.check_topics(one.topic_ids, two.topic_ids)
+        if self.ledger is not None:
+            self.ledger.check_topics(one.topic_ids, two.topic_ids)
         pairs, found = [], []
         for partition in partitions:
             name = TopicPartition(self._target_name(partition.topic), partition.partition)
@@ -241,20 +236,20 @@ class _Planner:
         ours = [one for one, _ in pairs]
         theirs = [two for _, two in pairs]
         bounds: list[dict[TopicPartition, tuple[int, int]]] = []
-        for log, its in zip(self._logs, (ours, theirs), strict=True):
+        for log, its in zip(self.logs, (ours, theirs), strict=True):
             starts, ends = log.earliest(its), log.latest(its)
             bounds.append({each: (starts[each], ends[each]) for each in its})
-        if self._ledger is not None:
+        if self.ledger is not None:
             for one, two in pairs:
-                place = self._ledger.place(one)
-                first = self._ledger.offsets(one).first()
+                place = self.ledger.place(one)
+                first = self.ledger.offsets(one).first()
                 if place is None or first is None:
                     bounds[0][one] = bounds[0][one][0], bounds[0][one][0]
                     bounds[1][two] = bounds[1][two][0], bounds[1][two][0]
                     continue
                 bounds[0][one] = max(first[0], bounds[0][one][0]), place.offset
                 bounds[1][two] = max(first[1], bounds[1][two][0]), place.target_offset
-        one_side, two_side = self._selections
+        one_side, two_side = self.selections
         return one_side.within(bounds[0]), two_side.within(bounds[1])
 
     def notes(self, found: Sequence[ComparedBatch]) -> Iterator[str]:
@@ -275,18 +270,18 @@ class _Planner:
                     )
 
     def _is_compacted(self, side: int, partition: TopicPartition) -> bool:
-        log = self._logs[side]
+        log = self.logs[side]
         if isinstance(log, FileLog):
             return log.is_compacted(partition)
         resource = ResourceType.TOPIC, partition.topic
-        with self._selections[side].client() as client:
+        with self.selections[side].client() as client:
             entries = client.describe_configs([resource], names=[_POLICY])[resource]
         policy = entries[_POLICY].value if _POLICY in entries else None
         return "compact" in (policy or "")
 
     def plan(self) -> tuple[list[ComparedStretch], list[ComparedBatch], int]:
         """The stretches, what is different without reading them, and how many partitions."""
-        one, two = self._logs
+        one, two = self.logs
         pairs, found, partitions = self.pairs()
         units: list[ComparedStretch] = []
         ours = [partition for partition, _ in pairs]
@@ -298,18 +293,17 @@ class _Planner:
             at_target = starts_there[name], ends_there[name]
             try:
                 units += self._stretches(partition, name, at_source, at_target)
-            except (RequestRefused, HorologError) as error:
-                difference = Difference(*partition, None, None, "error", str(error), "not compared")
-                found.append(ComparedBatch(partition, difference=difference))
+            except HorologError as error:
+                found.append(uncompared(partition, str(error)))
         return units, found, partitions
 
     def _target_name(self, topic: str) -> str:
-        if self._ledger is not None:
-            state = self._ledger.topics.get(topic)
+        if self.ledger is not None:
+            state = self.ledger.topics.get(topic)
             if state is None:
                 raise Misconfigured(f"the mirror's state knows no topic {topic}")
             return state.target
-        return self._renaming(topic)
+        return self.renaming(topic)
 
     def _stretches(
         self,
@@ -323,8 +317,8 @@ class _Planner:
                 partition=partition,
                 source=self._side(0, partition, start, end, at_source),
                 target=self._side(1, name, to_start, to_end, at_target),
-                columns=self._columns,
-                points=points,
+                columns=self.columns,
+                points=np.array(points, np.int64).reshape(-1, 2),
                 ignores_offsets=self.ignores_offsets,
             )
 
@@ -338,14 +332,14 @@ class _Planner:
         if self.ignores_offsets:
             yield *at_source, *at_target, ()
             return
-        if self._ledger is None:
+        if self.ledger is None:
             start, end = min(at_source[0], at_target[0]), max(at_source[1], at_target[1])
             for cut in range(start, end, _OFFSETS_OF_UNIT):
                 upto = min(cut + _OFFSETS_OF_UNIT, end)
                 yield cut, upto, cut, upto, ()
             return
-        place = self._ledger.place(partition)
-        offsets = self._ledger.offsets(partition)
+        place = self.ledger.place(partition)
+        offsets = self.ledger.offsets(partition)
         first = offsets.first()
         if place is None or first is None:
             return
@@ -361,12 +355,12 @@ class _Planner:
     def _side(
         self, number: int, partition: TopicPartition, start: int, end: int, has: Sequence[int]
     ) -> Side:
-        selection = self._selections[number]
-        options = selection.read_options(**_COMMITTED)
+        selection = self.selections[number]
+        options = selection.read_options(**COMMITTED)
         begin, stop = max(start, has[0]), min(end, has[1])
         stretches: tuple[Stretch, ...] = ()
         if begin < stop:
-            stretches = stretches_of(self._logs[number], selection, options, partition, begin, stop)
+            stretches = stretches_of(self.logs[number], selection, options, partition, begin, stop)
         end = max(begin, stop)
         return Side(
             stretches=stretches, start=begin, end=end, options=options, times=selection.times

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from horolog.jobs.comparing.walking import ComparedBatch, Difference, shown
+from horolog.jobs.comparing.walking import COMMITTED, ComparedBatch, Difference, shown
 from horolog.jobs.selection import Selection
 from horolog.storage.names import TopicPartition
 
@@ -70,13 +70,12 @@ def compare_latest(
         yield ComparedBatch(one, row["same"], difference=difference)
 
 
-_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 _BY: Final = ("topic", "partition", "key")
 
 
 def _read(spark: SparkSession, side: Selection, chosen: Sequence[str]) -> DataFrame:
     columns = dict.fromkeys((*_BY, "offset", "value", *(_COLUMNS[name] for name in chosen)))
-    return side.frame(spark, columns=",".join(columns), **_COMMITTED)
+    return side.frame(spark, columns=",".join(columns), **COMMITTED)
 
 
 def _latest(frame: DataFrame, chosen: Sequence[str], names: Mapping[str, str]) -> DataFrame:

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.client import NoAnswer
 from horolog.errors import HorologError, RequestRefused
 from horolog.jobs.counting import count
 from horolog.jobs.mirroring.batches import rows_in
-from horolog.jobs.mirroring.offset_map import Point
+from horolog.jobs.mirroring.offset_map import mapped
 from horolog.jobs.mirroring.reading import source_batches
 from horolog.record.batch import HEADER_SIZE, MAGIC
+from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import TimeRange, TimestampType
 from horolog.record.transactions import WalkedBatch
 from horolog.sources.ahead import ahead
@@ -34,6 +34,9 @@ FIELDS: Final = {
     "type": "timestamp_type",
 }
 """What can be compared, and the column of it."""
+
+COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
+"""Options of the format with which both sides are read."""
 
 _MOST_BYTES_SHOWN: Final = 60
 
@@ -80,21 +83,24 @@ class Side:
 class ComparedStretch:
     """A stretch of a partition of the source, and where it is to be found at the target.
 
-    `points` map offsets (`OffsetMap`); without any they are the same, or, if `ignores_offsets`,
-    of no interest.
+    `points` map offsets (`mapped`). Without any point the offsets are the same, or ignored.
     """
 
     partition: TopicPartition
     source: Side
     target: Side
     columns: tuple[str, ...]
-    points: tuple[Point, ...] = ()
+    points: Int64Array
     ignores_offsets: bool = False
 
     @property
     def offsets(self) -> int:
-        """How many there are at the source."""
+        """Number of offsets at the source."""
         return self.source.end - self.source.start
+
+    def expected(self, offsets: Int64Array) -> Int64Array:
+        """Return the offsets at the target that records of the source are expected at."""
+        return mapped(self.points, offsets) if len(self.points) else offsets
 
 
 @dataclass(slots=True)
@@ -113,17 +119,22 @@ class ComparedBatch:
         count(records)
 
 
+def uncompared(partition: TopicPartition, why: str, then: str = "not compared") -> ComparedBatch:
+    """Return the outcome of a partition that cannot be compared."""
+    difference = Difference(*partition, None, None, "error", why, then)
+    return ComparedBatch(partition, difference=difference)
+
+
 def walk(unit: ComparedStretch) -> ComparedBatch:
     """Compare a stretch up to its first difference; what cannot be read is one."""
     walked = ComparedBatch(unit.partition)
     try:
         _compare(unit, walked)
     except (HorologError, OSError) as error:
-        side = "the target" if isinstance(error, _TargetError) else "the source"
-        sentences = (str(error), "not compared")
-        if side == "the target":
-            sentences = sentences[::-1]
-        walked.difference = Difference(*unit.partition, None, None, "error", *sentences)
+        why, then = str(error), "not compared"
+        if isinstance(error, _TargetError):
+            why, then = then, why
+        walked.difference = uncompared(unit.partition, why, then).difference
     return walked
 
 
@@ -209,10 +220,9 @@ def _of_target(batches: Iterator[WalkedBatch]) -> Iterator[WalkedBatch]:
 def _compare(unit: ComparedStretch, walked: ComparedBatch) -> None:
     one = _WalkCursor(unit.source, unit, _batches(unit.source))
     two = _WalkCursor(unit.target, unit, _of_target(_batches(unit.target)))
-    expected = _Expected(unit)
     while True:
         first, second = one.batch(), two.batch()
-        if first is not None and second is not None and _is_same(first, second, unit, expected):
+        if first is not None and second is not None and _is_same(first, second, unit):
             walked.add(first.header.records_count)
             walked.same_bytes += first.header.records_count
             one.pass_batch()
@@ -221,12 +231,10 @@ def _compare(unit: ComparedStretch, walked: ComparedBatch) -> None:
         ours, theirs = one.rows(), two.rows()
         if ours is None or theirs is None:
             if ours is not None or theirs is not None:
-                walked.difference = _only_one(unit, ours, theirs)
+                walked.difference = _one_sided(unit, ours, theirs)
             return
         rows = min(ours.num_rows, theirs.num_rows)
-        walked.difference = _first_difference(
-            unit, ours.slice(0, rows), theirs.slice(0, rows), expected
-        )
+        walked.difference = _first_difference(unit, ours.slice(0, rows), theirs.slice(0, rows))
         if walked.difference is not None:
             return
         walked.add(rows)
@@ -234,9 +242,7 @@ def _compare(unit: ComparedStretch, walked: ComparedBatch) -> None:
         two.pass_rows(rows)
 
 
-def _is_same(
-    first: WalkedBatch, second: WalkedBatch, unit: ComparedStretch, expected: "_Expected"
-) -> bool:
+def _is_same(first: WalkedBatch, second: WalkedBatch, unit: ComparedStretch) -> bool:
     """Whether two batches hold the same records, by their bytes; False where that is not known."""
     ours, theirs = first.header, second.header
     if (
@@ -250,34 +256,17 @@ def _is_same(
     if is_stamped and ours.max_timestamp != theirs.max_timestamp:
         return False
     if not unit.ignores_offsets:
-        ends = expected.of(np.array([ours.base_offset, ours.last_offset]))
+        ends = unit.expected(np.array([ours.base_offset, ours.last_offset]))
         if int(ends[0]) != theirs.base_offset or int(ends[1]) != theirs.last_offset:
             return False
     return first.data[HEADER_SIZE:] == second.data[HEADER_SIZE:]
 
 
-class _Expected:
-    """Where records of the source are to be found."""
-
-    def __init__(self, unit: ComparedStretch) -> None:
-        self._points = np.array(unit.points, np.int64).reshape(-1, 2)
-
-    def of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The offsets at the target."""
-        if not len(self._points):
-            return offsets
-        at = np.maximum(np.searchsorted(self._points[:, 0], offsets, "right") - 1, 0)
-        found: npt.NDArray[np.int64] = self._points[at, 1] + offsets - self._points[at, 0]
-        return found
-
-
-def _first_difference(
-    unit: ComparedStretch, ours: pa.Table, theirs: pa.Table, expected: _Expected
-) -> Difference | None:
+def _first_difference(unit: ComparedStretch, ours: pa.Table, theirs: pa.Table) -> Difference | None:
     found: list[tuple[int, str]] = []
     offsets, there = (side["offset"].to_numpy() for side in (ours, theirs))
     if not unit.ignores_offsets:
-        wrong = np.flatnonzero(expected.of(offsets) != there)
+        wrong = np.flatnonzero(unit.expected(offsets) != there)
         if len(wrong):
             found.append((int(wrong[0]), "offset"))
     for field, column in FIELDS.items():
@@ -290,10 +279,10 @@ def _first_difference(
     row, field = min(found, key=lambda each: each[0])
     offset, target_offset = int(offsets[row]), int(there[row])
     if field == "offset":
-        target = int(expected.of(offsets[row : row + 1])[0])
-        if target_offset > target:
-            return _missing(unit, offset, target_offset, ours, row)
-        return _extra(unit, target_offset, theirs, row)
+        if target_offset > int(unit.expected(offsets[row : row + 1])[0]):
+            missing = _record(ours, row)
+            return Difference(*unit.partition, offset, target_offset, "record", missing, "missing")
+        return _one_sided(unit, None, theirs.slice(row))
     column = FIELDS[field]
     values = (shown(side[column][row].as_py()) for side in (ours, theirs))
     return Difference(*unit.partition, offset, target_offset, field, *values)
@@ -314,23 +303,13 @@ def _first_unequal(one: pa.ChunkedArray, two: pa.ChunkedArray) -> int | None:
     return low
 
 
-def _only_one(unit: ComparedStretch, ours: pa.Table | None, theirs: pa.Table | None) -> Difference:
-    if ours is not None:
-        return _missing(unit, int(ours["offset"][0].as_py()), None, ours, 0)
-    assert theirs is not None
-    return _extra(unit, int(theirs["offset"][0].as_py()), theirs, 0)
-
-
-def _missing(
-    unit: ComparedStretch, offset: int, target_offset: int | None, rows: pa.Table, row: int
-) -> Difference:
-    shown = _record(rows, row)
-    return Difference(*unit.partition, offset, target_offset, "record", shown, "missing")
-
-
-def _extra(unit: ComparedStretch, target_offset: int, rows: pa.Table, row: int) -> Difference:
-    shown = _record(rows, row)
-    return Difference(*unit.partition, None, target_offset, "record", "missing", shown)
+def _one_sided(unit: ComparedStretch, ours: pa.Table | None, theirs: pa.Table | None) -> Difference:
+    """Return the difference where only one side has a next record."""
+    offset, target_offset = (
+        None if side is None else int(side["offset"][0].as_py()) for side in (ours, theirs)
+    )
+    there, missing = ("missing" if side is None else _record(side, 0) for side in (ours, theirs))
+    return Difference(*unit.partition, offset, target_offset, "record", there, missing)
 
 
 def _record(rows: pa.Table, row: int) -> str:

@@ -14,7 +14,10 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
+import numpy as np
+
 from horolog.errors import CorruptFile
+from horolog.record.stretches import Int64Array
 from horolog.storage.files import Files
 
 Point = tuple[int, int]
@@ -88,3 +91,14 @@ class OffsetMap:
             raise CorruptFile(f"{self._path} became shorter while it was read")
         source, target = _POINT.unpack(data)
         return source, target
+
+
+def mapped(points: Int64Array, offsets: Int64Array) -> Int64Array:
+    """Return the offsets at the target of offsets of the source, by the points before them.
+
+    Args:
+        points: a row for each, with its offset at the source and at the target.
+    """
+    at = np.maximum(np.searchsorted(points[:, 0], offsets, "right") - 1, 0)
+    targets: Int64Array = points[at, 1] + offsets - points[at, 0]
+    return targets

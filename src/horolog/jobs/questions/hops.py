@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring.ledger import Ledger
+from horolog.jobs.mirroring.offset_map import mapped
 from horolog.jobs.parameters.shared import PathLike
 from horolog.jobs.questions.latency_sums import LatencySummary
 from horolog.jobs.questions.scan import Times
@@ -39,15 +40,13 @@ class _Mirrored:
     """At the target."""
     end: int
     """The offset of the source up to which it is mirrored."""
-    sources: Int64Array
-    targets: Int64Array
-    """The points from which on offsets of the source and the target run in parallel."""
+    points: Int64Array
+    """Rows of an offset of the source and of the target, from which both count in parallel."""
 
     def offsets(self, sources: Int64Array) -> Int64Array:
-        """The target's offsets of records of the source; -1 where they are not mirrored."""
-        at = np.searchsorted(self.sources, sources, side="right") - 1
-        found: Int64Array = self.targets[at] + sources - self.sources[at]
-        return np.where((at >= 0) & (sources < self.end), found, -1)
+        """Return the target's offsets of records of the source; -1 where they are not mirrored."""
+        is_mirrored = (sources >= self.points[0, 0]) & (sources < self.end)
+        return np.where(is_mirrored, mapped(self.points, sources), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,10 @@ class Hop:
                     partition = TopicPartition(name, number)
                     points = ledger.offsets(partition).between(0, place.offset)
                     if points:
-                        sources, targets = np.array(points, np.int64).T
                         there = TopicPartition(topic.target, number)
-                        found[partition] = _Mirrored(there, place.offset, sources, targets)
+                        found[partition] = _Mirrored(
+                            there, place.offset, np.array(points, np.int64)
+                        )
         if not found:
             raise Misconfigured(f"the mirror of {mirror_state} has not mirrored anything yet")
         return cls(target.read_options(), found)
