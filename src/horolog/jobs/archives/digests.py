@@ -24,11 +24,9 @@ NO_APPEND_TIME: Final = -(1 << 63)
 """Stands for an append time that is unknown."""
 
 _NUMBERS = ("offset", "timestamp_ms", "timestamp_type", "create_ms", "append_ms")
-_STREAMS = 14
-_BATCH_STREAMS = 2
-_STREAM = r"[0-9a-f]{8}:[0-9a-f]{1,16}"
-_RECORDS = re.compile(rf"({_STREAM}( {_STREAM}){{{_STREAMS - 1}}})?")
-_BATCHES = re.compile(rf"({_STREAM}( {_STREAM}){{{_BATCH_STREAMS - 1}}})?")
+RECORD_STREAMS: Final = 14
+BATCH_STREAMS: Final = 2
+_STREAM = re.compile(r"[0-9a-f]{8}:[0-9a-f]{1,16}")
 
 
 class _Stream:
@@ -86,7 +84,7 @@ class RecordDigest:
     """Digest of rows with the columns of `reading.SCHEMA`, added in offset order."""
 
     def __init__(self) -> None:
-        self._streams = [_Stream() for _ in range(_STREAMS)]
+        self._streams = [_Stream() for _ in range(RECORD_STREAMS)]
         self.records = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -124,8 +122,8 @@ class RecordDigest:
         _, ends, data = column.buffers()
         if data is None or not len(column):
             return
-        first, last = _ends(ends, column.offset, len(column))
-        self._streams[place + 1].add(memoryview(data)[first:last])
+        places = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
+        self._streams[place + 1].add(memoryview(data)[places[0] : places[-1]])
 
     def text(self) -> str:
         """The digest; of no records at all, that of none."""
@@ -151,14 +149,11 @@ class BatchDigest:
         return f"{self._numbers} {self._payloads}"
 
 
-def is_record_digest(text: str) -> bool:
-    """Whether it is a digest of records, or of nothing."""
-    return _RECORDS.fullmatch(text) is not None
-
-
-def is_batch_digest(text: str) -> bool:
-    """Whether it is a digest of batches, or of nothing."""
-    return _BATCHES.fullmatch(text) is not None
+def is_digest(text: str, streams: int) -> bool:
+    """True if a text is a digest of so many streams, or of nothing."""
+    return not text or (
+        text.count(" ") == streams - 1 and all(map(_STREAM.fullmatch, text.split(" ")))
+    )
 
 
 def joined(first: str, second: str) -> str:
@@ -182,8 +177,3 @@ def _with_seen(append_ms: Int64Array, seen_ms: pa.Array) -> Int64Array:
         return append_ms
     seen = seen_ms.is_valid().to_numpy(zero_copy_only=False)
     return np.where(seen, ~seen_ms.fill_null(0).to_numpy(), append_ms)
-
-
-def _ends(ends: pa.Buffer, offset: int, count: int) -> tuple[int, int]:
-    numbers = np.frombuffer(ends, np.int32, offset + count + 1)
-    return int(numbers[offset]), int(numbers[offset + count])

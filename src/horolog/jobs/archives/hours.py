@@ -25,7 +25,9 @@ FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 END_MS: Final = 253_402_300_800_000  # 10000-01-01T00:00:00Z
 UNTIMED: Final = -(1 << 62)
 OUTSIDE: Final = 1 << 62
-_COARSER: Final = len("2026-11-17"), len("2026-11"), len("2026"), 0
+_LENGTHS: Final = *map(len, ("2026-11-17T09", "2026-11-17", "2026-11", "2026")), 0
+COARSEST: Final = len(_LENGTHS) - 1
+"""Level of the name that all hours share."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES = {UNTIMED: "untimed", OUTSIDE: "outside"}
 _NAME = re.compile(r"untimed|outside|mixed|[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2})?)?)?")
@@ -75,20 +77,17 @@ class Hours:
         return hours
 
 
-def name_of(hour: int) -> str:
-    """The hour in manifests: `2026-11-17T09`, `untimed` or `outside`."""
+def name_of(hour: int, level: int = 0) -> str:
+    """Return the name of an hour in manifests: `2026-11-17T09`, `untimed` or `outside`.
+
+    Args:
+        level: up to `COARSEST`, for the hour's day, month and year, and for `mixed`.
+    """
     if hour in _NAMES:
         return _NAMES[hour]
     moment = _EPOCH + timedelta(hours=hour)
-    return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment.hour:02d}"
-
-
-def coarser_names(hour: int) -> tuple[str, ...]:
-    """Where small files of an hour may be joined with others': its day, month, year, or any."""
-    if hour in _NAMES:
-        return (_NAMES[hour],) * len(_COARSER)
-    day = name_of(hour).partition("T")[0]
-    return tuple(day[:length] if length else "mixed" for length in _COARSER)
+    name = f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment.hour:02d}"
+    return name[: _LENGTHS[level]] or "mixed"
 
 
 def is_name(text: str) -> bool:

@@ -27,7 +27,7 @@ from typing import Final
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.archives.digests import is_batch_digest, is_record_digest
+from horolog.jobs.archives.digests import BATCH_STREAMS, RECORD_STREAMS, is_digest
 from horolog.jobs.archives.hours import is_name
 from horolog.jobs.archives.ranges import ArchivedRange, followed_by
 from horolog.jobs.archives.store import MOST_BYTES, ArchiveStore
@@ -232,7 +232,10 @@ def _check_topic(name: str, topic: ArchivedTopic) -> None:
         for range_ in state.ranges:
             if range_.start > range_.end:
                 raise ValueError(f"a range cannot be from {range_.start} to {range_.end}")
-            if not is_record_digest(range_.digest) or not is_batch_digest(range_.batch_digest):
+            if not (
+                is_digest(range_.digest, RECORD_STREAMS)
+                and is_digest(range_.batch_digest, BATCH_STREAMS)
+            ):
                 raise ValueError("a range has a digest that is none")
         if index >= topic.partition_count:
             raise ValueError(f"{name!r} cannot have {topic.partition_count} partitions and {index}")

@@ -32,10 +32,10 @@ import pyarrow.parquet as pq
 from horolog.errors import HorologError
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.hours import (
+    COARSEST,
     END_MS,
     FIRST_MS,
     Hours,
-    coarser_names,
     directory_of,
     name_of,
 )
@@ -255,15 +255,13 @@ class HourFiles:
         ]
         for hour in self._waiting.keys() - set(small):
             self._write(hour)
-        names = {hour: name_of(hour) for hour in small}
-        coarser = {hour: coarser_names(hour) for hour in small}
-        for level in range(len(next(iter(coarser.values()), ()))):
-            if len(set(names.values())) <= MOST_SMALL:
+        joined: dict[str, list[int]] = {}
+        for level in range(COARSEST + 1):
+            joined = defaultdict(list)
+            for hour in sorted(small):
+                joined[name_of(hour, level)].append(hour)
+            if len(joined) <= MOST_SMALL:
                 break
-            names = {hour: coarser[hour][level] for hour in small}
-        joined: dict[str, list[int]] = defaultdict(list)
-        for hour, name in sorted(names.items()):
-            joined[name].append(hour)
         for name, hours in joined.items():
             if len(hours) == 1 and name == name_of(hours[0]):
                 self._write(hours[0])

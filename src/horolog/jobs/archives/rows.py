@@ -83,22 +83,13 @@ def _require_columns(found: pa.Schema, schema: pa.Schema, names: Iterable[str]) 
 
 
 def _groups(parquet: pq.ParquetFile, column: str, start: int, end: int) -> Iterator[int]:
-    place = parquet.schema_arrow.get_field_index(column)
+    """Yield the row groups that may have a value of a column in a range."""
+    leaves = parquet.metadata.schema
+    place = [leaves.column(number).path for number in range(len(leaves))].index(column)
     for group in range(parquet.metadata.num_row_groups):
-        found = _column_of(parquet, group, place).statistics
-        is_told = found is not None and found.has_min_max
-        if not is_told or (found.max >= start and found.min < end):
+        known = parquet.metadata.row_group(group).column(place).statistics
+        if known is None or not known.has_min_max or (known.max >= start and known.min < end):
             yield group
-
-
-def _column_of(parquet: pq.ParquetFile, group: int, place: int) -> pq.ColumnChunkMetaData:
-    facts = parquet.metadata.row_group(group)
-    name = parquet.schema_arrow.field(place).name
-    for index in range(facts.num_columns):
-        column = facts.column(index)
-        if column.path_in_schema == name:
-            return column
-    raise pa.ArrowInvalid(f"there is no column {name}")
 
 
 class OrderedRows:

@@ -233,24 +233,27 @@ class _Planner:
         self, pairs: Sequence[tuple[TopicPartition, TopicPartition]]
     ) -> tuple[Selection, Selection]:
         """What is read of each side where whole partitions are: what a mirror has moved, or all."""
-        ours = [one for one, _ in pairs]
-        theirs = [two for _, two in pairs]
-        bounds: list[dict[TopicPartition, tuple[int, int]]] = []
-        for log, its in zip(self.logs, (ours, theirs), strict=True):
-            starts, ends = log.earliest(its), log.latest(its)
-            bounds.append({each: (starts[each], ends[each]) for each in its})
+        ours, theirs = self._bounds(pairs)
         if self.ledger is not None:
             for one, two in pairs:
                 place = self.ledger.place(one)
                 first = self.ledger.offsets(one).first()
-                if place is None or first is None:
-                    bounds[0][one] = bounds[0][one][0], bounds[0][one][0]
-                    bounds[1][two] = bounds[1][two][0], bounds[1][two][0]
-                    continue
-                bounds[0][one] = max(first[0], bounds[0][one][0]), place.offset
-                bounds[1][two] = max(first[1], bounds[1][two][0]), place.target_offset
+                if place is None or first is None:  # nothing is mirrored
+                    ours[one], theirs[two] = (ours[one][0],) * 2, (theirs[two][0],) * 2
+                else:
+                    ours[one] = max(first[0], ours[one][0]), place.offset
+                    theirs[two] = max(first[1], theirs[two][0]), place.target_offset
         one_side, two_side = self.selections
-        return one_side.within(bounds[0]), two_side.within(bounds[1])
+        return one_side.within(ours), two_side.within(theirs)
+
+    def _bounds(
+        self, pairs: Sequence[tuple[TopicPartition, TopicPartition]]
+    ) -> Iterator[dict[TopicPartition, tuple[int, int]]]:
+        """Yield the start and the end of the partitions of either log."""
+        ours, theirs = [one for one, _ in pairs], [two for _, two in pairs]
+        for log, partitions in zip(self.logs, (ours, theirs), strict=True):
+            starts, ends = log.earliest(partitions), log.latest(partitions)
+            yield {partition: (starts[partition], ends[partition]) for partition in partitions}
 
     def notes(self, found: Sequence[ComparedBatch]) -> Iterator[str]:
         """What a difference may mean where a side is compacted: not that one of them is wrong."""
@@ -281,18 +284,12 @@ class _Planner:
 
     def plan(self) -> tuple[list[ComparedStretch], list[ComparedBatch], int]:
         """The stretches, what is different without reading them, and how many partitions."""
-        one, two = self.logs
         pairs, found, partitions = self.pairs()
         units: list[ComparedStretch] = []
-        ours = [partition for partition, _ in pairs]
-        theirs = [name for _, name in pairs]
-        starts, ends = one.earliest(ours), one.latest(ours)
-        starts_there, ends_there = two.earliest(theirs), two.latest(theirs)
+        ours, theirs = self._bounds(pairs)
         for partition, name in pairs:
-            at_source = starts[partition], ends[partition]
-            at_target = starts_there[name], ends_there[name]
             try:
-                units += self._stretches(partition, name, at_source, at_target)
+                units += self._stretches(partition, name, ours[partition], theirs[name])
             except HorologError as error:
                 found.append(uncompared(partition, str(error)))
         return units, found, partitions

@@ -80,14 +80,12 @@ def _read(spark: SparkSession, side: Selection, chosen: Sequence[str]) -> DataFr
 
 def _latest(frame: DataFrame, chosen: Sequence[str], names: Mapping[str, str]) -> DataFrame:
     """The latest record of each key that is no tombstone, under the names that topics get."""
-    topic = F.col("topic")
-    for name, other in names.items():
-        if name != other:
-            topic = F.when(F.col("topic") == name, F.lit(other)).otherwise(topic)
+    renamed: dict[Any, Any] = {name: other for name, other in names.items() if name != other}
+    if renamed:
+        frame = frame.replace(renamed, subset=["topic"])
     columns = dict.fromkeys(["value", *(_COLUMNS[name] for name in chosen)])
     return (
-        frame.withColumn("topic", topic)
-        .groupBy(*_BY)
+        frame.groupBy(*_BY)
         .agg(F.max_by(F.struct("offset", *columns), "offset").alias("last"))
         .where(F.col("last.value").isNotNull() | F.col("key").isNull())
     )

@@ -54,16 +54,21 @@ class Survey:
             fn.count("*").alias("records"),
             fn.min(times).alias("oldest_ms"),
             fn.max(times).alias("newest_ms"),
-            _count(times.isNull()).alias("without_time"),
-            _count(is_no_time(times)).alias("minus_one"),
-            _count(times < -1).alias("before_1970"),
-            _count(expires).alias("expired"),
             fn.min(fn.when(expires, times)).alias("oldest_expired_ms"),
-            _count(early & has_time).alias("too_early"),
-            _count(late).alias("too_late"),
-            _count(fn.col("key").isNull()).alias("without_key"),
-            _count(fn.col("value").isNull()).alias("tombstones"),
-            _count(fn.col(PARTITION).isNull()).alias("without_partition"),
+            *(
+                fn.sum(fn.when(condition, 1).otherwise(0)).alias(name)
+                for name, condition in {
+                    "without_time": times.isNull(),
+                    "minus_one": is_no_time(times),
+                    "before_1970": times < -1,
+                    "expired": expires,
+                    "too_early": early & has_time,
+                    "too_late": late,
+                    "without_key": fn.col("key").isNull(),
+                    "tombstones": fn.col("value").isNull(),
+                    "without_partition": fn.col(PARTITION).isNull(),
+                }.items()
+            ),
         ).collect()[0]
         facts: dict[str, Any] = {
             name: value if name.endswith("_ms") else int(value or 0)
@@ -145,7 +150,3 @@ class Survey:
 
     def _shown(self) -> str:
         return "as " + ", ".join(format_time(example) for example in self.examples)
-
-
-def _count(condition: Any) -> Any:
-    return fn.sum(fn.when(condition, 1).otherwise(0))
