@@ -193,7 +193,7 @@ def _planned(planner: Planner, store: ArchiveStore, state: DocumentsOnly | None)
         manifest=manifest.number,
         partitions=len({unit.partition for unit in plan.units}),
         bytes=plan.bytes,
-        ends={str(partition): end for partition, end in plan.ends.items()},
+        ends={str(partition): bounds.end for partition, bounds in plan.bounds.items()},
         refused={str(partition): why for partition, why in plan.refused.items()},
         is_dry_run=True,
     )

@@ -76,7 +76,7 @@ class PlanProgress:
             each: state.ranges[-1].end
             for name, topic in plan.topics.items()
             for index, state in topic.partitions.items()
-            if state.ranges and (each := TopicPartition(name, index)) in plan.starts
+            if state.ranges and (each := TopicPartition(name, index)) in plan.bounds
         }
 
     def take(self, wave: Iterable[UnitOutcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
@@ -105,9 +105,10 @@ class PlanProgress:
         A partition that the archive does not know is written down without any record, too.
         """
         changes = Changes()
-        for partition, end in self._plan.ends.items():
+        for partition, bounds in self._plan.bounds.items():
             if partition in self.refused:
                 continue
+            end = bounds.end
             is_new = partition not in self._positions and partition not in self._known_ends
             if self._follow(changes, partition, end) and is_new and not changes.ranges[partition]:
                 changes.ranges[partition].append(ArchivedRange(end, end))
@@ -117,7 +118,7 @@ class PlanProgress:
         """Let the next range begin at an offset: fill what holds nothing before it."""
         position = self._positions.get(partition)
         if position is None:
-            planned = self._plan.starts[partition]
+            planned = self._plan.bounds[partition].start
             known = self._known_ends.get(partition)
             if known is not None and known < planned:
                 changes.ranges[partition].append(ArchivedRange(known, planned, is_lost=True))

@@ -6,7 +6,7 @@ that have an older manifest, and are removed with other files that no manifest n
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -118,27 +118,18 @@ def _units(
     for file in (*state.records, *state.batches):
         by_hour[file.hour].append(file)
     for hour, files in by_hour.items():
-        share: list[ArchivedFile] = []
+        shares: list[list[ArchivedFile]] = [[]]
         size = 0
-        for file in sorted(files, key=lambda each: each.first_offset):
+        for file in sorted(files, key=lambda file: file.first_offset):
+            share, is_large = shares[-1], file.size >= target_bytes // 2
             is_full = size + file.size > target_bytes or len(share) == _MOST_FILES
-            if share and (is_full or file.first_offset <= share[-1].last_offset):
-                yield from _worth(partition, hour, share)
+            if share and (is_large or is_full or file.first_offset <= share[-1].last_offset):
                 share, size = [], 0
-            if file.size < target_bytes // 2:
+                shares.append(share)
+            if not is_large:
                 share.append(file)
                 size += file.size
-            else:
-                yield from _worth(partition, hour, share)
-                share, size = [], 0
-        yield from _worth(partition, hour, share)
-
-
-def _worth(
-    partition: TopicPartition, hour: str | None, share: Sequence[ArchivedFile]
-) -> Iterator[MergeUnit]:
-    if len(share) > 1:
-        yield MergeUnit(partition, hour, tuple(share))
+        yield from (MergeUnit(partition, hour, tuple(share)) for share in shares if len(share) > 1)
 
 
 def merge_files(store: ArchiveStore, unit: MergeUnit) -> ArchivedFile:

@@ -7,7 +7,7 @@ from typing import Final
 
 from horolog.client import Client
 from horolog.errors import HorologError, Misconfigured
-from horolog.jobs.archives.manifest import ArchivedTopic, Manifest
+from horolog.jobs.archives.manifest import ArchivedPartition, ArchivedTopic, Manifest
 from horolog.jobs.selection import Selection
 from horolog.jobs.served import served_bounds
 from horolog.record.batch import iter_headers
@@ -58,8 +58,7 @@ class Plan:
 
     partitions: list[TopicPartition] = field(default_factory=list)
     units: list[ArchiveUnit] = field(default_factory=list)
-    starts: dict[TopicPartition, int] = field(default_factory=dict)
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    bounds: dict[TopicPartition, Bounds] = field(default_factory=dict)
     bytes: int = 0
     refused: dict[TopicPartition, str] = field(default_factory=dict)
     topics: dict[str, ArchivedTopic] = field(default_factory=dict)
@@ -88,28 +87,24 @@ class Planner:
         with log:
             partitions = plan.partitions = sorted(log.partitions())
             ids = {name: str(decode_uuid(its)) for name, its in log.topic_ids.items()}
-            counts: dict[str, int] = {}
-            for topic, number in partitions:
-                counts[topic] = max(counts.get(topic, 0), number + 1)
-            for name in sorted({each.topic for each in partitions}):
+            counts = {topic: number + 1 for topic, number in partitions}
+            for name, count in counts.items():
                 why = _recreated(manifest, name, ids.get(name))
                 if why is None:
-                    plan.topics[name] = self._topic(manifest, name, ids.get(name), counts[name])
+                    plan.topics[name] = self._topic(manifest, name, ids.get(name), count)
                 else:
                     plan.refused |= {each: why for each in partitions if each.topic == name}
-            partitions = [each for each in partitions if each not in plan.refused]
-            bounds_of, unserved = served_bounds(log, partitions)
+            partitions = [partition for partition in partitions if partition not in plan.refused]
+            bounds, unserved = served_bounds(log, partitions)
             plan.refused |= unserved
-            for partition, (start, end) in bounds_of.items():
-                why = self._place(plan, manifest, partition, start, end)
-                if why is not None:
-                    plan.refused[partition] = why
             stretches: list[Stretch] = []
-            for partition in plan.starts:
-                bounds = {partition: Bounds(plan.starts[partition], plan.ends[partition])}
+            for partition, (start, end) in bounds.items():
                 row_filter = RowFilter().within(plan.topics[partition.topic].times)
                 try:
-                    stretches += log.stretches(bounds, row_filter)
+                    behind = self._behind(manifest.partition(partition), start, max(start, end))
+                    if behind is not None:
+                        plan.bounds[partition] = behind
+                        stretches += log.stretches({partition: behind}, row_filter)
                 except HorologError as error:
                     plan.refused[partition] = str(error)
         if selection.source.is_broker:
@@ -117,7 +112,7 @@ class Planner:
         plan.bytes = sum(map(_weight, stretches))
         most = min(UNIT_BYTES, max(LEAST_UNIT_BYTES, plan.bytes // _UNITS))
         for stretch in stretches:
-            floor = plan.starts[stretch.partition]
+            floor = plan.bounds[stretch.partition].start
             plan.units += [ArchiveUnit(part, floor) for part in _cut(stretch, most)]
         return plan
 
@@ -145,32 +140,26 @@ class Planner:
                 )
         return known.updated(topic_id, count)
 
-    def _place(
-        self,
-        plan: Plan,
-        manifest: Manifest,
-        partition: TopicPartition,
-        start: int,
-        end: int,
-    ) -> str | None:
-        """Where a partition is to be read; or why it is not."""
-        known = manifest.partition(partition)
-        end = max(start, end)
-        if known is not None:
-            if known.end > end:
-                return (
-                    f"it ends at offset {end} and its archive at {known.end}: the log was cut, or "
-                    "the topic created again. Give another archive"
-                )
-            if known.end < start and not self.accept_gaps:
-                return (
-                    f"offsets {known.end} to {start - 1} were deleted before they were archived: "
-                    "accept gaps to continue after them"
-                )
-            start = max(start, known.end)
-        if start < end or known is None:
-            plan.starts[partition], plan.ends[partition] = start, end
-        return None
+    def _behind(self, known: ArchivedPartition | None, start: int, end: int) -> Bounds | None:
+        """Return the offsets of a log behind its archive; None if there is nothing to record.
+
+        Raises:
+            Misconfigured: the log does not continue the archive.
+        """
+        if known is None:
+            return Bounds(start, end)
+        if known.end > end:
+            raise Misconfigured(
+                f"it ends at offset {end} and its archive at {known.end}: the log was cut, or "
+                "the topic created again. Give another archive"
+            )
+        if known.end < start and not self.accept_gaps:
+            raise Misconfigured(
+                f"offsets {known.end} to {start - 1} were deleted before they were archived: "
+                "accept gaps to continue after them"
+            )
+        start = max(start, known.end)
+        return Bounds(start, end) if start < end else None
 
     def _with_sizes(self, stretches: Sequence[Stretch], plan: Plan) -> list[Stretch]:
         """The stretches with their sizes in bytes, as their first batches suggest."""

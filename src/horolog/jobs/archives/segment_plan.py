@@ -82,11 +82,13 @@ def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> Seg
             raise CorruptFile(
                 f"The manifest has {partition} to offset {before.end - 1} and from {after.start} on"
             )
+    # The first batch may begin before the first offset.
+    base = min([state.start, *(batch.first_offset for batch in state.batches)])
+    bases: list[int] = []
     groups: list[list[ArchivedRange]] = [[]]
     resets: list[AppendTimeReset] = []
     size = 0
     last_ms: int | None = None
-    base = _first_base(state)
     for range_ in state.ranges:
         is_empty = not range_.records and not range_.batches
         first_ms = range_.first_append_ms
@@ -101,28 +103,22 @@ def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> Seg
         if is_empty and not groups[-1]:
             continue
         if not groups[-1]:
-            base = range_.start if len(groups) > 1 else min(range_.start, base)
+            base = range_.start if bases else min(range_.start, base)
+            bases.append(base)
         groups[-1].append(range_)
         size += range_.bytes
         last_ms = range_.last_append_ms if range_.last_append_ms is not None else last_ms
     units = [
         SegmentUnit(
             partition=partition,
-            base_offset=min(group[0].start, _first_base(state)) if not number else group[0].start,
+            base_offset=base_offset,
             ranges=tuple(group),
             records=_overlapping(state.records, group),
             batches=_overlapping(state.batches, group),
         )
-        for number, group in enumerate(groups)
-        if group
+        for base_offset, group in zip(bases, groups, strict=False)
     ]
     return SegmentPlan(state, _with_end(partition, state, units), resets)
-
-
-def _first_base(state: ArchivedPartition) -> int:
-    """Where the first batch begins: before the first offset if that is within it."""
-    first = min((batch.first_offset for batch in state.batches), default=state.start)
-    return min(first, state.start)
 
 
 def _overlapping(
