@@ -4,10 +4,11 @@ import base64
 import html
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from itertools import cycle
+from typing import Any, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -16,6 +17,8 @@ from matplotlib.figure import Figure
 
 from horolog.clock import DAY_MS, HOUR_MS
 from horolog.demo.questions import Disorder, Dot, Hour
+
+Row = TypeVar("Row", Hour, Dot)
 
 FEW_DOTS = 500
 INK, ACCENTS = "#22313f", ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e")
@@ -58,8 +61,8 @@ class Report:
             "A log in order is a rising line; every dot below the line came late."
         )
         body = "".join(_table(table) for table in self.tables[:1])
-        body += _picture("Events over time", hours, self._hours_picture())
-        body += _picture("Time against offset", dots, self._dots_picture())
+        body += _picture("Events over time", hours, _drawn(self.hours, _draw_hours))
+        body += _picture("Time against offset", dots, _drawn(self.dots, _draw_dots))
         body += "".join(_table(table) for table in self.tables[1:])
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -69,38 +72,47 @@ class Report:
             f"{body}</body></html>\n"
         )
 
-    def _hours_picture(self) -> bytes:
-        topics = _topics(self.hours)
-        figure, panels = _panels(topics)
-        for topic, axes, color in zip(topics, panels, _colors(), strict=False):
-            shown = [hour for hour in self.hours if hour.topic == topic and _drawable(hour[1])]
-            name, width_ms = _bar_width(shown)
-            bars: Counter[int] = Counter()
-            for hour in shown:
-                bars[hour.start_ms // width_ms] += hour.events
-            starts = [bar * width_ms / DAY_MS for bar in bars]
-            axes.bar(starts, list(bars.values()), width_ms / DAY_MS, align="edge", color=color)
-            axes.set_ylabel(f"events per {name}")
-            _dates(axes.xaxis)
-        return _png(figure)
 
-    def _dots_picture(self) -> bytes:
-        topics = _topics(self.dots)
-        figure, panels = _panels(topics)
-        for topic, axes, color in zip(topics, panels, _colors(), strict=False):
-            shown = [dot for dot in self.dots if dot.topic == topic and _drawable(dot[3])]
-            axes.scatter(
-                [dot.offset for dot in shown],
-                [dot.timestamp_ms / DAY_MS for dot in shown],
-                s=3 if len(shown) > FEW_DOTS else 16,
-                color=color,
-                alpha=0.5,
-                linewidths=0,
-            )
-            axes.set_xlabel("offset")
-            axes.set_ylabel("record time (UTC)")
-            _dates(axes.yaxis)
-        return _png(figure)
+def _drawn(rows: Sequence[Row], draw: Callable[[Axes, list[Row], str], None]) -> bytes:
+    """Return a PNG with a panel for each topic."""
+    topics = sorted({row.topic for row in rows})
+    figure = Figure(figsize=(10, 2.9 * max(1, len(topics))), layout="constrained")
+    FigureCanvasAgg(figure)
+    for number, (topic, color) in enumerate(zip(topics, cycle(ACCENTS), strict=False), 1):
+        axes = figure.add_subplot(len(topics), 1, number)
+        axes.set_title(topic, loc="left", color=INK, fontsize=11)
+        axes.spines[["top", "right"]].set_visible(False)
+        draw(axes, [row for row in rows if row.topic == topic], color)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
+
+
+def _draw_hours(axes: Axes, hours: Sequence[Hour], color: str) -> None:
+    shown = [hour for hour in hours if _drawable(hour.start_ms)]
+    name, width_ms = _bar_width(shown)
+    bars: Counter[int] = Counter()
+    for hour in shown:
+        bars[hour.start_ms // width_ms] += hour.events
+    starts = [bar * width_ms / DAY_MS for bar in bars]
+    axes.bar(starts, list(bars.values()), width_ms / DAY_MS, align="edge", color=color)
+    axes.set_ylabel(f"events per {name}")
+    _dates(axes.xaxis)
+
+
+def _draw_dots(axes: Axes, dots: Sequence[Dot], color: str) -> None:
+    shown = [dot for dot in dots if _drawable(dot.timestamp_ms)]
+    axes.scatter(
+        [dot.offset for dot in shown],
+        [dot.timestamp_ms / DAY_MS for dot in shown],
+        s=3 if len(shown) > FEW_DOTS else 16,
+        color=color,
+        alpha=0.5,
+        linewidths=0,
+    )
+    axes.set_xlabel("offset")
+    axes.set_ylabel("record time (UTC)")
+    _dates(axes.yaxis)
 
 
 def late_table(found: Iterable[Disorder]) -> ReportTable:
@@ -131,7 +143,8 @@ def span(length_ms: int) -> str:
 
 def instant(at_ms: int) -> str:
     """A moment as a person reads it; a wild one as the number it is."""
-    return f"{_utc(at_ms):%Y-%m-%d %H:%M}" if _drawable(at_ms) else f"{at_ms:,} ms"
+    moment = datetime.fromtimestamp(at_ms / 1_000, UTC) if _drawable(at_ms) else None
+    return f"{at_ms:,} ms" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def _table(table: ReportTable) -> str:
@@ -160,30 +173,12 @@ def _picture(title: str, text: str, png: bytes) -> str:
     return f"<h2>{html.escape(title)}</h2><p>{html.escape(text)}</p>{image}"
 
 
-def _topics(rows: Sequence[Hour] | Sequence[Dot]) -> list[str]:
-    return sorted({row.topic for row in rows})
-
-
-def _panels(topics: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(10, 2.9 * max(1, len(topics))), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = [figure.add_subplot(max(1, len(topics)), 1, n + 1) for n in range(len(topics))]
-    for axes, topic in zip(panels, topics, strict=True):
-        axes.set_title(topic, loc="left", color=INK, fontsize=11)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure, panels
-
-
 def _bar_width(hours: Sequence[Hour]) -> tuple[str, int]:
     """Bars wide enough to be seen: a name and a width in milliseconds."""
     starts = [hour.start_ms for hour in hours]
     span_ms = max(starts, default=0) - min(starts, default=0)
     widths = (("hour", HOUR_MS), ("day", DAY_MS), ("week", 7 * DAY_MS), ("month", 30 * DAY_MS))
     return next((width for width in widths if span_ms <= 400 * width[1]), widths[-1])
-
-
-def _colors() -> Iterable[str]:
-    return ACCENTS * 8
 
 
 def _dates(axis: Any) -> None:
@@ -193,15 +188,5 @@ def _dates(axis: Any) -> None:
     axis.set_major_formatter(ConciseDateFormatter(locator))
 
 
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return buffer.getvalue()
-
-
 def _drawable(at_ms: int) -> bool:
     return at_ms in DRAWABLE_MS
-
-
-def _utc(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC)

@@ -10,7 +10,6 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from horolog.client import Client
 from horolog.clock import HOUR_MS, Clock, SystemClock
@@ -173,12 +172,8 @@ def _read_range(
 @contextmanager
 def step(console: Console, text: str) -> Iterator[None]:
     """A line that moves while its block runs and stays once it is done."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     began = time.monotonic()
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        progress.add_task(text, total=None)
+    with console.status(text):
         yield
     took = time.monotonic() - began
     console.print(f"[green]✓[/green] {text} ({took:.1f} s)", highlight=False)
