@@ -1,4 +1,4 @@
-"""`archive`: topics to Parquet by date and hour of their records' times, and a manifest.
+"""Job `archive`: copies topics to Parquet by date and hour of their records' times.
 
     plan      on the driver (planning.py): of each partition the offsets from the manifest's end to
               the last stable offset, cut into units of about `UNIT_BYTES`
@@ -115,7 +115,7 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
 
 
 def _exact(selection: Selection) -> ReadOptions:
-    """How the source is read: what is left out now is never archived.
+    """Return the options to read the source with, which may leave out no record.
 
     Raises:
         Misconfigured: the settings would have records left out.

@@ -1,4 +1,4 @@
-"""`check_archive`: an archive against its manifest, and the files that no manifest names."""
+"""Job `check_archive`: compares an archive with its manifest, and finds unlisted files."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ _OURS = re.compile(r"(?:records|batches)/.+\.parquet|manifest/.+\.tmp")
 
 @dataclass(frozen=True, slots=True)
 class CheckedArchive:
-    """Findings of a check."""
+    """Result of a check."""
 
     archive: str
     files: int

@@ -1,4 +1,4 @@
-"""Commits of a run of `archive`: finished units in order, partition by partition."""
+"""Commits of a run of `archive`: adds finished units in order, partition by partition."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from horolog.storage.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class UnitDone:
-    """Files and counts that a task has written for a unit."""
+    """Files that a task has written for a unit, and the ranges of offsets in them."""
 
     ranges: tuple[ArchivedRange, ...]
     files: tuple[ArchivedFile, ...]
@@ -27,7 +27,7 @@ class UnitDone:
 
 @dataclass(slots=True)
 class Changes:
-    """Additions of a commit."""
+    """Ranges and files that one commit adds to the manifest."""
 
     topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
     """Without what there is of their partitions already."""
@@ -39,7 +39,7 @@ class Changes:
     )
 
     def applied(self, manifest: Manifest) -> Manifest:
-        """The manifest with them.
+        """Return a manifest with these changes.
 
         Raises:
             Misconfigured: another run has written to the same partitions.
@@ -64,7 +64,7 @@ class Changes:
 
 
 class PlanProgress:
-    """Progress of a plan's units, in order."""
+    """Progress of the units of a plan, which are committed in offset order."""
 
     def __init__(self, plan: Plan) -> None:
         self.refused = dict(plan.refused)
@@ -80,7 +80,7 @@ class PlanProgress:
         }
 
     def take(self, wave: Iterable[UnitOutcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
-        """Return what a commit adds after a wave, and files that it does not list."""
+        """Return the additions of a wave's units, and the files that no manifest will list."""
         changes, unused = Changes(), []
         for outcome in wave:
             partition, done = outcome.unit.partition, outcome.result
@@ -115,7 +115,7 @@ class PlanProgress:
         return changes
 
     def _follow(self, changes: Changes, partition: TopicPartition, start: int) -> bool:
-        """Let the next range begin at an offset: fill what holds nothing before it."""
+        """Fill the offsets without records up to `start`; False if the log changed meanwhile."""
         position = self._positions.get(partition)
         if position is None:
             planned = self._plan.bounds[partition].start

@@ -30,7 +30,7 @@ _STREAM = re.compile(r"[0-9a-f]{8}:[0-9a-f]{1,16}")
 
 
 class _Stream:
-    """The CRC-32C of a stream of bytes, and its length."""
+    """CRC-32C and length of a stream of bytes."""
 
     __slots__ = ("_crc", "_size")
 
@@ -88,7 +88,7 @@ class RecordDigest:
         self.records = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take the next rows."""
+        """Add the next rows."""
         self.records += rows.num_rows
         streams = self._streams
         for place, name in enumerate(_NUMBERS):
@@ -126,7 +126,7 @@ class RecordDigest:
         self._streams[place + 1].add(memoryview(data)[places[0] : places[-1]])
 
     def text(self) -> str:
-        """The digest; of no records at all, that of none."""
+        """Return the digest as text."""
         return " ".join(map(str, self._streams))
 
 
@@ -145,7 +145,7 @@ class BatchDigest:
             self._payloads.add(memoryview(payload))
 
     def text(self) -> str:
-        """The digest."""
+        """Return the digest as text."""
         return f"{self._numbers} {self._payloads}"
 
 
@@ -157,7 +157,7 @@ def is_digest(text: str, streams: int) -> bool:
 
 
 def joined(first: str, second: str) -> str:
-    """The digest of records, or of batches, from those of two parts that follow each other."""
+    """Join the digests of two parts of a log to the digest of both."""
     if not first or not second:  # of nothing
         return first or second
     pairs = zip(first.split(" "), second.split(" "), strict=True)
@@ -169,7 +169,7 @@ def _bytes_of(values: npt.NDArray[Any]) -> memoryview:
 
 
 def _with_seen(append_ms: Int64Array, seen_ms: pa.Array) -> Int64Array:
-    """Append times, and where a follower saw records the bits of that time turned over.
+    """Return append times, or the inverted bits of the time when a follower saw the record.
 
     So the digests of what has none are those that they were before there were any.
     """

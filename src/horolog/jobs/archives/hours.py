@@ -1,4 +1,4 @@
-"""In which partition of an archive a record is: `date=2026-11-17/hour=09`, by its time, in UTC.
+"""Partitions of an archive: `date=2026-11-17/hour=09`, by a record's time, in UTC.
 
 Where a unit of work has records of very many hours, their small files are joined: those of a day
 in `date=2026-11-17`, a month in `date=2026-11`, a year in `date=2026`, or any in `date=mixed`.
@@ -35,7 +35,7 @@ _NAME = re.compile(r"untimed|outside|mixed|[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Gives records their hours: whole hours since 1970, `UNTIMED` or `OUTSIDE`.
+    """Window of times, which gives records their hours: since 1970, `UNTIMED` or `OUTSIDE`.
 
     `from_ms` is in the window, `to_ms` is not.
     """
@@ -66,7 +66,7 @@ class Hours:
         return cls(max(from_ms, FIRST_MS), min(to_ms, END_MS))
 
     def of(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The hour of each time."""
+        """Return the hour of each time."""
         hours = times_ms // HOUR_MS
         outside = (times_ms < self.from_ms) | (times_ms >= self.to_ms)
         if outside.any():
@@ -91,11 +91,11 @@ def name_of(hour: int, level: int = 0) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether `directory_of` gives the directory of an hour, or of something coarser, for it."""
+    """True if a text is a name that `name_of` returns."""
     return _NAME.fullmatch(text) is not None
 
 
 def directory_of(name: str) -> str:
-    """The directory of an hour or of something coarser, by its name."""
+    """Return the directory for a name that `name_of` returns."""
     date, has_hour, hour = name.partition("T")
     return f"date={date}/hour={hour}" if has_hour else f"date={name}"

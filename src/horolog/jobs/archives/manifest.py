@@ -1,4 +1,4 @@
-"""The manifest of an archive: it alone decides what is in it.
+"""The manifest of an archive: lists the files and offsets that the archive contains.
 
 `manifest/<20 digits>.json`, each a whole manifest and never changed; the one with the largest
 number counts. It is one line of JSON after its CRC-32C:
@@ -47,7 +47,7 @@ _SHOWN = 200  # characters of what is wrong
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """A Parquet file: of records, or of the facts of batches (without an hour)."""
+    """A Parquet file of records of an hour, or of facts of batches, which have no hour."""
 
     path: str
     hour: str | None
@@ -64,7 +64,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """The archive's contents of one partition. A manifest that lacks a field is damaged."""
+    """Ranges and files that an archive has of one partition."""
 
     ranges: tuple[ArchivedRange, ...]
     records: tuple[ArchivedFile, ...]
@@ -72,18 +72,18 @@ class ArchivedPartition:
 
     @property
     def start(self) -> int:
-        """The first offset."""
+        """First archived offset."""
         return self.ranges[0].start
 
     @property
     def end(self) -> int:
-        """The offset after the last one: where the next run continues."""
+        """Offset after the last archived one, where the next run continues."""
         return self.ranges[-1].end
 
     def extended(
         self, ranges: Iterable[ArchivedRange], files: Iterable[ArchivedFile]
     ) -> "ArchivedPartition":
-        """With ranges that follow, and their files.
+        """Return the partition with more ranges, and their files.
 
         Raises:
             Misconfigured: they do not follow, since another run was here.
@@ -108,7 +108,7 @@ class ArchivedPartition:
 def _joined(
     ranges: tuple[ArchivedRange, ...], more: Iterable[ArchivedRange]
 ) -> tuple[ArchivedRange, ...]:
-    """Ranges and those that follow, small ones as one, so that their number grows with bytes."""
+    """Append ranges to others; small neighbours become one."""
     found = list(ranges)
     for each in more:
         both = followed_by(found[-1], each) if found else None
@@ -121,7 +121,7 @@ def _joined(
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopic:
-    """One topic; `from_ms` and `to_ms` limit what is archived of it."""
+    """An archived topic, and the limits of its records' times."""
 
     topic_id: str | None
     """At the broker, where that is known."""
@@ -137,7 +137,7 @@ class ArchivedTopic:
         return TimeRange.between(self.from_ms, self.to_ms)
 
     def updated(self, topic_id: str | None, partition_count: int) -> "ArchivedTopic":
-        """With what a later run found: an id that was not known, and partitions that were added."""
+        """Return the topic with an id that was unknown, and with partitions that were added."""
         return replace(
             self,
             topic_id=self.topic_id or topic_id,
@@ -160,7 +160,7 @@ class Manifest:
         return found if found is not None and found.ranges else None
 
     def partitions(self) -> dict[TopicPartition, ArchivedPartition]:
-        """All partitions of which there is anything."""
+        """Return the partitions of which something is archived."""
         return {
             TopicPartition(name, index): found
             for name, topic in sorted(self.topics.items())
@@ -169,18 +169,18 @@ class Manifest:
         }
 
     def with_topic(self, name: str, topic: ArchivedTopic) -> "Manifest":
-        """With another state of a topic."""
+        """Return the manifest with a topic added or replaced."""
         return replace(self, topics={**self.topics, name: topic})
 
     def with_partition(self, partition: TopicPartition, state: ArchivedPartition) -> "Manifest":
-        """With another state of a partition."""
+        """Return the manifest with a partition added or replaced."""
         unknown = ArchivedTopic(None, None, None, {}, partition.partition + 1)
         topic = self.topics.get(partition.topic, unknown)
         partitions = {**topic.partitions, partition.partition: state}
         return self.with_topic(partition.topic, replace(topic, partitions=partitions))
 
     def paths(self) -> set[str]:
-        """The files that are in the archive."""
+        """Return the paths of all files that the archive contains."""
         return {
             file.path
             for state in self.partitions().values()
@@ -188,14 +188,14 @@ class Manifest:
         }
 
     def to_bytes(self) -> bytes:
-        """Encode for the file."""
+        """Encode the manifest as the line of its file."""
         document = {"version": VERSION, **asdict(self)}
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
         return b"%08x %s\n" % (crc32c(text), text)
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> "Manifest":
-        """Decode what `to_bytes` has written.
+        """Decode the content of a manifest file.
 
         Raises:
             CorruptFile: it is damaged.
@@ -223,7 +223,7 @@ class Manifest:
 
 
 def _check_topic(name: str, topic: ArchivedTopic) -> None:
-    """Refuse what no commit has written; the names and the paths become those of files."""
+    """Refuse a topic that no commit has written: its names become paths of files."""
     if partition_of(f"{name}-0") is None:
         raise ValueError(f"{name!r} is no topic")
     for index, state in topic.partitions.items():
@@ -257,7 +257,7 @@ def _check_file(where: str, file: ArchivedFile) -> None:
 
 
 def read_manifest(store: ArchiveStore) -> Manifest | None:
-    """The newest manifest; None if there is none.
+    """Return the newest manifest; None if the archive has none.
 
     Raises:
         CorruptFile: it is damaged, or larger than any that is written.
@@ -278,7 +278,7 @@ def read_manifest(store: ArchiveStore) -> Manifest | None:
 
 
 def require_manifest(store: ArchiveStore) -> Manifest:
-    """The newest manifest.
+    """Return the newest manifest.
 
     Raises:
         Misconfigured: there is no archive.
@@ -290,7 +290,7 @@ def require_manifest(store: ArchiveStore) -> Manifest:
 
 
 def create_archive(store: ArchiveStore) -> Manifest:
-    """The newest manifest; that of an empty archive, which is made where there is none.
+    """Return the newest manifest; first create an empty archive if there is none.
 
     Raises:
         Misconfigured: the directory holds other files.
@@ -304,7 +304,7 @@ def create_archive(store: ArchiveStore) -> Manifest:
 
 
 def refuse_foreign(store: ArchiveStore) -> None:
-    """Refuse a directory that holds something and is no archive.
+    """Refuse a directory with files that belong to no archive.
 
     Raises:
         Misconfigured: it is one.
@@ -316,7 +316,7 @@ def refuse_foreign(store: ArchiveStore) -> None:
 
 
 def commit(store: ArchiveStore, manifest: Manifest) -> Manifest | None:
-    """Make a manifest the newest one; None if another run has written one since.
+    """Write a manifest as the newest one; None if another run has committed since.
 
     Args:
         manifest: what is to be in it, with the number of the one that it was made of.
@@ -345,7 +345,7 @@ def commit(store: ArchiveStore, manifest: Manifest) -> Manifest | None:
 def commit_changes(
     store: ArchiveStore, manifest: Manifest, changed: Callable[[Manifest], Manifest]
 ) -> Manifest:
-    """Commit changes, repeated on the manifest of another run that committed in between.
+    """Commit changes; apply them again to the newest manifest if another run committed meanwhile.
 
     Args:
         manifest: its newest one, as far as is known.

@@ -1,4 +1,4 @@
-"""`merge_archive`: small files of an hour become one, in the background of readers and runs.
+"""Job `merge_archive`: joins small files of an hour, while others read and archive.
 
 The manifest names the new file instead of the old ones in one commit. The old ones stay for readers
 that have an older manifest, and are removed with other files that no manifest names (`checking`).
@@ -99,7 +99,7 @@ def merge_archive(spark: SparkSession, job: MergeArchive) -> Merged:
 
 @dataclass(frozen=True, slots=True)
 class MergeUnit:
-    """Files of one partition and hour, or of facts of batches, in offset order."""
+    """Files to be merged, of one partition and hour or of facts of batches, in offset order."""
 
     partition: TopicPartition
     hour: str | None
@@ -107,7 +107,7 @@ class MergeUnit:
 
     @property
     def records(self) -> int:
-        """How many the files hold; none of facts of batches."""
+        """Number of records in the files; 0 for facts of batches."""
         return 0 if self.hour is None else sum(file.rows for file in self.files)
 
 
@@ -171,7 +171,7 @@ def _rows(store: ArchiveStore, file: ArchivedFile, column: str) -> Iterator[pa.R
 def _commit(
     store: ArchiveStore, manifest: Manifest, changes: Mapping[MergeUnit, ArchivedFile]
 ) -> tuple[Manifest, list[MergeUnit]]:
-    """Name the new files; those whose old files another merge has replaced are left out."""
+    """Commit the new files, and return the units whose old files were still listed."""
     merged: list[MergeUnit] = []
 
     def changed(manifest: Manifest) -> Manifest:

@@ -1,4 +1,4 @@
-"""The Parquet files that a task writes for a stretch of a partition, one or more for each hour.
+"""Parquet files that a task writes for a stretch of a partition, one or more for each hour.
 
 Rows wait in memory until there are enough of an hour for a row group, and all of them together
 take no more than `WAITING_BYTES`: then the hour that has most is written. Where records of very
@@ -72,7 +72,7 @@ SCHEMA: Final = pa.schema(
 
 
 class PartFile:
-    """A Parquet file that is being written, in row groups, with what is known of its rows.
+    """Writer of one Parquet file in row groups, which counts and checks its content.
 
     It is of records of an hour, or of facts of batches, which have none. In a `with` block it is
     removed if it is not finished.
@@ -134,7 +134,7 @@ class PartFile:
         self._writer.write_table(table, row_group_size=1 << 40)
 
     def finish(self) -> ArchivedFile:
-        """Close it: it is on the disk."""
+        """Close and sync the file, and return its line for the manifest."""
         self._writer.close()
         self._sink.close()
         self._store.settle(self._path)
@@ -151,7 +151,7 @@ class PartFile:
         )
 
     def give_up(self) -> None:
-        """Close it unfinished, and remove it; an error in that is ignored."""
+        """Close the unfinished file and remove it; errors are ignored."""
         for step in (self._writer.close, self._sink.close, lambda: self._store.remove(self._path)):
             with suppress(HorologError, OSError, ValueError):
                 step()
@@ -168,7 +168,7 @@ class _Waiting:
 
 
 class HourFiles:
-    """The files of one partition's rows, which come in offset order."""
+    """Writers of the files of one partition, whose rows come in offset order."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class HourFiles:
         self._done: list[ArchivedFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows of `reading.SCHEMA`.
+        """Add rows of `reading.SCHEMA` to the files of their hours.
 
         Raises:
             StorageFailed: the archive cannot be written.
@@ -209,7 +209,7 @@ class HourFiles:
             self._wait(int(ordered[start]), shaped.take(pa.array(order[start:end])))
 
     def add_facts(self, tables: list[pa.RecordBatch]) -> None:
-        """Write the facts of all batches, to a file of their own."""
+        """Write the facts of all batches to a file of their own."""
         if not tables or not sum(table.num_rows for table in tables):
             return
         with PartFile(self._store, path_in(self._partition, None, self._name()), None) as file:
@@ -217,14 +217,14 @@ class HourFiles:
             self._done.append(file.finish())
 
     def close(self) -> list[ArchivedFile]:
-        """Write what waits, and close all files: they are on the disk."""
+        """Write the remaining rows, sync all files, and return them."""
         self._write_small()
         for hour in list(self._open):
             self._close(hour)
         return self._done
 
     def abandon(self) -> None:
-        """Close what is open and remove what was written: it is in no manifest."""
+        """Remove all files, since no manifest will list them."""
         for opened in self._open.values():
             opened.give_up()
         for file in self._done:
@@ -247,7 +247,7 @@ class HourFiles:
                 self._write(largest)
 
     def _write_small(self) -> None:
-        """Write all that waits; small files of very many hours are joined."""
+        """Write all waiting rows; join the small files of very many hours."""
         small = [
             hour
             for hour, waiting in self._waiting.items()
@@ -304,14 +304,14 @@ class HourFiles:
 
 
 def path_in(partition: TopicPartition, hour: str | None, name: str) -> str:
-    """The path of a file of records of an hour, or of facts of batches."""
+    """Return the path of a file of records of an hour, or of facts of batches."""
     where = "batches" if hour is None else "records"
     directory = "" if hour is None else f"/{directory_of(hour)}"
     return f"{where}/{partition.topic}{directory}/{partition.partition}-{name}.parquet"
 
 
 def shaped_rows(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
-    """Rows of `reading.SCHEMA` as the archive has them."""
+    """Return rows of `reading.SCHEMA` with the columns of the archive."""
     count = rows.num_rows
     times = rows.column("timestamp_ms").to_numpy()
     created = rows.column("create_ms").to_numpy()
@@ -353,7 +353,7 @@ STORED: Final = {
 
 
 def rows_of(shaped: pa.RecordBatch, names: Iterable[str] = tuple(STORED)) -> pa.RecordBatch:
-    """Return columns of `reading.SCHEMA`, from rows as the archive has them."""
+    """Return columns of `reading.SCHEMA` from rows of the archive."""
     columns = {name: shaped.column(STORED[name]) for name in names}
     if "create_ms" in columns:
         columns["create_ms"] = pc.coalesce(columns["create_ms"], shaped.column("timestampMs"))

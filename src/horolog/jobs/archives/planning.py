@@ -1,4 +1,4 @@
-"""Plan a run of `archive`: the offsets of each partition behind the archive, in units."""
+"""Plan of a run of `archive`: the offsets of each partition behind the archive, cut into units."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ _SAMPLE_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class ArchiveUnit:
-    """A stretch of a partition, to be archived by one task."""
+    """Stretch of a partition that one task archives."""
 
     stretch: Stretch
     floor: int
@@ -43,12 +43,12 @@ class ArchiveUnit:
 
     @property
     def offsets(self) -> int:
-        """How many the stretch has."""
+        """Number of offsets in the stretch."""
         return self.stretch.end - self.stretch.start
 
     @property
     def key(self) -> str:
-        """Its name."""
+        """Name of the unit in the state directory."""
         return f"{self.partition}@{self.stretch.start}"
 
 
@@ -67,7 +67,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans a run."""
+    """Planner of runs of `archive` with the same arguments."""
 
     selection: Selection
     options: ReadOptions
@@ -76,7 +76,7 @@ class Planner:
     """Which ends of the range of time count from now."""
 
     def plan(self, manifest: Manifest) -> Plan:
-        """Plan what is to be archived now.
+        """Plan the units behind the end of the archive.
 
         Raises:
             Misconfigured: the archive has another range of time of a topic.
@@ -162,7 +162,7 @@ class Planner:
         return Bounds(start, end) if start < end else None
 
     def _with_sizes(self, stretches: Sequence[Stretch], plan: Plan) -> list[Stretch]:
-        """The stretches with their sizes in bytes, as their first batches suggest."""
+        """Return the stretches with sizes in bytes, estimated from their first batches."""
         sized: list[Stretch] = []
         with self.selection.client() as client:
             plan.with_append_times = client.offsets.has_append_times()
@@ -191,7 +191,7 @@ def _with_size(client: Client, stretch: BrokerStretch) -> BrokerStretch:
 
 
 def _recreated(manifest: Manifest, name: str, topic_id: str | None) -> str | None:
-    """Why a topic is not the one that is archived; None if it may be."""
+    """Return the refusal of a topic that was created again since, or None."""
     known = manifest.topics.get(name)
     if known is None or None in (topic_id, known.topic_id) or topic_id == known.topic_id:
         return None
@@ -208,7 +208,7 @@ def _weight(stretch: Stretch) -> int:
 
 
 def _cut(stretch: Stretch, most: int) -> Iterator[Stretch]:
-    """A stretch in parts of about `most` bytes."""
+    """Cut a stretch into parts of about `most` bytes."""
     offsets = stretch.end - stretch.start
     parts = max(1, min(offsets, -(-_weight(stretch) // most)))
     cuts = [stretch.start + offsets * number // parts for number in range(parts + 1)]

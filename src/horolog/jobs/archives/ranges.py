@@ -1,4 +1,4 @@
-"""Counts and checksums of an archived range of offsets; they prove a restored log."""
+"""Counts and checksums of archived ranges of offsets, which prove a restored log."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -31,7 +31,7 @@ class ArchivedRange:
 
 
 def followed_by(before: ArchivedRange, after: ArchivedRange) -> ArchivedRange | None:
-    """Two ranges that lie side by side as one; None if they have to stay apart.
+    """Join two neighbouring ranges to one; None if they have to stay apart.
 
     They do where append times go back between them, where one was lost, and where they are large
     or far apart.

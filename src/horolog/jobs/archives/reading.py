@@ -1,4 +1,4 @@
-"""Whole batches of a stretch of offsets, as rows and as facts of batches; runs in a task.
+"""Read whole batches of a stretch of offsets as rows and as facts of batches; runs in a task.
 
 A batch belongs to the stretch that holds its last offset, so that stretches side by side read
 each batch once, wherever they were cut. Aborted transactions are left out with their markers,
@@ -65,7 +65,7 @@ _Chosen = npt.NDArray[np.void]
 
 
 class RangeReader:
-    """Reads `start` to before `end`; records before `floor` are left out.
+    """Reader of the offsets from `start` to before `end`, without the records before `floor`.
 
     After `rows` is exhausted `ranges` says what was read: one range, or several where append
     times go back or offsets are far apart. They lie side by side; the first begins before
@@ -100,7 +100,7 @@ class RangeReader:
         self._appends: tuple[int, int] | None = None
 
     def rows(self, pieces: Iterable[Batches]) -> Iterator[pa.RecordBatch]:
-        """The rows of the batches, in tables of `SCHEMA`.
+        """Yield the rows of the batches, in tables of `SCHEMA`.
 
         Raises:
             CorruptBatch: a batch is damaged.
@@ -124,7 +124,7 @@ class RangeReader:
             yield from self._group(view, group)
 
     def _chosen(self, view: memoryview, positions: Sequence[int], piece: Batches) -> _Chosen:
-        """The batches that are kept of those at some positions."""
+        """Return the batches that are archived, of those at some positions of a buffer."""
         headers = HeaderTable.read(view, positions)
         last_offsets = headers.last_offsets
         inside = last_offsets >= self._start
@@ -164,7 +164,7 @@ class RangeReader:
         return chosen
 
     def _in_v2(self, view: memoryview, piece: Batches) -> tuple[memoryview, Sequence[int]]:
-        """The batches, and the position of each.
+        """Return the batches in format v2, and their positions.
 
         Those of older formats are converted; of these the ones outside of the stretch are left out.
         """
@@ -206,14 +206,14 @@ class RangeReader:
         self._untyped.append((start, end))
 
     def _stop_at(self, base_offset: int) -> None:
-        """End before a batch that is the next stretch's."""
+        """End the range before a batch that belongs to the next stretch."""
         self._is_done = True
         self._end = max(min(self._end, base_offset), self._floor)
         if self._begun is None:  # all of the stretch is within that batch
             self._begun = min(self._start, self._end)
 
     def _groups(self, batches: _Chosen) -> Iterator[tuple[int | None, _Chosen]]:
-        """The batches, cut where a range has to end; the offset of the cut before each group."""
+        """Yield the batches of each range, and the offset at which a new range begins."""
         base_offsets, last_offsets = (
             batches["facts"][name] for name in ("base_offset", "last_offset")
         )
@@ -262,7 +262,7 @@ class RangeReader:
     def _shaped(
         self, table: pa.RecordBatch, group: _Chosen
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.intp]]:
-        """Rows of `SCHEMA`, and the place of the batch of each in the group."""
+        """Return rows of `SCHEMA`, and the number of each row's batch in the group."""
         facts = group["facts"]
         offsets: Int64Array = table.column("offset").to_numpy()
         created: Int64Array = table.column("timestamp_ms").to_numpy()
@@ -295,7 +295,7 @@ class RangeReader:
     def _append_columns(
         self, appends: Int64Array, is_seen: npt.NDArray[np.bool_]
     ) -> tuple[pa.Array, pa.Array]:
-        """When rows were appended, and when those were seen of which that is unknown."""
+        """Return the columns of append times, and of seen times where append times are unknown."""
         unknown = appends == NO_APPEND_TIME
         if not unknown.all():
             known = appends[~unknown]
@@ -326,7 +326,7 @@ class RangeReader:
 
 
 def _payload_of(batch: memoryview, header: BatchHeader) -> bytes | None:
-    """The records of a control batch, uncompressed; None of a marker of an abort."""
+    """Return the uncompressed records of a control batch; None for the marker of an abort."""
     marker = read_marker(batch)
     if marker is not None and marker.is_abort:
         return None
@@ -334,7 +334,7 @@ def _payload_of(batch: memoryview, header: BatchHeader) -> bytes | None:
 
 
 def _append_times(headers: HeaderTable, piece: Batches) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """When batches were appended or seen, as far as that is known, and which were only seen.
+    """Return the append or seen time of each batch, and mark the batches with a seen time.
 
     A broker says those of records from the offset on that was asked for, which may be within the
     first batch; hence the last record of each is looked up.
@@ -361,7 +361,7 @@ def _append_times(headers: HeaderTable, piece: Batches) -> tuple[Int64Array, npt
 def _may_be_cut(
     last_offsets: Int64Array, append_ms: Int64Array, last_append: int, began: int
 ) -> Iterable[int]:
-    """The places before which a range may have to end: mostly none, or else all."""
+    """Return the indexes of batches before which a range may have to end; usually none."""
     known = append_ms[append_ms != NO_APPEND_TIME]
     is_ordered = not len(known) or (known[0] >= last_append and (known[1:] >= known[:-1]).all())
     if is_ordered and (not len(last_offsets) or last_offsets.max() - began <= MOST_OFFSETS):
@@ -370,7 +370,7 @@ def _may_be_cut(
 
 
 def _runs(group: _Chosen) -> Iterator[tuple[int, int]]:
-    """Where batches are next to each other."""
+    """Return the bounds of the batches that are next to each other in the buffer."""
     starts, ends = group["position"], group["position"] + group["size"]
     breaks = np.flatnonzero(starts[1:] != ends[:-1])
     firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(starts) - 1)

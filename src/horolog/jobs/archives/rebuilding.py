@@ -28,7 +28,7 @@ _CODECS = tuple(Codec)
 
 
 class Rebuilt(NamedTuple):
-    """Batches that follow each other; valid until the next are asked for."""
+    """Rebuilt batches in offset order; valid until the next ones are asked for."""
 
     parts: list[Buffer]
     """Header and records of each batch, in turn."""

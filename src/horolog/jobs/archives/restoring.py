@@ -1,4 +1,4 @@
-"""`restore`: an archive, or a part of it, into a log directory that a broker then serves.
+"""Job `restore`: writes logs from an archive into a log directory, which a broker then serves.
 
     plan      on the driver: the ranges of each partition in segments
     segments  in tasks: batches rebuilt, written, synced, read and compared with the manifest
@@ -81,7 +81,7 @@ class Restored(Outcome):
         return not self.refused
 
     def lines(self) -> Iterator[str]:
-        """The restored partitions, notes, and the refused partitions."""
+        """Yield lines on the restored partitions, notes, and the refused partitions."""
         what = "Would restore" if self.is_dry_run else "Restored and compared"
         yield (
             f"{what} {self.records} records of {len(self.partitions)} partitions in "
@@ -414,7 +414,7 @@ def _pinned(state: DocumentsOnly | None, name: str, document: dict[str, Any]) ->
 
 
 def _bounds(plan: Mapping[TopicPartition, SegmentPlan]) -> dict[str, tuple[int, int]]:
-    """The first offset of each partition and its log end offset."""
+    """Return the first offset and the log end offset of each partition."""
     return {str(each): (parts.state.start, parts.state.end) for each, parts in plan.items()}
 
 

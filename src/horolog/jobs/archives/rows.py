@@ -1,4 +1,4 @@
-"""The rows of a partition of an archive in offset order, from the files of many hours."""
+"""Read the rows of an archived partition in offset order, from the files of many hours."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -30,7 +30,7 @@ def read_rows(
     column: str = "offset",
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file whose offset is in `[start, end)`, in a few megabytes each.
+    """Yield the rows of a file whose offset is in `[start, end)`, in a few megabytes each.
 
     Args:
         file: as the manifest names it.
@@ -67,7 +67,7 @@ def read_rows(
 
 
 def _require_columns(found: pa.Schema, schema: pa.Schema, names: Iterable[str]) -> None:
-    """Refuse a file that another program wrote, or that is another one's."""
+    """Refuse a file without the columns that an archive has, or with other types."""
     for name in names:
         place = found.get_field_index(name)
         if place < 0:
@@ -93,7 +93,7 @@ def _groups(parquet: pq.ParquetFile, column: str, start: int, end: int) -> Itera
 
 
 class OrderedRows:
-    """Rows of many files by offset, with the columns that `parts.rows_of` takes."""
+    """Rows of many files in offset order, with the columns of `parts.STORED`."""
 
     def __init__(
         self, store: ArchiveStore, files: Sequence[ArchivedFile], start: int, end: int
@@ -107,7 +107,7 @@ class OrderedRows:
         self._open: list[_RowCursor] = []
 
     def reach(self, offset: int) -> int:
-        """How far up to an offset `before` gives rows without reading on in a file.
+        """Return the largest offset up to which `before` needs no further table of a file.
 
         There is one table of each open file in memory, whatever its records weigh.
         """
@@ -136,7 +136,7 @@ class OrderedRows:
 
 
 class _RowCursor:
-    """A place in the rows of one file."""
+    """Position in the rows of one file."""
 
     def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
         self._rows = rows
@@ -148,7 +148,7 @@ class _RowCursor:
 
     @property
     def reach(self) -> int:
-        """The offset behind its table; past all offsets at the end of the file."""
+        """Offset behind the table in memory; past all offsets at the end of the file."""
         return MAX_OFFSET if self._at is None else self._at.column("offset")[-1].as_py() + 1
 
     def before(self, offset: int) -> list[pa.RecordBatch]:
@@ -171,7 +171,7 @@ _NO_ROWS: Final = pa.RecordBatch.from_pylist([], SCHEMA)
 def read_facts(
     store: ArchiveStore, files: Sequence[ArchivedFile], start: int, end: int
 ) -> Iterator[of_batches.Facts]:
-    """The facts of the batches whose last offset is in `[start, end)`, in offset order.
+    """Yield the facts of the batches whose last offset is in `[start, end)`, in offset order.
 
     Raises:
         CorruptFile: a file is damaged, or says of batches what cannot be.

@@ -1,4 +1,4 @@
-"""Plan a run of `restore`: partitions of an archive, and their ranges as segments of a log."""
+"""Plan of a run of `restore`: the ranges of partitions as segments of logs."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ _SHOWN: Final = 10  # numbers of partitions
 
 @dataclass(slots=True)
 class SegmentPlan:
-    """A partition that is to be restored."""
+    """Segments of a partition that is to be restored."""
 
     state: ArchivedPartition
     units: list[SegmentUnit]
@@ -31,7 +31,7 @@ class SegmentPlan:
 def chosen_partitions(
     manifest: Manifest, chosen: Selection, archive: str
 ) -> dict[TopicPartition, ArchivedPartition]:
-    """The partitions of an archive that are asked for.
+    """Return the chosen partitions of an archive.
 
     Raises:
         Misconfigured: a topic that is named is not in the archive, or none is chosen.
@@ -49,7 +49,7 @@ def chosen_partitions(
 
 
 def lacking_partitions(manifest: Manifest, chosen: Selection) -> Iterator[str]:
-    """Sentences on the partitions of chosen topics that an archive lacks, or may lack."""
+    """Yield a sentence for each chosen topic whose partitions were not all archived."""
     for name in sorted(_chosen_topics(manifest.topics, chosen)):
         topic = manifest.topics[name]
         there = {index for index, state in topic.partitions.items() if state.ranges}
@@ -64,7 +64,7 @@ def lacking_partitions(manifest: Manifest, chosen: Selection) -> Iterator[str]:
 
 
 def _chosen_topics(topics: Collection[str], chosen: Selection) -> set[str]:
-    """Those that are named or match the pattern, or all."""
+    """Return the topics that are named or match the pattern; all without either."""
     if chosen.topics_pattern is not None:
         matches = given_pattern(chosen.topics_pattern, "topics-pattern").matches
         return {name for name in topics if matches(name)}
@@ -72,7 +72,7 @@ def _chosen_topics(topics: Collection[str], chosen: Selection) -> set[str]:
 
 
 def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> SegmentPlan:
-    """The ranges of a partition in segments, and where its append times go back.
+    """Group the ranges of a partition to segments, and note where its append times go back.
 
     Raises:
         CorruptFile: ranges do not lie side by side.
@@ -131,7 +131,7 @@ def _overlapping(
 def _with_end(
     partition: TopicPartition, state: ArchivedPartition, units: list[SegmentUnit]
 ) -> list[SegmentUnit]:
-    """The units, the last of which makes the log end where the archive ends."""
+    """Add an end to the units, so that the log ends where the archive ends."""
     start, end = state.start, state.end
     if not units:
         units = [SegmentUnit(partition, start, (ArchivedRange(start, start),), (), ())]

@@ -1,4 +1,4 @@
-"""One segment of a restored log, from the archive to a directory of its own; runs in a task.
+"""Build one segment of a restored log in a directory of its own; runs in a task.
 
     <staging>/<topic>-<partition>.<base>.<token>/<base>.log and its companions
 
@@ -42,7 +42,7 @@ SYNC_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class SegmentUnit:
-    """A segment to be made: `start` to before `end`, which are whole ranges of the manifest."""
+    """Segment to be built, from whole ranges of the manifest."""
 
     partition: TopicPartition
     base_offset: int
@@ -64,18 +64,18 @@ class SegmentUnit:
 
     @property
     def archived_records(self) -> int:
-        """How many records there are in its ranges."""
+        """Number of archived records in the ranges."""
         return sum(range_.records for range_ in self.ranges)
 
     @property
     def key(self) -> str:
-        """Its name; another one where it has other ranges."""
+        """Name of the unit in the state directory; other ranges give another name."""
         return f"{self.partition}@{self.base_offset}:{self.start}-{self.end}"
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
-    """A segment that was made and proved."""
+    """Segment that was built, synced and compared with the manifest."""
 
     directory: str
     """Within the staging directory."""
@@ -95,7 +95,7 @@ class BuildSegment:
     """Of the records that are restored."""
 
     def __call__(self, unit: SegmentUnit) -> BuiltSegment:
-        """Make the segment, and prove it.
+        """Build the segment, and compare it with the manifest.
 
         Raises:
             CorruptFile: the archive is damaged.
@@ -138,7 +138,7 @@ class BuildSegment:
     def _prove(
         self, unit: SegmentUnit, end: int, rebuilder: Rebuilder, reader: SegmentReader
     ) -> None:
-        """Read what was written before an offset, and compare it with the manifest.
+        """Read the new segment up to an offset, and compare it with the manifest.
 
         Raises:
             StorageFailed: they differ.
@@ -161,7 +161,7 @@ class BuildSegment:
 
 
 class _Log:
-    """A segment that is being written, and synced in a thread of its own."""
+    """Writer of a segment, which syncs it in a thread."""
 
     def __init__(self, files: Files, directory: str, base_offset: int) -> None:
         self._active = new_segment(files, directory, base_offset, _CONFIG, 0)
@@ -195,7 +195,7 @@ class _Log:
         return self.epochs[-1][0] if self.epochs else -1
 
     def add(self, rebuilt: Rebuilt) -> None:
-        """Write batches behind those before."""
+        """Append batches."""
         self.writer.append(self._numbered(rebuilt), _CONFIG)
         if self.size - self._sync_begun >= SYNC_BYTES:
             self.begin_sync()

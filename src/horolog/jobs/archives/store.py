@@ -1,4 +1,4 @@
-"""The files of an archive: on a file system that all machines see, or in an object store."""
+"""Files of an archive, on a file system that all machines see, or in an object store."""
 
 import io
 import os
@@ -32,7 +32,7 @@ class Listed(NamedTuple):
 
 
 class Sink(io.RawIOBase):
-    """A file that is being written, once from its beginning to its end; counts and checks."""
+    """File that is written once from beginning to end; counts and checks its bytes."""
 
     def __init__(self, raw: Any, path: str, scrub: Any) -> None:
         super().__init__()
@@ -58,11 +58,11 @@ class Sink(io.RawIOBase):
         return self.size
 
     def writable(self) -> bool:
-        """Whether it can be written to."""
+        """Return True, as pyarrow asks."""
         return True
 
     def close(self) -> None:
-        """Let the disk have it.
+        """Close the file, and sync it if it is local.
 
         Raises:
             StorageFailed: it has it not.
@@ -80,7 +80,7 @@ class Sink(io.RawIOBase):
 
 
 class ArchiveStore:
-    """A directory of files. Paths are relative to it, with slashes."""
+    """Directory of an archive's files; paths are relative to it, with slashes."""
 
     def __init__(self, uri: str | os.PathLike[str], store: StoreOptions = NO_OPTIONS) -> None:
         self.uri = os.fspath(uri)
@@ -96,7 +96,7 @@ class ArchiveStore:
     def of(
         cls, archive: str | os.PathLike[str], settings: Mapping[str, str] | None
     ) -> "ArchiveStore":
-        """The archive that a job's arguments name.
+        """Return the store that the arguments of a job name.
 
         Raises:
             Misconfigured: a setting of the store cannot be.
@@ -105,15 +105,15 @@ class ArchiveStore:
         return cls(absolute(os.fspath(archive)), StoreOptions.parse(given))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For workers, which open the file system themselves."""
+        """Pickle the URI and the settings; workers open the file system themselves."""
         return ArchiveStore, (self.uri, self._store)
 
     def path_of(self, path: str) -> str:
-        """The path within the file system."""
+        """Return the path within the file system."""
         return f"{self.root}/{path}"
 
     def is_empty(self) -> bool:
-        """Whether the directory is missing or holds nothing.
+        """True if the directory is missing or empty.
 
         Raises:
             Misconfigured: the path is a file.
@@ -129,7 +129,7 @@ class ArchiveStore:
             raise self._failed("list", "", error) from None
 
     def create(self, path: str) -> Sink:
-        """A new file, to be written from its beginning to its end.
+        """Create a file, to be written from beginning to end.
 
         Raises:
             StorageFailed: it cannot be made.
@@ -146,7 +146,7 @@ class ArchiveStore:
         return Sink(raw, f"{self.name}/{path}", self._store.scrubbed)
 
     def settle(self, path: str) -> None:
-        """Have the name of a file that was closed on the disk."""
+        """Sync the directories of a closed file, so that its name lasts."""
         if not self.is_local:
             return
         directory = os.path.dirname(self.path_of(path))
@@ -159,7 +159,7 @@ class ArchiveStore:
             directory = os.path.dirname(directory)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a small file unless there is one; whether it was written, as a whole.
+        """Write a small file as a whole; False if the file exists already.
 
         In an object store another writer may come between the look and the write: the last one
         wins there, and the others find that out when they read what they wrote.
@@ -192,7 +192,7 @@ class ArchiveStore:
         return True
 
     def read(self, path: str) -> bytes | None:
-        """All of a small file; None if there is none.
+        """Return the content of a small file; None if it does not exist.
 
         Raises:
             CorruptFile: it is larger than `MOST_BYTES`.
@@ -212,7 +212,7 @@ class ArchiveStore:
             raise self._failed("read", path, error) from None
 
     def open(self, path: str) -> pa.NativeFile:
-        """A file to be read anywhere.
+        """Open a file for reads at any position.
 
         Raises:
             FileMissing: it is not there.
@@ -226,7 +226,7 @@ class ArchiveStore:
             raise self._failed("open", path, error) from None
 
     def checksum(self, path: str) -> tuple[int, int]:
-        """Bytes of a file, and their CRC-32C.
+        """Return the size of a file, and the CRC-32C of its bytes.
 
         Raises:
             FileMissing, StorageFailed: as `open`.
@@ -242,7 +242,7 @@ class ArchiveStore:
         return size, crc
 
     def listed(self, below: str = "") -> Iterator[Listed]:
-        """The files below a directory of the archive, at any depth.
+        """Yield the files below a directory of the archive, at any depth.
 
         Raises:
             StorageFailed: it cannot be listed.
@@ -259,7 +259,7 @@ class ArchiveStore:
                 yield Listed(info.path[len(self.root) + 1 :], info.size, info.mtime_ns or 0)
 
     def now_ns(self) -> int:
-        """The clock by which files here are changed, nanoseconds since 1970: not this machine's.
+        """Return the time by the clock of the file system, in nanoseconds since 1970.
 
         Raises:
             StorageFailed: nothing can be written here.
@@ -273,7 +273,7 @@ class ArchiveStore:
         return int(changed_ns or 0)
 
     def remove(self, path: str) -> None:
-        """Remove a file; nothing if it is gone.
+        """Remove a file, unless it is gone already.
 
         Raises:
             StorageFailed: it cannot be removed.
@@ -286,7 +286,7 @@ class ArchiveStore:
             raise self._failed("remove", path, error) from None
 
     def damaged(self, path: str, error: Exception) -> CorruptFile:
-        """Error for a file that Arrow cannot read."""
+        """Return the error for a file that Arrow cannot read."""
         return CorruptFile(f"{self.name}/{path} is damaged: {self._store.scrubbed(error)}")
 
     def _info(self, path: str) -> pafs.FileInfo:

@@ -1,4 +1,4 @@
-"""`archived`: an archive and the log that it is of, as one DataFrame.
+"""Job `archived`: an archive and the log behind it as one DataFrame.
 
 Each query takes the newest manifest when it is planned: what that has comes from the archive, and
 the log is read from where the archive of each partition ends, so that no record is missing and none
@@ -51,7 +51,7 @@ _TASK_BYTES: Final = 64 << 20
 
 @on_spark(ArchiveView)
 def archived(spark: SparkSession, job: ArchiveView) -> DataFrame:
-    """The records of an archive and, behind it, those of the log, with the columns of a read.
+    """Return the records of an archive, and of the log behind it, with the columns of a read.
 
     Committed records only, as the archive has them. As of a read, settings add the columns of
     producers (`includeProducer`) and of both clocks (`includeAppendTime`). Filters on times,
@@ -91,7 +91,7 @@ def archived(spark: SparkSession, job: ArchiveView) -> DataFrame:
 
 
 class ArchivedSource(LogSource):
-    """Spark's data source of an archive with the log behind it."""
+    """Spark data source of an archive with the log behind it."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         plain = {name: value for name, value in options.items() if name.lower() not in _OURS}
@@ -103,11 +103,11 @@ class ArchivedSource(LogSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return FORMAT
 
     def reader(self, schema: StructType) -> LogReader:
-        """The reader of a query with these columns."""
+        """Return the reader of a query with these columns."""
         plain = super().reader(schema)
         kind = _FilteringReader if isinstance(plain, FilteringLogReader) else _ArchiveReader
         reader = kind(plain.options, plain.names, plain.nullable, plain.cores)
@@ -132,7 +132,7 @@ _LIMITS: Final = {
 
 
 def _refuse_limits(options: Mapping[str, str]) -> None:
-    """Refuse options that say where a read of a log begins or ends.
+    """Refuse options that limit where the read of a log begins or ends.
 
     Raises:
         Misconfigured: one is given.
@@ -148,7 +148,7 @@ def _refuse_limits(options: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _FileTask:
-    """Files of the archive that a task reads, with the partition of each."""
+    """Files of the archive that one task reads, with the partition and times of each."""
 
     files: tuple[tuple[TopicPartition, ArchivedFile, TimeRange], ...]
     batches: Mapping[TopicPartition, tuple[ArchivedFile, ...]]
@@ -156,13 +156,13 @@ class _FileTask:
 
 
 class _ArchiveReader(LogReader):
-    """Reads the archive, and the log behind it."""
+    """Reader of an archive and the log behind it."""
 
     uri: str
     is_only: bool
 
     def partitions(self) -> list[InputPartition]:
-        """Return what each task reads."""
+        """Return the input of each task."""
         with in_one_sentence():
             store = ArchiveStore(self.uri, self.options.store)
             manifest = require_manifest(store)
@@ -175,7 +175,7 @@ class _ArchiveReader(LogReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         if isinstance(partition.value, _FileTask):
             with in_one_sentence():
                 yield from self._read_files(partition.value)
@@ -215,10 +215,10 @@ class _ArchiveReader(LogReader):
 
 
 class _FilteringReader(FilteringLogReader, _ArchiveReader):
-    """Reads what the query's filters leave; Spark applies them again."""
+    """Reader that skips what the query's filters exclude; Spark applies them again."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Take the filters that narrow the read."""
+        """Accept the filters that narrow the read."""
         left = super().pushFilters(filters)
         return left if self.shared_load is not None else filters
 
@@ -227,7 +227,7 @@ class _FilteringReader(FilteringLogReader, _ArchiveReader):
 
 
 def _times(options: ReadOptions, topic: ArchivedTopic | None) -> TimeRange:
-    """The times of the records of a topic that are to be given."""
+    """Return the range of time that is asked for of a topic."""
     times = options.times.range
     return times if topic is None else times & topic.times
 
@@ -245,7 +245,7 @@ def _chooses(options: ReadOptions, topic: str) -> bool:
 def _file_tasks(
     options: ReadOptions, row_filter: RowFilter, manifest: Manifest, *, with_producers: bool
 ) -> Iterator[_FileTask]:
-    """The files that may hold what a filter takes, a few megabytes a task."""
+    """Yield tasks of a few megabytes of the files that may contain what a filter accepts."""
     chosen = _chosen_files(options, row_filter, manifest)
     for files in in_shares(chosen, lambda each: each[1].size, _TASK_BYTES):
         batches: dict[TopicPartition, tuple[ArchivedFile, ...]] = {}
@@ -263,7 +263,7 @@ def _file_tasks(
 def _chosen_files(
     options: ReadOptions, row_filter: RowFilter, manifest: Manifest
 ) -> Iterator[tuple[TopicPartition, ArchivedFile, TimeRange]]:
-    """With the times of each file that are asked for."""
+    """Yield the files that a filter does not exclude, with partition and range of time."""
     offsets = row_filter.offsets
     for partition, state in manifest.partitions().items():
         if not _chooses(options, partition.topic) or not row_filter.takes(*partition):
@@ -285,7 +285,7 @@ def _chosen_files(
 def _spans(
     files: Iterable[tuple[TopicPartition, ArchivedFile, TimeRange]],
 ) -> Iterator[tuple[TopicPartition, int, int]]:
-    """The first and the last offset of each partition's files."""
+    """Yield the first and the last offset of each partition's files."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for partition, file, _ in files:
         first, last = found.get(partition, (file.first_offset, file.last_offset))
@@ -297,7 +297,7 @@ def _spans(
 def _log_tasks(
     options: ReadOptions, row_filter: RowFilter, manifest: Manifest, cores: int | None
 ) -> Iterator[Any]:
-    """The reads of the log behind the archive."""
+    """Yield the tasks that read the log behind the archive."""
     is_file = bool(options.paths)
     with FileLog(options, may_miss=True) if is_file else BrokerLog(options) as log:
         if isinstance(log, BrokerLog):
@@ -345,7 +345,7 @@ def _refuse_recreated(topic_ids: Mapping[str, str], manifest: Manifest) -> None:
 def _refuse_unknown(
     options: ReadOptions, manifest: Manifest, partitions: Collection[TopicPartition]
 ) -> None:
-    """Refuse a topic that is named and is nowhere."""
+    """Refuse a named topic that is neither in the archive nor in the log."""
     if isinstance(options.subscription, TopicSelection):
         there = {partition.topic for partition in partitions} | set(manifest.topics)
         for name in options.subscription.names:
