@@ -1,4 +1,4 @@
-"""The main job, end to end: real records with real times, a broker, Spark, and a report.
+"""Demo of the main job, end to end: real records with real times, a broker, Spark, a report.
 
 run              from start to end
 broker_process   the broker, a child process

@@ -1,4 +1,4 @@
-"""A broker of our own as a child process: started on a free port, stopped cleanly."""
+"""A broker of horolog as a child process, on a free port."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ STOP_SECONDS = 30
 
 @contextmanager
 def running_broker(log_dir: Path, log_file: Path) -> Iterator[str]:
-    """Serve `log_dir`; yields the bootstrap address as host:port.
+    """Serve a log directory; yield the bootstrap address as host:port.
 
     Raises:
         Misconfigured: the broker ended before it was ready; its last output is in the message.

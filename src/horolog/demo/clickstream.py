@@ -1,4 +1,4 @@
-"""A generated clickstream with the faults that real ones have: late, future and wrong-unit times.
+"""Generated clickstream with typical faults: late times, future times, times in wrong units.
 
 Every draw comes from a fixed seed, so that two runs at the same moment produce the same records.
 """
@@ -19,7 +19,7 @@ HOURLY = CROWD + CROWD[::-1]  # how busy each hour of a day is, UTC
 
 
 def healthy(count: int, now_ms: int) -> Iterator[DemoEvent]:
-    """`count` events over the last three days in the order in which they arrive.
+    """Yield `count` events of the last three days in the order of their arrival.
 
     Most arrive within seconds, a few per cent up to two days late: those are the
     records that a range of offsets would lose.
@@ -34,14 +34,14 @@ def healthy(count: int, now_ms: int) -> Iterator[DemoEvent]:
 
 
 def from_the_future(count: int, now_ms: int) -> Iterator[DemoEvent]:
-    """Events of a device whose clock runs two hours to ten years ahead."""
+    """Yield events of a device whose clock is two hours to ten years ahead."""
     draw = random.Random(938)  # noqa: S311 - no secret
     for _ in range(count):
         yield _click(draw, now_ms + draw.choice((2 * HOUR_MS, 30 * DAY_MS, 3650 * DAY_MS)))
 
 
 def in_nanoseconds(count: int, now_ms: int) -> Iterator[DemoEvent]:
-    """Events of a program that sends nanoseconds where Kafka expects milliseconds."""
+    """Yield events of a program that sends nanoseconds where Kafka expects milliseconds."""
     draw = random.Random(939)  # noqa: S311 - no secret
     for _ in range(count):
         yield _click(draw, (now_ms - draw.randrange(HOUR_MS)) * 1_000_000)

@@ -25,7 +25,7 @@ class RangeRead:
 
     @property
     def agree(self) -> bool:
-        """Whether the broker and the files gave the same rows."""
+        """True if the broker and the files gave the same rows."""
         return self.broker == self.files
 
     @property
@@ -34,7 +34,7 @@ class RangeRead:
         return self.broker.rows - self.by_offsets.rows
 
     def lead(self) -> str:
-        """The sentence that sums it up."""
+        """Return the sentence that sums up the comparison."""
         same = "the same answer" if self.agree else "DIFFERENT answers"
         return (
             f"{self.broker.rows:,} records of {self.topic} from {instant(self.from_ms)} to "
@@ -44,7 +44,7 @@ class RangeRead:
         )
 
     def table(self) -> ReportTable:
-        """The three readings, compared."""
+        """Return a table of the three readings."""
         rows = [
             ("from the broker, by time", f"{self.broker.rows:,}", _hash(self.broker)),
             ("from the files, by time", f"{self.files.rows:,}", _hash(self.files)),
@@ -99,7 +99,7 @@ def rejected_table(rejected: Sequence[DemoEvent], reasons: Mapping[DemoEvent, st
 
 
 def summarise(console: Console, report: Report, seconds: float) -> None:
-    """The report's tables on a terminal."""
+    """Print the tables of a report."""
     console.print(f"\n[bold]{report.lead}[/bold]", highlight=False)
     for table in report.tables:
         grid = Grid(title=table.title, title_justify="left", title_style="bold")

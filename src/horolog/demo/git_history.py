@@ -1,4 +1,4 @@
-"""A repository's history as events: every commit one, every file that it changed another.
+"""History of a repository as events: one for each commit, and for each file that it changed.
 
 The author's time is a create time in the sense of KIP-32: set where the work was
 done, kept for ever, and out of order with the place of the commit in the history.
@@ -38,7 +38,7 @@ class Commit(NamedTuple):
 
 
 def is_repository(path: Path) -> bool:
-    """Whether git knows a commit at `path`."""
+    """True if `path` is in a git repository with a commit."""
     try:
         found = subprocess.run(
             ["git", "-C", str(path), "rev-parse", "--verify", "--quiet", "HEAD"],
@@ -51,7 +51,7 @@ def is_repository(path: Path) -> bool:
 
 
 def read_commits(path: Path, *, limit: int) -> Iterator[Commit]:
-    """The newest `limit` commits of `path`, the oldest of them first.
+    """Yield the newest `limit` commits of a repository, the oldest of them first.
 
     Raises:
         Misconfigured: git cannot read the repository.

@@ -1,4 +1,4 @@
-"""Records through a real client (librdkafka), and what came of each.
+"""Send records by a real client (librdkafka), and count what the broker accepts.
 
 Kafka refuses a whole batch for one bad record (KIP-937), so good records fail along with
 a bad neighbour. What is refused is therefore sent once more, each record alone: what

@@ -1,4 +1,4 @@
-"""Questions of the demo to the log, each a function of DataFrames. Times in milliseconds."""
+"""Questions of the demo as functions of DataFrames; times in milliseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from horolog.clock import HOUR_MS, MINUTE_MS
 
 
 class Digest(NamedTuple):
-    """How many rows, and a fingerprint of all of them that no order changes."""
+    """Number of rows, and a fingerprint of them that does not depend on their order."""
 
     rows: int
     fingerprint: int
@@ -52,39 +52,39 @@ class Dot(NamedTuple):
 def from_broker(
     spark: SparkSession, bootstrap: str, topics: str, **options: str | int
 ) -> DataFrame:
-    """The records of the topics, read from the live broker; all unless options say less."""
+    """Read topics from the broker, limited by options."""
     reader = spark.read.format("horolog").option("kafka.bootstrap.servers", bootstrap)
     reader = reader.option("subscribe", topics).option("includeTimestampMs", "true")
     return reader.options(**options).load()
 
 
 def from_files(spark: SparkSession, log_dir: str) -> DataFrame:
-    """Every record below a log directory, read from its segment files."""
+    """Read all records of a log directory from its segment files."""
     return spark.read.format("horolog").option("includeTimestampMs", "true").load(log_dir)
 
 
 def between(records: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
-    """Records of the half-open range of time, late ones included."""
+    """Return the records with a time in a half-open range, late ones included."""
     time = F.col("timestamp")
     return records.where((time >= _moment(from_ms)) & (time < _moment(to_ms)))
 
 
 def digest(records: DataFrame) -> Digest:
-    """A fingerprint of the rows."""
+    """Return the fingerprint of the rows."""
     row_hash = F.xxhash64("topic", "partition", "offset", "timestampMs", "key", "value")
     rows, fingerprint = records.agg(F.count("*"), F.bit_xor(row_hash)).first() or (0, 0)
     return Digest(rows, fingerprint or 0)
 
 
 def events_per_hour(records: DataFrame) -> list[Hour]:
-    """Events per topic and hour of record time, in order."""
+    """Count events by topic and hour of their time."""
     start_ms = (F.floor(F.col("timestampMs") / HOUR_MS) * HOUR_MS).alias("start_ms")
     counted = records.groupBy("topic", start_ms).agg(F.count("*").alias("events"))
     return [Hour(*row) for row in counted.orderBy("topic", "start_ms").collect()]
 
 
 def disorder(records: DataFrame) -> list[Disorder]:
-    """How late records came: how far each is behind the latest time before it in its log."""
+    """Measure how far records are behind the latest time before them in their log."""
     in_log = Window.partitionBy("topic", "partition").orderBy("offset")
     latest_before = F.max("timestampMs").over(in_log.rowsBetween(Window.unboundedPreceding, -1))
     late_ms = F.greatest(latest_before - F.col("timestampMs"), F.lit(0))
@@ -101,7 +101,7 @@ def disorder(records: DataFrame) -> list[Disorder]:
 
 
 def dots(records: DataFrame, at_most: int) -> list[Dot]:
-    """About `at_most` records of each topic, evenly picked by offset."""
+    """Return about `at_most` records of each topic, evenly chosen by offset."""
     per_topic = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
     step = F.create_map(
         *[F.lit(part) for topic, n in per_topic.items() for part in (topic, -(-n // at_most))]

@@ -1,4 +1,4 @@
-"""The findings as one HTML page that needs nothing else, pictures included."""
+"""Page with the findings: one HTML file, pictures included."""
 
 import base64
 import html
@@ -35,7 +35,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} img{width:100%;hei
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A heading, a sentence, column names and rows (numbers are set right), and notes below."""
+    """Table of the page with title, text and notes; numbers are right-aligned."""
 
     title: str
     text: str
@@ -46,7 +46,7 @@ class ReportTable:
 
 @dataclass
 class Report:
-    """All that the page shows."""
+    """Content of the page."""
 
     lead: str
     tables: list[ReportTable] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Report:
     dots: list[Dot] = field(default_factory=list)
 
     def page(self) -> str:
-        """The page."""
+        """Return the HTML text of the page."""
         hours = "Counted by the time that the records carry, not by when they came."
         dots = (
             "One dot a record: its offset in its log, and its timestamp. "
@@ -116,7 +116,7 @@ def _draw_dots(axes: Axes, dots: Sequence[Dot], color: str) -> None:
 
 
 def late_table(found: Iterable[Disorder]) -> ReportTable:
-    """How late and out of order the records of each topic came."""
+    """Return a table of how late and out of order the records of each topic came."""
     rows = [
         (
             one.topic,
@@ -134,7 +134,7 @@ def late_table(found: Iterable[Disorder]) -> ReportTable:
 
 
 def span(length_ms: int) -> str:
-    """A length of time as a person says it."""
+    """Format a length of time for people."""
     for unit, name in ((86_400_000, "days"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if length_ms >= unit:
             return f"{length_ms / unit:.1f} {name}"
@@ -142,7 +142,7 @@ def span(length_ms: int) -> str:
 
 
 def instant(at_ms: int) -> str:
-    """A moment as a person reads it; a wild one as the number it is."""
+    """Format a moment for people; a moment outside the drawable years is a number."""
     moment = datetime.fromtimestamp(at_ms / 1_000, UTC) if _drawable(at_ms) else None
     return f"{at_ms:,} ms" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
 
@@ -174,7 +174,7 @@ def _picture(title: str, text: str, png: bytes) -> str:
 
 
 def _bar_width(hours: Sequence[Hour]) -> tuple[str, int]:
-    """Bars wide enough to be seen: a name and a width in milliseconds."""
+    """Choose the name and the width in milliseconds of bars that are wide enough to see."""
     starts = [hour.start_ms for hour in hours]
     span_ms = max(starts, default=0) - min(starts, default=0)
     widths = (("hour", HOUR_MS), ("day", DAY_MS), ("week", 7 * DAY_MS), ("month", 30 * DAY_MS))

@@ -1,4 +1,4 @@
-"""The demo from start to end: a broker, real records, Spark, a summary and a page."""
+"""Run the demo: a broker, real records, Spark, a summary and a page."""
 
 import shutil
 import time
@@ -40,7 +40,7 @@ class DemoPlan:
 
 
 def run(plan: DemoPlan, console: Console, clock: Clock | None = None) -> Path:
-    """Run the demo; prints a summary and returns the page's path.
+    """Run the demo, print a summary, and return the path of the page.
 
     Raises:
         Misconfigured: the output directory has other files, or a part cannot start.
@@ -113,7 +113,7 @@ def _faulty(of_each: int, now_ms: int) -> Iterator[producing.DemoEvent]:
 
 
 def _reasons(bootstrap: str, rejected: list[producing.DemoEvent]) -> dict[producing.DemoEvent, str]:
-    """The broker's own sentence for each rejected record, by asking once more.
+    """Return the broker's message for each rejected record, by sending the record again.
 
     librdkafka keeps only the error's number.
     """
@@ -156,7 +156,7 @@ def _ask_spark(
 def _read_range(
     spark: SparkSession, bootstrap: str, records: DataFrame, files: DataFrame, now_ms: int
 ) -> RangeRead:
-    """One hour of clicks in the middle of the span, read three ways."""
+    """Read one hour of clicks from the middle of the span in three ways."""
     from_ms = now_ms - clickstream.SPAN_MS // 2
     to_ms = from_ms + HOUR_MS
     by_offsets = questions.from_broker(
@@ -171,7 +171,7 @@ def _read_range(
 
 @contextmanager
 def step(console: Console, text: str) -> Iterator[None]:
-    """A line that moves while its block runs and stays once it is done."""
+    """Show a spinner while the block runs, then the time that it took."""
     began = time.monotonic()
     with console.status(text):
         yield

@@ -1,4 +1,4 @@
-"""Explanations of logs: answers for people, made from what brokers and files say.
+"""Explanations of logs for people, made from answers of brokers and from files.
 
 retention   what retention does about partitions, and what it would do in an Apache Kafka
 lookup      the result of a lookup by time

@@ -1,4 +1,4 @@
-"""Checks and rewrites of files, in lines: `horolog log`, and the jobs `index` and `convert`."""
+"""Lines on checks and rewrites of files, for `horolog log` and the jobs `index` and `convert`."""
 
 import os
 from collections import Counter
@@ -32,7 +32,7 @@ _LOST: Final = {
 
 
 def finding_lines(findings: Iterable[Finding], root: Path | None = None) -> Iterator[str]:
-    """Findings, the most serious first, with paths relative to where `root` is."""
+    """Yield lines for findings, the most serious first; paths are relative to `root`'s parent."""
     for finding in sorted(findings, key=lambda each: list(Severity).index(each.severity)):
         place = finding.path if root is None else os.path.relpath(finding.path, root.parent)
         if finding.position is not None:
@@ -46,7 +46,7 @@ def finding_lines(findings: Iterable[Finding], root: Path | None = None) -> Iter
 
 
 def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -> str:
-    """One line on how much was checked, and how many findings of which severity there are."""
+    """Return one line on how much was checked, and on the findings by severity."""
     counts = Counter(finding.severity for finding in findings)
     found = [
         f"{count} {severity}{'s' if count != 1 else ''}"
@@ -62,7 +62,7 @@ def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -
 
 
 def reindexed_lines(segments: Iterable[Reindexed], *, dry_run: bool) -> Iterator[str]:
-    """Describe wrong indexes of segments and their repair; nothing of the others."""
+    """Yield lines on wrong indexes of segments, and on their repair."""
     would = "would write" if dry_run else "wrote"
     for segment in segments:
         if segment.wrong or segment.written or segment.refused:
@@ -78,7 +78,7 @@ def reindexed_lines(segments: Iterable[Reindexed], *, dry_run: bool) -> Iterator
 def converted_lines(
     segments: Iterable[ConvertedSegment], to: str, *, dry_run: bool
 ) -> Iterator[str]:
-    """Describe the conversion of segments; nothing of those that had the format."""
+    """Yield lines on the segments that were converted, or would be."""
     would, when = ("would be ", "then") if dry_run else ("", "now")
     for segment in segments:
         directory, file = os.path.split(segment.path)
@@ -94,14 +94,14 @@ def converted_lines(
 
 
 def loss_lines(losses: Losses, to: str) -> Iterator[str]:
-    """Count what a format has no place for."""
+    """Yield lines on data that a format cannot represent."""
     for name, count in losses._asdict().items():
         if count:
             yield f"{to} has no place for {count} {_LOST[name]}"
 
 
 def failed_lines(failed: Mapping[str, str], resumed: int) -> Iterator[str]:
-    """Name failed parts, and how many an earlier run had done."""
+    """Yield lines on failed parts, and on parts that an earlier run finished."""
     for path, error in failed.items():
         yield f"FAILED  {path}"
         yield f"        {error}"
@@ -110,7 +110,7 @@ def failed_lines(failed: Mapping[str, str], resumed: int) -> Iterator[str]:
 
 
 def converted_json(done: ConvertedSegment) -> dict[str, Any]:
-    """Conversion of a segment, for JSON."""
+    """Return the conversion of a segment for JSON."""
     return {
         "path": done.path,
         "records": done.records,

@@ -1,4 +1,4 @@
-"""Explains the result of a lookup by time, from what clients can read of the log."""
+"""Explain the result of a lookup by time, from what clients can read of the log."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _ENOUGH_BYTES = 1 << 20
 
 
 class Lookup(NamedTuple):
-    """A lookup by time."""
+    """Lookup of a topic by time."""
 
     topic: str
     target_ms: int
@@ -47,7 +47,7 @@ def look_up(
 def explain(
     client: Client, lookup: Lookup, facts: PartitionFacts, found: FoundRecord | None
 ) -> Iterator[str]:
-    """Lines that explain the lookup in one partition; the first is the result."""
+    """Yield lines that explain the lookup in one partition; the first is the result."""
     zone, by_append = lookup.zone, lookup.clock is RecordClock.APPEND
     place = lookup.topic, facts.partition
     at, name = format_moment(lookup.target_ms, zone), f"partition {facts.partition}"
@@ -97,7 +97,7 @@ def explain(
 
 
 def _way(client: Client, topic: str, partition: int, target_ms: int, zone: tzinfo) -> Iterator[str]:
-    """Describe what the broker read, if it reports that."""
+    """Yield a line on the segments and batches that the broker read, if it reports them."""
     way = client.ask(LOOKUP_WAY, topic, AskLookup(partition, target_ms))
     if way is None:
         return
@@ -152,7 +152,7 @@ def _latest(facts: PartitionFacts, zone: tzinfo) -> str:
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch with a record of an offset, without its records: they may be many and large."""
+    """Facts of the batch around an offset, without its records: these may be many and large."""
 
     header: BatchHeader
     first_offset: int | None = None

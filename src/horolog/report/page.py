@@ -15,7 +15,7 @@ _LATE_SHARE: Final = 0.99
 
 
 class Horizon(NamedTuple):
-    """Records of before a time are due for deletion by `retention.ms`."""
+    """Time before which records are due for deletion by `retention.ms`."""
 
     ms: int
     clock: str
@@ -45,7 +45,7 @@ class TopicPart(NamedTuple):
 
 
 def page(title: str, source: str, now_ms: int, topics: Sequence[TopicPart]) -> str:
-    """The text of the file."""
+    """Return the HTML text of the page."""
     data = {
         "title": title,
         "source": source,

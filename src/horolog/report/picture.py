@@ -1,4 +1,4 @@
-"""Where the records of a topic are by both clocks: append time across, create time up.
+"""Picture of a topic's records by both clocks: append time across, create time up.
 
 Cells are squares of a power of two milliseconds. Their number is limited: when there
 would be more, all become twice as large. Memory does not grow with the log.
@@ -23,7 +23,7 @@ _SHARE: Final = 0.005  # of the records, at each end, that may be out of the pic
 
 
 class Odd(NamedTuple):
-    """A record that stands out. Times in milliseconds."""
+    """Record that stands out; times in milliseconds."""
 
     away_ms: int
     """From create to append; negative if it was created later."""
@@ -34,7 +34,7 @@ class Odd(NamedTuple):
 
 
 class Picture:
-    """A picture of a log by both clocks."""
+    """Counts of a log's records by both clocks, in a limited number of cells."""
 
     def __init__(self) -> None:
         self.records = self.future = self.out_of_order = 0
@@ -54,7 +54,7 @@ class Picture:
     def add(
         self, partition: int, append_ms: int | None, offsets: Sequence[int], times: Sequence[int]
     ) -> None:
-        """Take the records of a batch: their create times, -1 for none."""
+        """Add the records of a batch, with their create times; -1 means no time."""
         self.records += len(times)
         if append_ms is None:
             self.unplaced += len(times)
@@ -96,7 +96,7 @@ class Picture:
         self._cells = merged
 
     def _note_odd(self, partition: int, append_ms: int, offsets: Any, created: Any) -> None:
-        """Remember of each batch the record that is latest, and the one most ahead."""
+        """Keep the latest record of each batch, and the record that is most ahead."""
         for kept, sign, place in (
             (self._late, 1, int(created.argmin())),
             (self._early, -1, int(created.argmax())),
@@ -111,7 +111,7 @@ class Picture:
                     heapq.heappop(kept)
 
     def as_json(self) -> dict[str, Any]:
-        """The cells within view, and how many records are above and below it.
+        """Return the cells within view, and the numbers of records above and below it.
 
         In view is what all but one record in a hundred need, and the times at which records came.
         """

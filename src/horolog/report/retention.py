@@ -1,4 +1,4 @@
-"""Explains retention of the segments of partitions, by a broker or from files."""
+"""Explain retention of the segments of partitions, by a broker or from files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
@@ -60,7 +60,7 @@ class AtRisk(NamedTuple):
 def explained_by_broker(
     client: Client, served: ServedPartitions, at_ms: int | None, settings: Mapping[str, str]
 ) -> Iterator[Explained]:
-    """Ask a broker about each partition; raises as `Client.ask`."""
+    """Yield the explanations of a broker for each partition of a topic."""
     topic = served.topic
     for number in served.numbers:
         if number in served.offline:
@@ -95,7 +95,7 @@ def explained_by_broker(
 def explained_by_files(
     path: Path, partitions: Sequence[int] | None, now_ms: int, settings: Mapping[str, str]
 ) -> Iterator[Explained]:
-    """The same of a log directory, a partition or a segment, without a broker."""
+    """Yield explanations for a log directory, a partition or a segment, without a broker."""
     target = find_target(path)
     stored = OfflineSettings(target.log_dir, settings)
     files = Files(read_only=True)
@@ -141,7 +141,7 @@ def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[Segm
 def moved_by_files(
     path: Path, now_ms: int, settings: Mapping[str, str]
 ) -> Iterator[tuple[Explained, Explained]]:
-    """Each partition as retention here sees it, and as Kafka's does."""
+    """Yield how retention here and Kafka's explain each partition of a log directory."""
     here = explained_by_files(path, None, now_ms, settings)
     there = explained_by_files(path, None, now_ms, {**settings, **_AS_KAFKA})
     return zip(here, there, strict=True)
@@ -150,7 +150,7 @@ def moved_by_files(
 def moved_by_broker(
     client: Client, topic: str, settings: Mapping[str, str]
 ) -> Iterator[tuple[Explained, Explained]]:
-    """The same of the partitions of a topic, as its broker explains them."""
+    """Yield how retention here and Kafka's explain each partition of a topic, by its broker."""
     served = served_partitions(client, topic)
     here = explained_by_broker(client, served, None, settings)
     there = explained_by_broker(client, served, None, {**settings, **_AS_KAFKA})
@@ -158,7 +158,7 @@ def moved_by_broker(
 
 
 def at_risk(here: Explained, there: Explained) -> list[AtRisk]:
-    """A partition here and in Kafka; nothing where Kafka does not delete more, nor earlier."""
+    """Return a partition of which Kafka deletes more, or earlier; empty for any other."""
     if here.is_exempt:
         return []
     stay = {segment.base_offset: segment for segment in here.segments if not segment.goes_now}
@@ -180,6 +180,6 @@ def at_risk(here: Explained, there: Explained) -> list[AtRisk]:
 
 
 def moment_text(time_ms: int | None, zone: tzinfo) -> str:
-    """A time, with the other unit that it seems to be in, if it is no likely one."""
+    """Format a time, with the unit that it seems to have if it is an unlikely time."""
     unit = "" if time_ms is None else unit_of(time_ms)
     return format_time(time_ms, zone) + (f" (looks like {unit})" if unit else "")

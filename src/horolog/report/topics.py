@@ -1,4 +1,4 @@
-"""The parts of the page about topics of a broker, or of files."""
+"""Parts of the page about topics of a broker, or of files."""
 
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ PartSteps: TypeAlias = Generator[tuple[int, int], None, list[TopicPart]]
 
 
 def parts_of_files(path: Path, now_ms: int) -> PartSteps:
-    """The topics of a log directory, a partition or a segment."""
+    """Read the topics of a log directory, a partition or a segment for the page."""
     explained = list(explained_by_files(path, None, now_ms, {}))
     log = ArrivalLog(ReadOptions.of_path(str(path)))
     return _parts(log, explained, {}, {})
 
 
 def parts_of_topic(client: Client, served: ServedPartitions, now_ms: int) -> PartSteps:
-    """A topic of a broker."""
+    """Read a topic of a broker for the page."""
     topic, notes = served.topic, list(served.offline.values())
     if not served.leaders:
         return [TopicPart(topic, Picture(), [], None, None, notes)]

@@ -1,4 +1,4 @@
-"""The job `compare`: whether two topics, or a topic and a directory, hold the same records.
+"""Job `compare`: finds the first differences between the records of two topics or directories.
 
 walking    a stretch of a partition in a task: by bytes where they are equal, else by columns
 latest     the latest record of each key, for topics that are compacted
@@ -49,7 +49,7 @@ _OFFSETS_OF_UNIT: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Compared(Outcome):
-    """What a comparison found."""
+    """Result of a comparison."""
 
     records: int
     """That are equal, up to the first difference of each stretch; with `latest`, of all keys."""
@@ -72,7 +72,7 @@ class Compared(Outcome):
         return self.is_equal
 
     def lines(self) -> Iterator[str]:
-        """The differences, notes and the verdict."""
+        """Yield the differences, the notes and the verdict."""
         yield from (f"different: {difference}" for difference in self.differences)
         yield from (f"note: {note}." for note in self.notes)
         verdict = "equal" if self.is_equal else "equal up to there"
@@ -82,7 +82,7 @@ class Compared(Outcome):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the result as JSON."""
         return {
             "equal": self.is_equal,
             "records": self.records,
@@ -207,7 +207,7 @@ class _Planner:
     def pairs(
         self,
     ) -> tuple[list[tuple[TopicPartition, TopicPartition]], list[ComparedBatch], int]:
-        """Which partitions belong together, those without the other one, and how many there are."""
+        """Return pairs of partitions, outcomes of those without a pair, and the number of all."""
         one, two = self.logs
         partitions = sorted(one.partitions())
         there = set(two.partitions())
@@ -232,7 +232,7 @@ class _Planner:
     def whole(
         self, pairs: Sequence[tuple[TopicPartition, TopicPartition]]
     ) -> tuple[Selection, Selection]:
-        """What is read of each side where whole partitions are: what a mirror has moved, or all."""
+        """Return the selections that read whole partitions: all offsets, or what a mirror moved."""
         ours, theirs = self._bounds(pairs)
         if self.ledger is not None:
             for one, two in pairs:
@@ -249,14 +249,14 @@ class _Planner:
     def _bounds(
         self, pairs: Sequence[tuple[TopicPartition, TopicPartition]]
     ) -> Iterator[dict[TopicPartition, tuple[int, int]]]:
-        """Yield the start and the end of the partitions of either log."""
+        """Yield the start and the end of each partition, for either log."""
         ours, theirs = [one for one, _ in pairs], [two for _, two in pairs]
         for log, partitions in zip(self.logs, (ours, theirs), strict=True):
             starts, ends = log.earliest(partitions), log.latest(partitions)
             yield {partition: (starts[partition], ends[partition]) for partition in partitions}
 
     def notes(self, found: Sequence[ComparedBatch]) -> Iterator[str]:
-        """What a difference may mean where a side is compacted: not that one of them is wrong."""
+        """Yield a note for each compacted partition: a difference there need not be an error."""
         doubted = [each for each in found if each.difference is not None]
         for partition in sorted({each.partition for each in doubted}):
             if any(
@@ -283,7 +283,7 @@ class _Planner:
         return "compact" in (policy or "")
 
     def plan(self) -> tuple[list[ComparedStretch], list[ComparedBatch], int]:
-        """The stretches, what is different without reading them, and how many partitions."""
+        """Return the stretches, outcomes of partitions that are not read, and the number of all."""
         pairs, found, partitions = self.pairs()
         units: list[ComparedStretch] = []
         ours, theirs = self._bounds(pairs)
@@ -325,7 +325,7 @@ class _Planner:
         at_source: tuple[int, int],
         at_target: tuple[int, int],
     ) -> Iterator[tuple[int, int, int, int, tuple[Point, ...]]]:
-        """Stretches: offsets at the source, at the target, and points between."""
+        """Yield stretches: their bounds at the source and at the target, and the points between."""
         if self.ignores_offsets:
             yield *at_source, *at_target, ()
             return

@@ -1,4 +1,4 @@
-"""Whether two logs hold the same latest record of each key: all that compaction promises to keep.
+"""Compare the latest record of each key, which every compaction keeps.
 
 Which older records, and which tombstones, are left depends on when a log was compacted. So a key
 whose latest record is a tombstone counts as one that is not there, and offsets may differ: another
@@ -31,7 +31,7 @@ def compare_latest(
     pairs: Sequence[tuple[TopicPartition, TopicPartition]],
     fields: Sequence[str],
 ) -> Iterator[ComparedBatch]:
-    """How many keys of each partition have the same record on both sides, and the first that not.
+    """Yield for each partition the number of equal keys, and the first different one.
 
     Args:
         pairs: the partitions of both that belong together.
@@ -79,7 +79,7 @@ def _read(spark: SparkSession, side: Selection, chosen: Sequence[str]) -> DataFr
 
 
 def _latest(frame: DataFrame, chosen: Sequence[str], names: Mapping[str, str]) -> DataFrame:
-    """The latest record of each key that is no tombstone, under the names that topics get."""
+    """Return the latest record of each key unless it is a tombstone, with renamed topics."""
     renamed: dict[Any, Any] = {name: other for name, other in names.items() if name != other}
     if renamed:
         frame = frame.replace(renamed, subset=["topic"])

@@ -1,4 +1,4 @@
-"""Compares a stretch of one partition with another log, record by record; runs in a task.
+"""Compare a stretch of one partition with another log, record by record; runs in a task.
 
 Batches whose records are the same bytes at the same places are equal without being decoded. Others
 are decoded on both sides and compared column by column, as far as both have rows.
@@ -43,7 +43,7 @@ _MOST_BYTES_SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference that was found in a stretch of a partition."""
+    """First difference in a stretch of a partition."""
 
     topic: str
     partition: int
@@ -70,7 +70,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What is read of one of the two logs: offsets from `start` to before `end`."""
+    """Part of one of the two logs: offsets from `start` to before `end`."""
 
     stretches: tuple[Stretch, ...]
     start: int
@@ -81,7 +81,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedStretch:
-    """A stretch of a partition of the source, and where it is to be found at the target.
+    """A stretch of a partition at the source, and its place at the target.
 
     `points` map offsets (`mapped`). Without any point the offsets are the same, or ignored.
     """
@@ -99,13 +99,13 @@ class ComparedStretch:
         return self.source.end - self.source.start
 
     def expected(self, offsets: Int64Array) -> Int64Array:
-        """Return the offsets at the target that records of the source are expected at."""
+        """Return the target's offsets for records with these offsets at the source."""
         return mapped(self.points, offsets) if len(self.points) else offsets
 
 
 @dataclass(slots=True)
 class ComparedBatch:
-    """What came of it."""
+    """Outcome of a stretch, or of a partition that is not read."""
 
     partition: TopicPartition
     records: int = 0
@@ -126,7 +126,7 @@ def uncompared(partition: TopicPartition, why: str, then: str = "not compared") 
 
 
 def walk(unit: ComparedStretch) -> ComparedBatch:
-    """Compare a stretch up to its first difference; what cannot be read is one."""
+    """Compare a stretch up to its first difference; an error is a difference, too."""
     walked = ComparedBatch(unit.partition)
     try:
         _compare(unit, walked)
@@ -139,11 +139,11 @@ def walk(unit: ComparedStretch) -> ComparedBatch:
 
 
 class _TargetError(HorologError):
-    """The target cannot be read."""
+    """Error while the target was read."""
 
 
 class _WalkCursor:
-    """The records of one side, batch by batch, or as rows."""
+    """Position in the records of one side, which come as batches or as rows."""
 
     def __init__(self, side: Side, unit: ComparedStretch, batches: Iterator[WalkedBatch]) -> None:
         self._side = side
@@ -153,7 +153,7 @@ class _WalkCursor:
         self._rows: pa.Table | None = None
 
     def batch(self) -> WalkedBatch | None:
-        """The next batch, if it is whole within the stretch and not decoded; None otherwise."""
+        """Return the next batch if it is whole within the stretch; None where rows are needed."""
         if self._rows is None and self._batch is None:
             self._batch = next(self._batches, None)
         found = self._batch
@@ -172,7 +172,7 @@ class _WalkCursor:
         self._batch = None
 
     def rows(self) -> pa.Table | None:
-        """The next rows, at least one; None at the end."""
+        """Return the next rows, at least one; None at the end."""
         while self._rows is None or not self._rows.num_rows:
             if self._batch is None:
                 self._batch = next(self._batches, None)
@@ -194,7 +194,7 @@ class _WalkCursor:
 
 
 def _batches(side: Side) -> Iterator[WalkedBatch]:
-    """The batches of a side that hold records which a consumer sees.
+    """Yield the batches of a side that contain records for consumers.
 
     Raises:
         CorruptBatch: one is damaged.
@@ -208,7 +208,7 @@ def _batches(side: Side) -> Iterator[WalkedBatch]:
 
 
 def _of_target(batches: Iterator[WalkedBatch]) -> Iterator[WalkedBatch]:
-    """The same; what fails is said to be of the target."""
+    """Yield the batches of the target, and mark errors as the target's."""
     try:
         yield from batches
     except (HorologError, OSError) as error:
@@ -243,7 +243,7 @@ def _compare(unit: ComparedStretch, walked: ComparedBatch) -> None:
 
 
 def _is_same(first: WalkedBatch, second: WalkedBatch, unit: ComparedStretch) -> bool:
-    """Whether two batches hold the same records, by their bytes; False where that is not known."""
+    """True if the bytes of two batches show that their records are equal."""
     ours, theirs = first.header, second.header
     if (
         ours.records_count != theirs.records_count
@@ -289,7 +289,7 @@ def _first_difference(unit: ComparedStretch, ours: pa.Table, theirs: pa.Table) -
 
 
 def _first_unequal(one: pa.ChunkedArray, two: pa.ChunkedArray) -> int | None:
-    """The first row in which two columns differ, of any type; None if they are equal."""
+    """Return the first row in which two columns differ; None if they are equal."""
     if one.equals(two):
         return None
     low, high = 0, len(one) - 1  # the rows before `low` are equal, those up to `high` are not
@@ -322,7 +322,7 @@ def _record(rows: pa.Table, row: int) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as text, cut where it is long."""
+    """Return a value as text, cut if it is long."""
     if isinstance(value, bytes | bytearray):
         cut = bytes(value[:_MOST_BYTES_SHOWN])
         more = f"... ({len(value)} bytes)" if len(value) > len(cut) else ""

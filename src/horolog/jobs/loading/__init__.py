@@ -1,4 +1,4 @@
-"""The job `bootstrap`: a table into a topic, with the times of its rows (KIP-33, use case 2).
+"""Job `bootstrap`: loads a table into a topic, with the times of its rows (KIP-33, use case 2).
 
     run        the steps of a load, each done once for a state directory
     rows       which record each row becomes
@@ -28,7 +28,7 @@ __all__ = ["Bootstrapped", "bootstrap"]
 
 @on_spark(Bootstrap)
 def bootstrap(spark: SparkSession, job: Bootstrap) -> Bootstrapped:
-    """Load a table into a topic: one record a row, with the time of the row.
+    """Load a table into a topic: one record for each row, with the time of the row.
 
     The table is read once and written down as segment files, by partition and in order; these are
     sent. So a run that was killed is run again with the same state directory, and neither loses

@@ -1,4 +1,4 @@
-"""Which record each row of a table becomes: time, key, value, headers, partition."""
+"""Rules by which a row of a table becomes a record: time, key, value, headers, partition."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _JSON = {"timeZone": "UTC", "ignoreNullFields": "false"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRules:
-    """How rows become records; see `bootstrap` for each."""
+    """Rules of one load; the options of `bootstrap` describe them."""
 
     time: str | None = None
     unit: str | None = None
@@ -108,7 +108,7 @@ class RowRules:
             )
 
     def records(self, frame: DataFrame, partitions: int, now_ms: int) -> DataFrame:
-        """The rows as records: `COLUMNS`, `PARTITION`, and what they are ordered by.
+        """Return the rows as records, with `COLUMNS`, `PARTITION` and columns to order them by.
 
         A time that cannot be said in milliseconds is null. Computed lazily.
         """
@@ -134,7 +134,7 @@ class RowRules:
         return found.withColumn(PARTITION, partition).drop("asked")
 
     def ordered(self, records: DataFrame, partitions: int) -> DataFrame:
-        """The records of each partition in one task, in the order in which they are appended."""
+        """Put the records of each partition into one task, in the order of their offsets."""
         order = [f"{_ORDER}{place}" for place in range(len(self.order_by))]
         return (
             records.repartition(partitions, PARTITION)
@@ -195,7 +195,7 @@ class RowRules:
 
 
 def is_no_time(times: Column) -> Column:
-    """Whether a time is -1 ms, which Kafka's formats take for none."""
+    """True where a time is -1 ms, which means no time in Kafka's formats."""
     return times == fn.lit(NO_TIMESTAMP)
 
 
@@ -204,7 +204,7 @@ def _of(name: str) -> Column:
 
 
 def _bytes(frame: DataFrame, name: str) -> Column:
-    """The bytes of a column: binary as it is, all else its text."""
+    """Return the bytes of a binary column, or of the text of any other."""
     column = _of(name)
     if isinstance(frame.schema[name].dataType, types.BinaryType):
         return column
@@ -212,14 +212,14 @@ def _bytes(frame: DataFrame, name: str) -> Column:
 
 
 def _floored(column: Column, unit: int) -> Column:
-    """Divided towards the past: times before 1970 are negative, and exact as integers."""
+    """Divide a column and round down, so that times before 1970 are exact, too."""
     per = fn.lit(unit).cast("bigint")
     is_between = (column % per) < 0
     return fn.call_function("div", column, per) - fn.when(is_between, 1).otherwise(0)
 
 
 def _partitions_of(count: int) -> Callable[[Column], Column]:
-    """The partition of each key as Kafka's clients have it (murmur2); null where that is null."""
+    """Return a function that gives keys the partitions of Kafka's clients (murmur2)."""
 
     def partitions(keys: pa.Array) -> pa.Array:
         keys = keys.cast(pa.large_binary())

@@ -1,4 +1,4 @@
-"""A load of one topic: look, write the records down, send them; each step once for a state."""
+"""Steps of a load: survey the table, write its records down, send them; each once for a state."""
 
 import os
 import re
@@ -38,7 +38,7 @@ _PLAN, _TOPIC, _STAGED, _LOADED = "plan", "topic", "staged", "loaded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bootstrapped(Outcome):
-    """What a run did, or would do."""
+    """Result of a run, or of a dry run."""
 
     topic: str
     partitions: int
@@ -91,7 +91,7 @@ class Bootstrapped(Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load of one topic."""
+    """Load of a table into one topic."""
 
     spark: SparkSession
     job: Bootstrap
@@ -100,7 +100,7 @@ class Load:
     codec: Codec
 
     def receiving(self) -> tuple[ReceivingTopic, str | None]:
-        """The topic, and why nothing can be loaded into it; before Spark starts.
+        """Return the topic, and the reason why nothing can be loaded into it.
 
         Raises:
             Misconfigured: a setting of the clients is wrong, or the target has no transactions.
@@ -117,7 +117,7 @@ class Load:
     def look(
         self, frame: DataFrame, now_ms: int, topic: ReceivingTopic, held: str | None
     ) -> Bootstrapped:
-        """Count what the topic would refuse or delete."""
+        """Count the records that the topic would refuse or delete."""
         try:
             self.rules.check(frame)
             self.rules.records(frame, 1, now_ms)
@@ -202,7 +202,7 @@ class Load:
         return (Path(self.job.stage) / f"{self.job.topic}-{mark:08x}").absolute()
 
     def _check_topic(self, state: DocumentsOnly) -> None:
-        """Refuse a topic that is no longer the one to which the records go.
+        """Refuse a topic that was deleted or created again since the state began to load it.
 
         Raises:
             Misconfigured: it was deleted, or created again.
@@ -229,7 +229,7 @@ class Load:
         )
 
     def _write_topic(self, state: DocumentsOnly, client: Client) -> None:
-        """Write down which topic the records go to, unless its broker does not know it yet."""
+        """Record the id of the topic, unless its broker does not know the topic yet."""
         topic_id = topic_ids(client, [self.job.topic]).get(self.job.topic)
         if topic_id is not None:
             state.write(_TOPIC, {"id": topic_id})
@@ -331,7 +331,7 @@ class Load:
 
 
 def _held(client: Client, topic: ReceivingTopic) -> str | None:
-    """Why nothing is sent to a topic that holds records; None if it holds none."""
+    """Return the refusal of a topic that has records; None if it has none."""
     if not topic.exists:
         return None
     try:
@@ -343,7 +343,7 @@ def _held(client: Client, topic: ReceivingTopic) -> str | None:
 
 @contextmanager
 def _in_one_sentence() -> Iterator[None]:
-    """Say what Spark could not read or compute; its own trace goes through Java and back."""
+    """Raise errors of Spark again with their first line alone, without traces of Java."""
     try:
         with without_spark():
             yield
@@ -361,7 +361,7 @@ def frame_of(
     form: str | None,
     options: Mapping[str, str] | None,
 ) -> DataFrame:
-    """A DataFrame as it is, or what a path holds.
+    """Return a DataFrame as it is, or read one from a path.
 
     Raises:
         Misconfigured: Spark cannot read it, or a DataFrame has options.
@@ -381,5 +381,5 @@ def frame_of(
 
 
 def first_line(error: Exception) -> str:
-    """What Spark says, without the trace behind it."""
+    """Return the message of a Spark error without its trace."""
     return _CALL.sub("", str(error).strip(), count=1).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Writes the records of a table as segment files, so that what is sent never changes.
+"""Write the records of a table as segment files once, so that repeated runs send the same.
 
 A table may be read differently the second time: another order, rows that came meanwhile, a random
 function. So its records are written down once, as a log directory, and sent from there.
@@ -45,7 +45,7 @@ _DDL = "number long, attempt string, records long, bytes long, largest_batch lon
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """One partition as it was written down."""
+    """Files of one partition, written by an attempt of a task."""
 
     number: int
     attempt: str
@@ -57,7 +57,7 @@ class Staged:
 def stage(
     records: DataFrame, directory: Path, topic: str, codec: Codec, batch_bytes: int
 ) -> list[Staged]:
-    """Write the records of each partition, which come in order and in one task.
+    """Write the records of each partition, which are in order and in one task.
 
     Args:
         records: with the columns `COLUMNS` and `PARTITION`.
@@ -87,7 +87,7 @@ def stage(
 
 
 def put_in_place(directory: Path, topic: str, partitions: int, staged: Sequence[Staged]) -> Path:
-    """Move what counts to where it is read, as often as this is called; gives that directory.
+    """Move the staged partitions into one log directory, and return it; may be repeated.
 
     Raises:
         StorageFailed: a part of it is gone.
@@ -115,14 +115,14 @@ def put_in_place(directory: Path, topic: str, partitions: int, staged: Sequence[
 
 
 def remove(directory: Path) -> None:
-    """Remove the stage, and nothing else that may be there."""
+    """Remove the stage, and no other files of the directory."""
     for each in sorted(directory.glob("attempt-*")):
         shutil.rmtree(each, ignore_errors=True)
     shutil.rmtree(directory / _LOG, ignore_errors=True)
 
 
 class _StageTask(SentToWorkers):
-    """What Spark calls with the records of some partitions."""
+    """Write the records of some partitions in a task. Spark calls it with their rows."""
 
     def __init__(self, directory: str, topic: str, codec: Codec, batch_bytes: int) -> None:
         self.directory = directory
@@ -151,7 +151,7 @@ class _StageTask(SentToWorkers):
 
 
 class _PartitionWriter:
-    """One partition as segment files."""
+    """Writer of one partition's segment files."""
 
     def __init__(self, task: _StageTask, attempt: str, number: int) -> None:
         self.number = number
@@ -179,7 +179,7 @@ class _PartitionWriter:
         self._next_offset += rows.num_rows
 
     def finish(self) -> pa.RecordBatch:
-        """Make all of it last, and say what it is."""
+        """Sync the files, and return their line as a table."""
         self._writer.finish()
         self._writer.sync()
         self._files.sync_path(os.path.dirname(self._directory))

@@ -1,4 +1,4 @@
-"""What a target would make of the records of a table, before any is sent."""
+"""Count, before any record is sent, what a topic would do to the records of a table."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """The records of a table, counted; times in milliseconds."""
+    """Counts of the records of a table; times in milliseconds."""
 
     records: int
     oldest_ms: int | None
@@ -41,7 +41,7 @@ class Survey:
 
     @classmethod
     def of(cls, records: DataFrame, topic: ReceivingTopic, now_ms: int) -> "Survey":
-        """Count them, in one pass of Spark over what the counts need."""
+        """Count the records in one pass of Spark over the columns that are needed."""
         times = fn.col("timestamp_ms")
         first_ms, last_ms = topic.limits_ms(now_ms)
         early, late = times < fn.lit(first_ms), times > fn.lit(last_ms)
@@ -85,7 +85,7 @@ class Survey:
     def problems(
         self, topic: ReceivingTopic, *, replaces_create_times: bool, has_moments: bool = False
     ) -> list[str]:
-        """What keeps the table from being loaded, one sentence each.
+        """Return the reasons why the table cannot be loaded, one sentence each.
 
         Args:
             topic: that it is loaded into.
@@ -129,7 +129,7 @@ class Survey:
         return found
 
     def warnings(self, topic: ReceivingTopic, now_ms: int) -> list[str]:
-        """What will happen to the records, and may not be meant; one sentence each."""
+        """Return unwanted effects that a load may have, one sentence each."""
         found = []
         if self.expired:
             oldest = format_time(self.oldest_expired_ms)

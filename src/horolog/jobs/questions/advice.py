@@ -1,4 +1,4 @@
-"""Bounds on times that an audit speaks for, with the evidence (KIP-937)."""
+"""Suggested bounds on times, with the records that each would have rejected (KIP-937)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _STEPS = {AFTER: ("ahead", STEPS_MS[1]), BEFORE: ("behind", STEPS_MS[2])}
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Records of a topic that a bound would have rejected."""
+    """Count of the records of a topic that a bound would have rejected."""
 
     topic: str
     setting: str
@@ -50,7 +50,7 @@ class Evidence:
 
 
 def evidence(audited: DataFrame) -> list[Evidence]:
-    """Count what each of `STEPS_MS` would have rejected, as either bound, topic by topic.
+    """Count the records that each of `STEPS_MS` would have rejected as a bound, by topic.
 
     Of topics whose append times are unknown only the bound on times ahead can be judged: how old
     a record was when it was appended is not known.
@@ -108,7 +108,7 @@ def _many(count: int, what: str) -> str:
 
 
 def as_json(found: Evidence) -> dict[str, Any]:
-    """For `--json`."""
+    """Return the evidence for `--json`."""
     return {
         "topic": found.topic,
         "setting": found.setting,

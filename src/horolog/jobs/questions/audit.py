@@ -1,4 +1,4 @@
-"""Find wrong times in a log, and what bounds on them would have rejected (KIP-937)."""
+"""Job `audit`: finds wrong times in a log, and what bounds would have rejected (KIP-937)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ NO_RECORDS: Final[Mapping[str, object]] = {
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """How far a create time may be from the append time or, unknown, from now; milliseconds."""
+    """Largest distances of a create time from the append time or, where unknown, from now."""
 
     before_max_ms: int | None
     after_max_ms: int | None
@@ -90,7 +90,7 @@ class TimeBounds:
 
 
 def bounds_of(before_max_ms: int | None, after_max_ms: int | None, now_ms: int) -> TimeBounds:
-    """The bounds that a caller gave.
+    """Return the bounds of a job.
 
     Raises:
         Misconfigured: one is below zero.
@@ -136,7 +136,7 @@ def audit(spark: SparkSession, job: Audit) -> DataFrame:
 
 
 class AuditSummary(Summary):
-    """Counts of wrong times; rows of `PARTS`."""
+    """Summary that counts wrong times; rows of `PARTS`."""
 
     schema = PARTS
 
@@ -148,7 +148,7 @@ class AuditSummary(Summary):
         return partial(self._groups, order=InOrder())
 
     def _groups(self, times: Times, order: InOrder) -> GroupTable:
-        """Return the records of a table; those in order at the start of a run have a key each."""
+        """Group the records of a table; the first ones in order of a run have a key each."""
         created, timed = times.created_ms, times.is_timed
         units = units_of(created)
         counted = counted_in(times)
@@ -187,7 +187,7 @@ class AuditSummary(Summary):
     def _distances(
         self, times: Times, timed: Flags, counted: Flags
     ) -> dict[str, Int64Array | Flags]:
-        """Mark the records that are too far ahead and behind, by the bounds and by the steps."""
+        """Mark the records that are too far ahead or behind, by the bounds and by each step."""
         bounds = self.bounds
         clock: Int64Array | int = min(max(-_FAR_MS, bounds.now_ms), _FAR_MS)
         if times.is_appended.any():
@@ -213,7 +213,7 @@ class AuditSummary(Summary):
 
 
 def totals(audited: DataFrame, *keys: str) -> DataFrame:
-    """The rows of `audit` added up to one for each of these columns; all in one without any."""
+    """Add up the rows of `audit` to one for each value of these columns."""
     return audited.groupBy(*keys).agg(*map(F.expr, _TOTALS))
 
 
@@ -235,7 +235,7 @@ _TOTALS: Final = (
 
 
 def added_up(parts: DataFrame) -> DataFrame:
-    """The parts of all tasks as `audit` returns them."""
+    """Add up the rows of all tasks to the rows that `audit` returns."""
     return parts.sparkSession.sql(_ADDED_UP, parts=parts)
 
 
@@ -269,7 +269,7 @@ WHERE records > 0"""  # noqa: S608 - of names of this package
 
 
 def known_clients(client: Client, producers: Iterable[int]) -> dict[int, str]:
-    """The client ids of producers that a broker has heard since it started; Apache Kafka's none.
+    """Return the client ids of producers that a broker has seen since it started.
 
     Raises:
         RequestRefused: a broker refuses.
@@ -286,7 +286,7 @@ def known_clients(client: Client, producers: Iterable[int]) -> dict[int, str]:
 
 
 def producer_clients(job: Reads, producers: Iterable[int]) -> dict[int, str]:
-    """The client ids of producers, by producer id, that a horolog cluster has heard.
+    """Return client ids by producer id, as far as a horolog cluster knows them.
 
     Files and Apache Kafka name none. Nor does a broker that does not answer: what was found does
     not depend on names.

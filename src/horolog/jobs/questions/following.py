@@ -1,4 +1,4 @@
-"""An audit of a live topic, in windows: what was appended between two looks at the log ends.
+"""Job `audit --follow`: audits a live topic in windows between two looks at the log ends.
 
 Each window is planned and summed up as an audit of its offsets. The largest time that came before
 it in each partition goes into it as a row of its own, so that a record is out of order in the
@@ -161,7 +161,7 @@ class _AuditFollowing:
         return window
 
     def _begin(self, partition: TopicPartition, topic_ids: Mapping[str, str]) -> int:
-        """Where a partition continues; a new one, or one of a new topic, begins."""
+        """Return the offset at which a partition continues; 0 for a new one."""
         if not self._is_same(partition, topic_ids):
             return 0
         return self._positions.get(partition, 0)
@@ -175,7 +175,7 @@ class _AuditFollowing:
         ranges: Mapping[TopicPartition, tuple[int, int]],
         largest_ms: Mapping[TopicPartition, int],
     ) -> tuple[DataFrame, dict[TopicPartition, int]]:
-        """The rows of an audit of ranges of offsets, and the largest time in order of each."""
+        """Audit ranges of offsets; return the rows, and each partition's largest time in order."""
         bounds = bounds_of(*self._limits, self._clock.now_ms())
         before: list[Any] = [
             {**NO_RECORDS, "topic": each.topic, "partition": each.partition, "in_order_max_ms": its}

@@ -1,4 +1,4 @@
-"""Sums of many records by key, in arrays.
+"""Sums of many records by key, in numpy arrays.
 
 A table of records becomes a `GroupTable` with a row per key. `Pending` collects the rows of many
 tables, adds up equal keys, and hands the sums on when there are too many keys for memory.
@@ -20,7 +20,7 @@ MOST_ROWS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class GroupTable:
-    """A row per key. All columns are as long."""
+    """Columns of keys and sums, with a row for each key."""
 
     keys: Mapping[str, Int64Array]
     sums: Mapping[str, Int64Array | Flags] = field(default_factory=dict)
@@ -29,16 +29,16 @@ class GroupTable:
 
     @property
     def rows(self) -> int:
-        """How many keys, with repetitions."""
+        """Number of rows, with repeated keys."""
         return len(next(iter(self.keys.values())))
 
     @property
     def columns(self) -> dict[str, Int64Array | Flags]:
-        """All of them, by name."""
+        """Columns of keys and sums by name."""
         return {**self.keys, **self.sums, **self.smallest, **self.largest}
 
     def added_up(self) -> "GroupTable":
-        """The same with each key once."""
+        """Return the table with each key once."""
         if not self.rows:
             return self
         joined = self._joined()
@@ -48,7 +48,7 @@ class GroupTable:
         return joined._taken(order)._joined()
 
     def _joined(self) -> "GroupTable":
-        """Equal keys that follow each other become one."""
+        """Return the table with equal neighbouring keys as one row."""
         changes = np.zeros(self.rows, np.bool_)
         changes[0] = True
         for key in self.keys.values():
@@ -93,7 +93,7 @@ def _one_after_the_other(groups: Sequence[GroupTable]) -> GroupTable:
 
 
 class Pending:
-    """Groups of tables that came one after the other."""
+    """Groups of several tables that wait to be added up."""
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self._most_rows = most_rows
@@ -101,7 +101,7 @@ class Pending:
         self.rows = 0
 
     def add(self, groups: GroupTable) -> GroupTable | None:
-        """Take the groups of another table; what has to be handed on, if there are too many."""
+        """Add the groups of a table; return sums if there are too many for memory."""
         if not groups.rows:
             return None
         added = groups.added_up()
@@ -114,7 +114,7 @@ class Pending:
         return self.take() if 2 * joined.rows > self._most_rows else None
 
     def take(self) -> GroupTable | None:
-        """All of it; None if there is nothing."""
+        """Return the sums of all groups, and remove them; None if there are none."""
         if not self._groups:
             return None
         whole = _one_after_the_other(self._groups).added_up()

@@ -1,4 +1,4 @@
-"""How long records take from one cluster to the next, by what a mirror noted (KIP-32, option 2).
+"""Measure how long records take from one cluster to the next, by a mirror's state (KIP-32).
 
 A mirror keeps which offset of the target each record went to. So the append times of both logs can
 be joined without reading a record's key or value: the source's come with a scan of it, those of the
@@ -34,7 +34,7 @@ BY_HOP: Final = "append time at the target - append time at the source"
 
 @dataclass(frozen=True, slots=True)
 class _Mirrored:
-    """Where the records of one partition went."""
+    """Places at the target of one partition's records."""
 
     partition: TopicPartition
     """At the target."""
@@ -51,7 +51,7 @@ class _Mirrored:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """From the source of a mirror to its target."""
+    """Way from the source of a mirror to its target."""
 
     target: ReadOptions
     partitions: Mapping[TopicPartition, _Mirrored]
@@ -92,7 +92,7 @@ class Hop:
         return cls(target.read_options(), found)
 
     def times(self, reader: StretchReader, source: Times) -> Times:
-        """The same records, created when the source appended them, appended at the target."""
+        """Return the records with the append times of the source and of the target."""
         mirrored = self.partitions.get(TopicPartition(source.topic, source.partition))
         known = np.zeros(len(source.offsets), np.bool_)
         appended = np.zeros(len(source.offsets), np.int64)
@@ -112,12 +112,12 @@ class Hop:
 
 
 class HopSummary(LatencySummary):
-    """The sums of latencies of a hop."""
+    """Summary of the latencies of a hop; rows of `PARTS`."""
 
     def __init__(self, hop: Hop) -> None:
         self._hop = hop
 
     def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, a topic after the other."""
+        """Yield the rows of a task by its number, one run of a partition after the other."""
         with StretchReader(self._hop.target) as reader:
             yield from super().__call__(place, (self._hop.times(reader, time) for time in times))

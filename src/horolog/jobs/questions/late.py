@@ -56,7 +56,7 @@ _ASKED = ("topic", "partition", "place", *KEYS, "in_order_from", "in_order_to", 
 
 
 class InOrder:
-    """State of a run so far: its largest time, and how many records were in order."""
+    """Largest time of a run so far, and how many records in order may still be kept apart."""
 
     def __init__(self, told_apart: int = TOLD_APART) -> None:
         self.largest_ms = NO_TIME
@@ -65,7 +65,7 @@ class InOrder:
     def add(
         self, created_ms: Int64Array, counted: Flags
     ) -> tuple[Int64Array, npt.NDArray[np.intp]]:
-        """How late each is, and the places of those in order that are kept apart."""
+        """Return how late each record is, and the places of the records that are kept apart."""
         late_ms, self.largest_ms = late_by(created_ms, counted, self.largest_ms)
         alone = np.flatnonzero(counted & (late_ms == 0))[: self._left]
         self._left -= len(alone)
@@ -79,20 +79,20 @@ def counted_in(times: Times) -> Flags:
 
 
 def with_late_across(parts: DataFrame, scan: Scan) -> DataFrame:
-    """Add to `out_of_order` and `late_max_ms` what is late after earlier runs of its partition."""
+    """Add the records that are late because of earlier runs to `out_of_order` and `late_max_ms`."""
     known = parts.sparkSession.sql(_WITH_LATE, parts=parts)
     resolved = known.mapInArrow(Resolve(scan), known.schema)
     return parts.sparkSession.sql(_ADDED, resolved=resolved)
 
 
 class Resolve(SentToWorkers):
-    """Resolve the sums: count the records that need to be read once more. Spark calls it."""
+    """Count late records in the sums that are ambiguous, by reading them again. Spark calls it."""
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same rows, none of them open."""
+        """Yield the same rows with all counts known."""
         for batch in batches:
             place = batch.schema.get_field_index(_LATE)
             late = batch.column(place)
@@ -116,7 +116,7 @@ class Resolve(SentToWorkers):
     def _count(
         times: Times, order: InOrder, rows: list[tuple[int, dict[str, int]]], counts: Int64Array
     ) -> None:
-        """Add the records of each row that are late after all."""
+        """Add to each row's count the records of a table that are late."""
         counted = counted_in(times)
         late_ms, alone = order.add(times.created_ms, counted)
         in_order = counted & (late_ms == 0)

@@ -1,4 +1,4 @@
-"""How long records take from their producer to the log (KIP-33, use case 5)."""
+"""Job `latency`: measures how long records take from producer to log (KIP-33, use case 5)."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ PERCENTILES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99}
 
 @on_spark(Latency)
 def latency(spark: SparkSession, job: Latency) -> DataFrame:
-    """The distribution of append time minus create time, topic by topic and hour by hour.
+    """Return the distribution of append time minus create time, by topic and hour.
 
     Only where the log knows both: horolog's logs, and LogAppendTime topics, Apache Kafka's too,
     whose batches keep the create times. A CreateTime topic of Apache Kafka keeps one time only;
@@ -82,12 +82,12 @@ def _check_live(selection: Selection, live_ms: int) -> None:
 
 
 def distributions(parts: DataFrame, measure: str) -> DataFrame:
-    """The parts of all tasks as `latency` returns them."""
+    """Add up the rows of all tasks to the rows that `latency` returns."""
     return parts.sparkSession.sql(_DISTRIBUTIONS, {"measure": measure}, parts=parts)
 
 
 def _limited(place: int) -> str:
-    """A percentile: of classes, and limited by the smallest and the largest span."""
+    """Return a column of SQL: a percentile within the smallest and the largest span."""
     name = [*PERCENTILES][place]
     return f"least(greatest(CAST(round(percentiles[{place}]) AS bigint), min_ms), max_ms) AS {name}"
 

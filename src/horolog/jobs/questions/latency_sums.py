@@ -1,4 +1,4 @@
-"""Sums of latencies that tasks compute: by topic, hour and class."""
+"""Sums of latencies by topic, hour and class, which tasks compute."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -30,7 +30,7 @@ PARTS: Final = pa.schema(
 
 
 class LatencySummary(Summary):
-    """Latencies by topic, hour and class; rows of `PARTS`."""
+    """Summary of latencies by topic, hour and class; rows of `PARTS`."""
 
     schema = PARTS
 
@@ -45,7 +45,7 @@ class LatencySummary(Summary):
 
 
 def groups_of(times: Times) -> GroupTable:
-    """The records of a table by hour and class of latency."""
+    """Group the records of a table by hour and class of latency."""
     created, timed, known = times.created_ms, times.is_timed, times.is_appended
     is_other = timed & (units_of(created) != 0)
     measured = timed & ~is_other & known
@@ -69,7 +69,7 @@ def groups_of(times: Times) -> GroupTable:
 
 
 def classes_of(spans_ms: Int64Array) -> Int64Array:
-    """The class of each span, less than 1 % wide; those of more than 2 ** 61 ms have the last one.
+    """Return the class of each span; a class is less than 1 % wide.
 
     Each span below `EXACT_MS` has a class of its own, longer ones share 128 classes an octave;
     spans below zero are classed by their size. A class is a number, and means the span amid it.
@@ -87,7 +87,7 @@ def classes_of(spans_ms: Int64Array) -> Int64Array:
 
 
 def spans_of(classes: Int64Array) -> Int64Array:
-    """The span amid each class, in milliseconds."""
+    """Return the span in the middle of each class, in milliseconds."""
     place = np.abs(classes)
     is_long = place >= EXACT_MS
     shift = np.where(is_long, (place - EXACT_MS) // _PER_OCTAVE + 1, 0)

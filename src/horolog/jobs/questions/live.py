@@ -1,4 +1,4 @@
-"""Tasks that read what is appended while they run, and note when they have it."""
+"""Tasks that read records while they are appended, and note when they read them."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _COLUMNS = ("offset", "timestamp_ms")
 
 @dataclass(frozen=True, slots=True)
 class LiveScan(TaskScan):
-    """Partitions to follow from their log ends on, shared out among tasks that all run at once."""
+    """Partitions to follow from their log ends, shared among tasks that run at the same time."""
 
     shares: tuple[dict[TopicPartition, int], ...]
     options: ReadOptions
@@ -34,7 +34,7 @@ class LiveScan(TaskScan):
 
     @classmethod
     def plan(cls, spark: SparkSession, selection: Selection, for_ms: int) -> "LiveScan":
-        """Look at the log ends.
+        """Share out the partitions, from their current log ends.
 
         Raises:
             HorologError: the broker cannot be asked.
@@ -53,11 +53,11 @@ class LiveScan(TaskScan):
 
     @property
     def places(self) -> int:
-        """How many tasks read."""
+        """Number of tasks."""
         return len(self.shares)
 
     def times(self, place: int) -> Iterator[Times]:
-        """Yield what is appended to the partitions of a task.
+        """Yield the times of records while they are appended to the partitions of a task.
 
         Its append time is when it was read.
         """
@@ -89,7 +89,7 @@ class LiveScan(TaskScan):
 def _times(
     partition: TopicPartition, offset: int, fetched: Fetched, options: ReadOptions, now_ms: int
 ) -> Iterator[Times]:
-    """The times of what was fetched from an offset on, as if it had been appended now."""
+    """Yield the times of fetched records, with the given time as their append time."""
     for table in decode(
         fetched.records,
         start_offset=offset,

@@ -1,4 +1,4 @@
-"""Latencies as pictures; needs matplotlib."""
+"""Pictures of latencies; need matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ _LINES = {"p50_ms": "#0b7285", "p90_ms": "#e8590c", "p99_ms": "#5f3dc4", "max_ms
 
 
 def require_matplotlib() -> None:
-    """Look for matplotlib before anything is read.
+    """Refuse to draw without matplotlib, before anything is read.
 
     Raises:
         Misconfigured: it is not installed.

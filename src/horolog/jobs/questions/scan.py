@@ -1,4 +1,4 @@
-"""Tasks that read the times of a log and give sums.
+"""Tasks that read the times of a log and return sums.
 
 Spark's own way, rows from the source through the JVM into a function in Python, costs more than
 reading them. So each task here reads its stretches of the log itself, planned as for
@@ -48,7 +48,7 @@ _ALWAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times of some records of one partition, in the order of the log, in milliseconds."""
+    """Times of some records of one partition in offset order, in milliseconds."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class Times:
 
     @classmethod
     def of(cls, table: pa.RecordBatch) -> "Times":
-        """The columns of a table of one partition."""
+        """Return the times of a table of one partition."""
         names = table.schema.names
         stamps = _numbers(table, columns.TIMESTAMP_MS)
         kinds = table.column(columns.TIMESTAMP_TYPE).to_numpy(zero_copy_only=False)
@@ -95,12 +95,12 @@ class Times:
 
     @property
     def is_timed(self) -> Flags:
-        """Whether they have a create time."""
+        """Mark the records with a create time."""
         timed: Flags = self.created_ms != NO_TIMESTAMP
         return timed
 
     def hours(self) -> Int64Array:
-        """The start of the hour in which each was appended or, unknown, created."""
+        """Return the start of the hour of each append time or, where unknown, create time."""
         known = self.created_ms
         if self.is_appended.any():
             known = np.where(self.is_appended, self.appended_ms, known)
@@ -114,7 +114,7 @@ class Times:
 
 
 class Summary:
-    """Adds up the times of one task by key; rows of `schema`."""
+    """Function of a task that adds up times by key; returns rows of `schema`."""
 
     schema: pa.Schema
 
@@ -162,13 +162,13 @@ class Summary:
 
 
 class TaskScan:
-    """Times that tasks read, by the number of the task."""
+    """Times of a log that are read in tasks; each task has a number."""
 
     __slots__ = ()
 
     @property
     def places(self) -> int:
-        """How many tasks read."""
+        """Number of tasks."""
         raise NotImplementedError
 
     def times(self, place: int) -> Iterator[Times]:
@@ -176,7 +176,7 @@ class TaskScan:
         raise NotImplementedError
 
     def frame(self, spark: SparkSession, summary: Summary) -> DataFrame:
-        """Summarise what each task reads. Spark runs it when it needs the rows."""
+        """Return a DataFrame of what each task's times add up to; Spark computes it when needed."""
         numbers = spark.range(0, self.places, 1, max(self.places, 1))
         task = _ScanTask(self, summary, counts_of(spark))
         return numbers.mapInArrow(task, ddl_of(summary.schema))
@@ -184,7 +184,7 @@ class TaskScan:
 
 @dataclass(frozen=True, slots=True)
 class Scan(TaskScan):
-    """A scan of the times of a selection, as it was planned."""
+    """Scan of the times of a selection, with the stretches that each task reads."""
 
     tasks: tuple[Task, ...]
     options: ReadOptions
@@ -192,7 +192,7 @@ class Scan(TaskScan):
 
     @classmethod
     def plan(cls, spark: SparkSession, selection: Selection, *, with_producers: bool) -> "Scan":
-        """Look at the log: its ends, and whether it knows append times.
+        """Share out the stretches of a log, and look whether it knows append times.
 
         Raises:
             HorologError: it cannot be read.
@@ -213,22 +213,22 @@ class Scan(TaskScan):
 
     @classmethod
     def joined(cls, scans: "Sequence[Scan]") -> "Scan":
-        """Scans of different offsets of one source as one."""
+        """Join scans of different offsets of one source."""
         first, *_ = scans
         return cls(tuple(task for scan in scans for task in scan.tasks), first.options, first.names)
 
     @property
     def offsets(self) -> int:
-        """How many offsets its tasks read, as far as that is planned."""
+        """Number of offsets that the tasks read, as far as planned."""
         return sum(each.end - each.start for task in self.tasks for each in task)
 
     @property
     def places(self) -> int:
-        """How many tasks read."""
+        """Number of tasks."""
         return len(self.tasks)
 
     def times(self, place: int, only: tuple[str, int] | None = None) -> Iterator[Times]:
-        """The times that a task reads, of one partition only if that is said."""
+        """Yield the times that a task reads, optionally of one partition only."""
         task = self.tasks[place]
         if only is not None:
             task = tuple(each for each in task if tuple(each.partition) == only)
@@ -240,7 +240,7 @@ class Scan(TaskScan):
 
 
 class _ScanTask(SentToWorkers):
-    """Scan the ranges of some tasks. Spark calls it with their numbers."""
+    """Summarise the times of some tasks. Spark calls it with their numbers."""
 
     def __init__(self, scan: TaskScan, summary: Summary, counts: CountReceiver | None) -> None:
         self.scan = pickle.dumps(scan)  # once, not for each reference to a stretch
@@ -257,7 +257,7 @@ class _ScanTask(SentToWorkers):
 
 
 def knows_append_times(selection: Selection) -> bool:
-    """Whether a log can have append times of its own: files, and horolog's brokers."""
+    """True if a log can have append times of its own: files, and brokers of horolog."""
     if not selection.source.is_broker:
         return True
     with task_client(selection.read_options()) as client:
@@ -265,7 +265,7 @@ def knows_append_times(selection: Selection) -> bool:
 
 
 def keys_of(times: Times) -> dict[str, Int64Array]:
-    """The columns of `KEYS`."""
+    """Return the columns `KEYS` of some records."""
     count = len(times.offsets)
     return {
         "by_append": times.is_appended.astype(np.int64),
@@ -280,7 +280,7 @@ def _numbers(table: pa.RecordBatch, name: str) -> Int64Array:
 
 
 def ddl_of(schema: pa.Schema) -> str:
-    """A schema as Spark's DDL."""
+    """Return a schema in Spark's DDL."""
     return ", ".join(f"`{field.name}` {_DDL[field.type]}" for field in schema)
 
 

@@ -1,4 +1,4 @@
-"""The job `reprocess`: exactly the records at or after a time, late ones included (KIP-33, case 2).
+"""Job `reprocess`: gives the records of a range of time to a sink, late ones included (KIP-33).
 
     to another topic     `mirroring` moves whole batches: no record is lost or doubled by a kill
     to a table           a stream into Parquet; Spark's file sink commits each micro-batch once
@@ -84,7 +84,7 @@ class Reprocessed(Outcome):
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Errors that stopped partitions, or would keep a run from beginning."""
+        """Errors that stopped partitions, or reasons why a run would not begin."""
         return self.refused + (() if self.mirrored is None else self.mirrored.errors)
 
     @property
@@ -212,7 +212,7 @@ def reprocess(spark: SparkSession, job: Reprocess) -> Reprocessed:
 
 
 def _committed(settings: Mapping[str, str] | None) -> dict[str, str]:
-    """The settings, with committed records only unless they say otherwise."""
+    """Return the settings, with committed records only unless they set an isolation level."""
     given = dict(settings or {})
     if _ISOLATION not in {name.lower() for name in given}:
         given[_ISOLATION] = "read_committed"
@@ -220,14 +220,14 @@ def _committed(settings: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _at_first(selection: Selection, range_ms: list[int | None] | None) -> Selection:
-    """The selection with the range of time that the first run had."""
+    """Return the selection with the range of time of the first run."""
     if range_ms is None:
         return selection
     return replace(selection, from_ms=range_ms[0], to_ms=range_ms[1])
 
 
 def _refusals(frame: DataFrame, job: Reprocess, *, is_begun: bool) -> Iterator[str]:
-    """Why the sink would refuse the stream."""
+    """Yield the reasons why the sink would refuse the stream."""
     if job.each_batch is not None:
         yield from function_refusals(job.each_batch)
     if job.table is not None:
@@ -255,7 +255,7 @@ def _sink(
 
 
 def _run(query: StreamingQuery, control: Control) -> tuple[int, int]:
-    """Wait for a query, or end it when the caller wants; records and micro-batches."""
+    """Run a query until it ends or is stopped; return its records and micro-batches."""
     rows: dict[int, int] = {}
     try:
         while not query.awaitTermination(_POLL_S):

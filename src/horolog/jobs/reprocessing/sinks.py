@@ -1,4 +1,4 @@
-"""Why a run of `reprocess` would be refused by its table or its function, before it begins."""
+"""Checks of the table or the function of `reprocess`, before a run begins."""
 
 import inspect
 import os
@@ -27,7 +27,7 @@ _LOG: Final = "_spark_metadata"  # of Spark's file sink, in the table
 def table_refusals(
     table: str, output_mode: str, state: Path | None, *, is_begun: bool
 ) -> Iterator[str]:
-    """Why nothing can be written to a directory of Parquet files.
+    """Yield the reasons why nothing can be written to a directory of Parquet files.
 
     Of a directory that is not local only Spark knows more.
 
@@ -70,12 +70,12 @@ def table_refusals(
 
 
 def _has_committed(state: Path) -> bool:
-    """Whether a micro-batch of the stream was written, as its checkpoint says."""
+    """True if the checkpoint says that a micro-batch was written."""
     return any(each.name.isdecimal() for each in (Path(state) / CHECKPOINT / "commits").glob("*"))
 
 
 def schema_refusals(schema: StructType) -> Iterator[str]:
-    """Why Parquet has no place for the rows of a stream."""
+    """Yield the reasons why Parquet cannot store the rows of a stream."""
     often = Counter(name.lower() for name in schema.names)
     for name in sorted(name for name, count in often.items() if count > 1):
         yield f"a table has a column {name} once, and the stream has it {often[name]} times"
@@ -100,7 +100,7 @@ def _unknown_to_parquet(kind: DataType) -> str | None:
 
 
 def function_refusals(function: Callable[..., Any]) -> Iterator[str]:
-    """Why a function cannot be called with a DataFrame and a number."""
+    """Yield the reason why a function cannot be called with a DataFrame and a number."""
     try:
         inspect.signature(function).bind(None, 0)
     except TypeError as error:

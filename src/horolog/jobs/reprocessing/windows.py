@@ -1,4 +1,4 @@
-"""Windows of event time whose watermark knows times before 1970."""
+"""Windows of event time whose watermark handles times before 1970."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _SHIFTED: Final = "_shifted"
 def windowed(
     records: DataFrame, width: str, late: str, *aggregates: Column, time: str = "timestamp"
 ) -> DataFrame:
-    """Aggregate a stream by windows of its event time, whichever century that is in.
+    """Aggregate a stream by windows of its event time, in any century.
 
     Spark's watermark begins at 1970, and what is earlier counts as late from the first micro-batch
     on: `withWatermark` and `window` drop it without a word. Here the watermark runs on times that
