@@ -46,13 +46,12 @@ class RangeRead:
     def table(self) -> ReportTable:
         """Return a table of the three readings."""
         rows = [
-            ("from the broker, by time", f"{self.broker.rows:,}", _hash(self.broker)),
-            ("from the files, by time", f"{self.files.rows:,}", _hash(self.files)),
-            (
-                "offsets at both ends (startingTimestamp, endingTimestamp)",
-                f"{self.by_offsets.rows:,}",
-                _hash(self.by_offsets),
-            ),
+            (how, f"{digest.rows:,}", f"{digest.fingerprint % (1 << 64):016x}")
+            for how, digest in (
+                ("from the broker, by time", self.broker),
+                ("from the files, by time", self.files),
+                ("offsets at both ends (startingTimestamp, endingTimestamp)", self.by_offsets),
+            )
         ]
         text = f"{self.topic}, {instant(self.from_ms)} to {instant(self.to_ms)} UTC."
         return ReportTable(
@@ -113,10 +112,6 @@ def summarise(console: Console, report: Report, seconds: float) -> None:
         for note in table.notes:
             console.print(note, highlight=False, soft_wrap=True)
     console.print(f"\nDone in {seconds:.0f} seconds.")
-
-
-def _hash(digest: Digest) -> str:
-    return f"{digest.fingerprint % (1 << 64):016x}"
 
 
 def _kind(reason: str) -> str:

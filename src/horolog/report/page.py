@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from horolog.record.time_stats import LATENCY_BOUNDS, latency_class
 from horolog.report.picture import Picture
+from horolog.results import plain
 
 _MARK: Final = "@@DATA@@"
 _QUANTILES: Final = (50, 90, 99)
@@ -67,23 +68,14 @@ def _topic(part: TopicPart) -> dict[str, Any]:
     ]
     while len(classes) > 1 and not classes[-1]["records"]:
         classes.pop()
-    found = {f"p{each}": latency_class(latencies, each / 100) for each in _QUANTILES}
-    quantiles = {name: each and each._asdict() for name, each in found.items()}
+    quantiles = {f"p{each}": latency_class(latencies, each / 100) for each in _QUANTILES}
     late = latency_class(latencies, _LATE_SHARE)
     return {
         "name": part.name,
         "picture": part.picture.as_json(),
         "late_ms": late and late.below_ms,
-        "latency": {**quantiles, "classes": classes},
-        "partitions": [
-            {
-                "name": partition.name,
-                "note": partition.note,
-                "horizon": None if partition.horizon is None else partition.horizon._asdict(),
-                "segments": partition.segments,
-            }
-            for partition in part.partitions
-        ],
+        "latency": {**plain(quantiles), "classes": classes},
+        "partitions": plain(part.partitions),
         "groups": part.groups,
         "refused": part.refused,
         "notes": part.notes,

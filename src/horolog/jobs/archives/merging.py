@@ -70,14 +70,15 @@ def merge_archive(spark: SparkSession, job: MergeArchive) -> Merged:
         for partition, state in manifest.partitions().items()
         for unit in _units(partition, state, job.target_bytes)
     ]
-    done = Merged(store.name, is_dry_run=job.dry_run)
     if job.dry_run:
-        return replace(
-            done,
+        return Merged(
+            store.name,
             files_before=sum(len(unit.files) for unit in units),
             files_after=len(units),
             bytes=sum(file.size for unit in units for file in unit.files),
+            is_dry_run=True,
         )
+    merged: dict[MergeUnit, ArchivedFile] = {}
     refused: dict[str, str] = {}
     progress = UnitProgress[MergeUnit](job.on_progress, lambda unit: unit.records)
     for wave in spread(spark, units, partial(merge_files, store), progress=progress):
@@ -87,14 +88,15 @@ def merge_archive(spark: SparkSession, job: MergeArchive) -> Merged:
                 refused[str(outcome.unit.partition)] = outcome.error or "its task failed"
             else:
                 changes[outcome.unit] = outcome.result
-        manifest, merged = _commit(store, manifest, changes)
-        done = replace(
-            done,
-            files_before=done.files_before + sum(len(unit.files) for unit in merged),
-            files_after=done.files_after + len(merged),
-            bytes=done.bytes + sum(changes[unit].size for unit in merged),
-        )
-    return replace(done, refused=refused)
+        manifest, listed = _commit(store, manifest, changes)
+        merged |= {unit: changes[unit] for unit in listed}
+    return Merged(
+        store.name,
+        files_before=sum(len(unit.files) for unit in merged),
+        files_after=len(merged),
+        bytes=sum(file.size for file in merged.values()),
+        refused=refused,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ whose latest record is a tombstone counts as one that is not there, and offsets 
 log may have been compacted before it was copied.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from horolog.jobs.comparing.walking import COMMITTED, ComparedBatch, Difference, shown
@@ -38,26 +38,17 @@ def compare_latest(
         fields: of a record that have to be equal.
     """
     chosen = [name for name in _COLUMNS if name in fields]
-    names = {one.topic: two.topic for one, two in pairs}
-    ours, theirs = (
-        _latest(_read(spark, side, chosen), chosen, renamed).withColumnRenamed("last", name)
-        for side, renamed, name in ((source, names, "ours"), (target, {}, "theirs"))
-    )
-    on = [ours[each].eqNullSafe(theirs[each]) for each in _BY]
-    joined = ours.join(theirs, on, "full_outer").select(
-        *(F.coalesce(ours[each], theirs[each]).alias(each) for each in _BY),
-        "ours",
-        "theirs",
-    )
-    same: Column = F.col("key").isNotNull()
-    same &= F.col("ours").isNotNull() & F.col("theirs").isNotNull()
-    for name in chosen:
-        column = _COLUMNS[name]
-        same &= F.col(f"ours.{column}").eqNullSafe(F.col(f"theirs.{column}"))
-    place = F.coalesce("ours.offset", "theirs.offset")
-    counted = joined.groupBy("topic", "partition").agg(
-        F.count(F.when(same, 1)).alias("same"),
-        F.min(F.when(~same, F.struct(place, "key", "ours", "theirs"))).alias("first"),
+    renamed: dict[Any, Any] = {one.topic: two.topic for one, two in pairs if one.topic != two.topic}
+    ours = _records(spark, source, chosen, "ours")
+    if renamed:
+        ours = ours.replace(renamed, subset=["topic"])
+    columns = (_COLUMNS[name] for name in chosen)
+    counted = spark.sql(
+        _COUNTED.format(
+            same="".join(f" AND ours.{column} <=> theirs.{column}" for column in columns),
+            records="{records}",
+        ),
+        records=ours.unionByName(_records(spark, target, chosen, "theirs")),
     )
     found = {(row["topic"], row["partition"]): row for row in counted.collect()}
     for one, two in pairs:
@@ -71,24 +62,31 @@ def compare_latest(
 
 
 _BY: Final = ("topic", "partition", "key")
+_COUNTED: Final = """
+SELECT topic, partition, count_if(same) AS same,
+    min(struct(coalesce(ours.offset, theirs.offset) AS place, key, ours, theirs))
+        FILTER (WHERE NOT same) AS first
+FROM (
+    SELECT *, key IS NOT NULL AND ours IS NOT NULL AND theirs IS NOT NULL{same} AS same
+    FROM (
+        SELECT topic, partition, key,
+            CASE WHEN ours.value IS NOT NULL OR key IS NULL THEN ours END AS ours,
+            CASE WHEN theirs.value IS NOT NULL OR key IS NULL THEN theirs END AS theirs
+        FROM (
+            SELECT topic, partition, key,
+                max_by(record, record.offset) FILTER (WHERE side = 'ours') AS ours,
+                max_by(record, record.offset) FILTER (WHERE side = 'theirs') AS theirs
+            FROM {records} GROUP BY topic, partition, key
+        )
+    ) WHERE ours IS NOT NULL OR theirs IS NOT NULL
+) GROUP BY topic, partition"""
+"""Compares the latest record of each key, which is dropped if it is a tombstone."""
 
 
-def _read(spark: SparkSession, side: Selection, chosen: Sequence[str]) -> DataFrame:
-    columns = dict.fromkeys((*_BY, "offset", "value", *(_COLUMNS[name] for name in chosen)))
-    return side.frame(spark, columns=",".join(columns), **COMMITTED)
-
-
-def _latest(frame: DataFrame, chosen: Sequence[str], names: Mapping[str, str]) -> DataFrame:
-    """Return the latest record of each key unless it is a tombstone, with renamed topics."""
-    renamed: dict[Any, Any] = {name: other for name, other in names.items() if name != other}
-    if renamed:
-        frame = frame.replace(renamed, subset=["topic"])
-    columns = dict.fromkeys(["value", *(_COLUMNS[name] for name in chosen)])
-    return (
-        frame.groupBy(*_BY)
-        .agg(F.max_by(F.struct("offset", *columns), "offset").alias("last"))
-        .where(F.col("last.value").isNotNull() | F.col("key").isNull())
-    )
+def _records(spark: SparkSession, side: Selection, chosen: Sequence[str], name: str) -> DataFrame:
+    columns = dict.fromkeys(("offset", "value", *(_COLUMNS[field] for field in chosen)))
+    frame = side.frame(spark, columns=",".join((*_BY, *columns)), **COMMITTED)
+    return frame.select(*_BY, F.struct(*columns).alias("record"), F.lit(name).alias("side"))
 
 
 def _difference(partition: TopicPartition, first: Row, chosen: Sequence[str]) -> Difference:
