@@ -9,7 +9,8 @@ import typer
 
 from horolog.cli.jobs.command import Call, job_command
 from horolog.errors import Misconfigured
-from horolog.jobs.parameters.archive import ArchiveCommand
+from horolog.jobs.parameters.archive import ArchiveCommand, CheckArchive, MergeArchive
+from horolog.jobs.parameters.option import options_of
 from horolog.results import Aside, size
 
 app = typer.Typer()
@@ -43,12 +44,9 @@ def _check(job: ArchiveCommand, call: Call) -> Done:
     with call.working("records", what="check") as (spark, work):
         from horolog.jobs.archives.checking import check_archive
 
-        checked = check_archive(
-            spark,
-            archive=job.archive,
-            settings=job.settings,
-            remove_unreferenced=job.remove_unreferenced and not job.dry_run,
-            on_progress=work,
+        removes = job.remove_unreferenced and not job.dry_run
+        checked = check_archive.run(
+            spark, options_of(CheckArchive, job, remove_unreferenced=removes, on_progress=work)
         )
     return checked, _checked(checked), checked.problems
 
@@ -57,14 +55,7 @@ def _merge(job: ArchiveCommand, call: Call) -> Done:
     with call.working("records", what="merge") as (spark, work):
         from horolog.jobs.archives.merging import merge_archive
 
-        merged = merge_archive(
-            spark,
-            archive=job.archive,
-            settings=job.settings,
-            target_bytes=job.target_bytes,
-            dry_run=job.dry_run,
-            on_progress=work,
-        )
+        merged = merge_archive.run(spark, options_of(MergeArchive, job, on_progress=work))
     return merged, [_merged(merged)], merged.refused
 
 

@@ -11,7 +11,8 @@ from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.stopping import stopped_after, stopped_by_signals
 from horolog.cli.jobs.tables import most, plain, row_table
 from horolog.errors import Misconfigured, printable
-from horolog.jobs.parameters.questions import AuditCommand
+from horolog.jobs.parameters.option import options_of
+from horolog.jobs.parameters.questions import AuditCommand, FollowAudit
 from horolog.results import Shown
 
 if TYPE_CHECKING:
@@ -53,17 +54,7 @@ def _follow(job: AuditCommand, call: Call) -> int:
     ):
         from horolog.jobs.questions.following import follow_audit
 
-        windows = follow_audit(
-            spark,
-            source=job.source,
-            topics=job.topics,
-            topics_pattern=job.topics_pattern,
-            settings=job.settings,
-            before_max_ms=job.before_max_ms,
-            after_max_ms=job.after_max_ms,
-            every_ms=job.every_ms,
-            stop=stop,
-        )
+        windows = follow_audit.run(spark, options_of(FollowAudit, job, stop=stop))
         return show_windows(windows, as_json=call.as_json)
 
 

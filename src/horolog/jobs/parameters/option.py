@@ -12,6 +12,7 @@ from horolog.times import duration_text, format_moment, parse_time
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+Job = TypeVar("Job", bound="DataclassInstance")
 Pin = Callable[[Any], Any]
 """Converts an argument to JSON that is equal for all its spellings."""
 
@@ -155,6 +156,14 @@ def command(
         return job
 
     return declare
+
+
+def options_of(kind: type[Job], job: "DataclassInstance", **more: Any) -> Job:
+    """Return a job of another kind with the options that both have, and with more."""
+    shared = {
+        field.name: getattr(job, field.name) for field in fields(kind) if hasattr(job, field.name)
+    }
+    return kind(**{**shared, **more})
 
 
 def pinned(job: "DataclassInstance") -> dict[str, Any]:

@@ -25,7 +25,7 @@ from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.mirroring.report import Mirrored
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.mirror import Mirror, Reprocess
-from horolog.jobs.parameters.option import pinned
+from horolog.jobs.parameters.option import options_of, pinned
 from horolog.jobs.reprocessing.sinks import (
     CHECKPOINT,
     OUTPUT_MODES,
@@ -148,25 +148,7 @@ def reprocess(spark: SparkSession, job: Reprocess) -> Reprocessed:
     if job.target is not None:
         if job.transform is not None:
             raise Misconfigured("records go to topics as they are: transform is for other sinks")
-        done = mirror.run(
-            spark,
-            Mirror(
-                source=job.source,
-                target=job.target,
-                state=job.state,
-                topics=job.topics,
-                topics_pattern=job.topics_pattern,
-                from_=job.from_,
-                to=job.to,
-                settings=job.settings,
-                target_settings=job.target_settings,
-                rename=job.rename,
-                into_nonempty=job.into_nonempty,
-                once=job.once,
-                dry_run=job.dry_run,
-                control=job.control,
-            ),
-        )
+        done = mirror.run(spark, options_of(Mirror, job))
         if not job.dry_run:
             return Reprocessed(records=done.records, mirrored=done)
         selection = Selection.asked(job, _committed(job.settings))
