@@ -52,7 +52,9 @@ def run(plan: DemoPlan, console: Console, clock: Clock | None = None) -> Path:
     outcome = producing.SendCounts()
     with running_broker(log_dir, plan.output / "broker.log") as bootstrap:
         console.print(f"[green]✓[/green] broker ready at {bootstrap}", highlight=False)
-        _create_topics(bootstrap)
+        with Client(bootstrap) as client:
+            for topic, partitions in ((COMMITS, 1), (FILES, 1), (CLICKS, 3)):
+                client.create_topics({topic: partitions}, configs=KEEP_ALL)
         now_ms = clock.now_ms()
         with step(console, "git history: every commit a record, every changed file another"):
             producing.send(bootstrap, _history(plan), outcome)
@@ -80,12 +82,6 @@ def _clear(output: Path) -> Path:
     log_dir.mkdir(parents=True)
     (output / MARK).touch()
     return log_dir
-
-
-def _create_topics(bootstrap: str) -> None:
-    with Client(bootstrap) as client:
-        for topic, partitions in ((COMMITS, 1), (FILES, 1), (CLICKS, 3)):
-            client.create_topics({topic: partitions}, configs=KEEP_ALL)
 
 
 def _history(plan: DemoPlan) -> Iterator[producing.DemoEvent]:

@@ -64,7 +64,11 @@ def explain(
     elif not by_append:
         time = moment_text(found.ms, zone)
         yield f"{name}: offset {found.offset}, of {time}, is the first at or after {at}"
-        yield f"  {log}; {_latest(facts, zone)}"
+        latest = "the broker does not report its latest time"
+        if facts.latest_ms is not None:
+            time = format_time(facts.latest_ms, zone)
+            latest = f"the latest time is {time}, at offset {facts.latest_offset}"
+        yield f"  {log}; {latest}"
     elif found.ms is None:
         yield (
             f"{name}: offset {found.offset} is the first that may have been appended at or after "
@@ -139,14 +143,6 @@ def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:
     return (
         f"every record is older: the latest time is {moment_text(facts.latest_ms, zone)}, "
         f"at offset {facts.latest_offset} of {facts.earliest} up to {facts.end}"
-    )
-
-
-def _latest(facts: PartitionFacts, zone: tzinfo) -> str:
-    if facts.latest_ms is None:
-        return "the broker does not report its latest time"
-    return (
-        f"the latest time is {format_time(facts.latest_ms, zone)}, at offset {facts.latest_offset}"
     )
 
 

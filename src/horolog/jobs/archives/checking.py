@@ -20,6 +20,7 @@ from horolog.jobs.spread import UnitProgress, in_shares, spread
 from horolog.storage.names import TopicPartition
 
 _UNIT_BYTES: Final = 256 << 20
+_MANIFEST = re.compile(r"manifest/\d{20}\.json")
 _OURS = re.compile(r"(?:records|batches)/.+\.parquet|manifest/.+\.tmp")
 
 
@@ -68,7 +69,7 @@ def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
     unreferenced = {
         each.path: each
         for each in listed
-        if each.path not in named and (_OURS.fullmatch(each.path) or not _is_manifest(each.path))
+        if each.path not in named and not _MANIFEST.fullmatch(each.path)
     }
     removed = []
     if job.remove_unreferenced:
@@ -90,10 +91,6 @@ def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
 
 def _records(files: Iterable[ArchivedFile]) -> int:
     return sum(file.rows for file in files if file.hour is not None)
-
-
-def _is_manifest(path: str) -> bool:
-    return re.fullmatch(r"manifest/\d{20}\.json", path) is not None
 
 
 def _of_partition(partition: TopicPartition, state: ArchivedPartition) -> Iterator[tuple[str, str]]:

@@ -96,7 +96,11 @@ class PlanProgress:
             ]
             changes.files[partition] += done.files
             self._positions[partition] = done.ranges[-1].end
-            self._count(partition, done)
+            self.grown.add(partition)
+            self.records += sum(range_.records for range_ in done.ranges)
+            self.bytes += sum(range_.bytes for range_ in done.ranges)
+            self.files += sum(1 for file in done.files if file.hour is not None)
+            self.file_bytes += sum(file.size for file in done.files)
         return changes, unused
 
     def rest(self) -> Changes:
@@ -134,10 +138,3 @@ class PlanProgress:
             changes.ranges[partition].append(ArchivedRange(position, start))
         self._positions[partition] = start
         return True
-
-    def _count(self, partition: TopicPartition, done: UnitDone) -> None:
-        self.grown.add(partition)
-        self.records += sum(range_.records for range_ in done.ranges)
-        self.bytes += sum(range_.bytes for range_ in done.ranges)
-        self.files += sum(1 for file in done.files if file.hour is not None)
-        self.file_bytes += sum(file.size for file in done.files)

@@ -99,7 +99,8 @@ class PartFile:
             column_encoding={
                 field.name: "DELTA_BINARY_PACKED"
                 for field in self._schema
-                if field.name not in names and _is_number(field.type)
+                if field.name not in names
+                and (pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type))
             },
             write_page_checksum=True,
             store_schema=False,
@@ -155,10 +156,6 @@ class PartFile:
         for step in (self._writer.close, self._sink.close, lambda: self._store.remove(self._path)):
             with suppress(HorologError, OSError, ValueError):
                 step()
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_int64(kind) or pa.types.is_timestamp(kind))
 
 
 @dataclass(slots=True)

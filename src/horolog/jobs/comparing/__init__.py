@@ -141,7 +141,12 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
             ignores_offsets=job.ignore_offsets,
         )
         if job.latest:
-            return _latest(spark, planner, names(job.fields))
+            from horolog.jobs.comparing.latest import compare_latest  # noqa: PLC0415 - pyspark's
+
+            pairs, found, partitions = planner.pairs()
+            if pairs:
+                found += compare_latest(spark, *planner.whole(pairs), pairs, names(job.fields))
+            return _summed(found, partitions)
         units, found, partitions = planner.plan()
         progress = UnitProgress[ComparedStretch](job.on_progress, lambda unit: unit.offsets)
         for wave in spread(spark, units, walk, progress=progress):
@@ -152,19 +157,6 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
                 found.append(walked)
         notes = tuple(planner.notes(found))
     return _summed(found, partitions, notes)
-
-
-def _latest(spark: SparkSession, planner: "_Planner", fields: Sequence[str]) -> Compared:
-    from horolog.jobs.comparing.latest import compare_latest  # noqa: PLC0415 - pyspark's functions
-
-    pairs, found, partitions = planner.pairs()
-    if pairs:
-        found += compare_latest(spark, *planner.whole(pairs), pairs, fields)
-    return _summed(found, partitions)
-
-
-def _is_of_records(difference: Difference | None) -> bool:
-    return difference is not None and difference.field not in ("error", "partition")
 
 
 def _summed(
@@ -260,7 +252,10 @@ class _Planner:
         doubted = [each for each in found if each.difference is not None]
         for partition in sorted({each.partition for each in doubted}):
             if any(
-                each.partition == partition and _is_of_records(each.difference) for each in doubted
+                batch.partition == partition
+                and batch.difference is not None
+                and batch.difference.field not in ("error", "partition")
+                for batch in doubted
             ):
                 name = TopicPartition(self._target_name(partition.topic), partition.partition)
                 sides = ((0, partition, "source"), (1, name, "target"))

@@ -147,7 +147,7 @@ class _WalkCursor:
 
     def __init__(self, side: Side, unit: ComparedStretch, batches: Iterator[WalkedBatch]) -> None:
         self._side = side
-        self._columns = (*unit.columns, "offset")
+        self._columns = tuple(dict.fromkeys((*unit.columns, "offset", "timestamp_ms")))
         self._batches = batches
         self._batch: WalkedBatch | None = None
         self._rows: pa.Table | None = None
@@ -179,7 +179,8 @@ class _WalkCursor:
             if self._batch is None:
                 self._rows = None
                 return None
-            self._rows = self._decoded(self._batch)
+            side = self._side
+            self._rows = rows_in(self._batch.data, side.times, self._columns, side.start, side.end)
             self._batch = None
         return self._rows
 
@@ -187,10 +188,6 @@ class _WalkCursor:
         """Continue after the next `count` rows."""
         assert self._rows is not None
         self._rows = self._rows.slice(count) if count < self._rows.num_rows else None
-
-    def _decoded(self, batch: WalkedBatch) -> pa.Table:
-        side, columns = self._side, tuple(dict.fromkeys((*self._columns, "timestamp_ms")))
-        return rows_in(batch.data, side.times, columns, side.start, side.end)
 
 
 def _batches(side: Side) -> Iterator[WalkedBatch]:

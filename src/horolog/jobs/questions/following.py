@@ -131,7 +131,9 @@ class _AuditFollowing:
             topic_ids = log.topic_ids
         ranges, deleted = {}, {}
         for partition in sorted(partitions):
-            begin, end = self._begin(partition, topic_ids), ends[partition]
+            # A new partition, or one of a topic that was created again, begins at 0.
+            is_same = self._is_same(partition, topic_ids)
+            begin, end = self._positions.get(partition, 0) if is_same else 0, ends[partition]
             if begin < earliest[partition]:
                 deleted[partition] = earliest[partition] - begin
                 begin = earliest[partition]
@@ -159,12 +161,6 @@ class _AuditFollowing:
         )
         self._from_ms = to_ms
         return window
-
-    def _begin(self, partition: TopicPartition, topic_ids: Mapping[str, str]) -> int:
-        """Return the offset at which a partition continues; 0 for a new one."""
-        if not self._is_same(partition, topic_ids):
-            return 0
-        return self._positions.get(partition, 0)
 
     def _is_same(self, partition: TopicPartition, topic_ids: Mapping[str, str]) -> bool:
         before = self._topic_ids.get(partition.topic)

@@ -18,7 +18,6 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring import Control, mirror
@@ -165,7 +164,8 @@ def reprocess(spark: SparkSession, job: Reprocess) -> Reprocessed:
         range_ms = None if known is None else known.read(_RANGE)
     except Misconfigured as error:
         refused.append(str(error))
-    selection = _at_first(selection, range_ms)
+    if range_ms is not None:
+        selection = replace(selection, from_ms=range_ms[0], to_ms=range_ms[1])
     frame = _stream(spark, selection)
     frame = frame if job.transform is None else job.transform(frame)
     begun = range_ms is not None
@@ -185,9 +185,12 @@ def reprocess(spark: SparkSession, job: Reprocess) -> Reprocessed:
             writer.trigger(availableNow=True) if job.once else writer.trigger(processingTime="1 s")
         )
         with without_spark():
-            records, batches = _run(
-                _sink(writer, job.table, job.each_batch), job.control or Control()
-            )
+            if job.table is not None:
+                query = writer.format("parquet").start(absolute(os.fspath(job.table)))
+            else:
+                assert job.each_batch is not None
+                query = writer.foreachBatch(job.each_batch).start()
+            records, batches = _run(query, job.control or Control())
     return Reprocessed(
         records=records, batches=batches, from_ms=selection.from_ms, to_ms=selection.to_ms
     )
@@ -199,13 +202,6 @@ def _committed(settings: Mapping[str, str] | None) -> dict[str, str]:
     if _ISOLATION not in {name.lower() for name in given}:
         given[_ISOLATION] = "read_committed"
     return given
-
-
-def _at_first(selection: Selection, range_ms: list[int | None] | None) -> Selection:
-    """Return the selection with the range of time of the first run."""
-    if range_ms is None:
-        return selection
-    return replace(selection, from_ms=range_ms[0], to_ms=range_ms[1])
 
 
 def _refusals(frame: DataFrame, job: Reprocess, *, is_begun: bool) -> Iterator[str]:
@@ -225,15 +221,6 @@ def _stream(spark: SparkSession, selection: Selection) -> DataFrame:
     if "maxoffsetspertrigger" not in named:
         options["maxOffsetsPerTrigger"] = str(OFFSETS_PER_BATCH)
     return selection.stream(spark, **options)
-
-
-def _sink(
-    writer: DataStreamWriter, table: str | os.PathLike[str] | None, each_batch: EachBatch | None
-) -> StreamingQuery:
-    if each_batch is not None:
-        return writer.foreachBatch(each_batch).start()
-    assert table is not None
-    return writer.format("parquet").start(absolute(os.fspath(table)))
 
 
 def _run(query: StreamingQuery, control: Control) -> tuple[int, int]:
