@@ -4,7 +4,7 @@
     records/<topic>/date=2026-11-17/hour=09/*.parquet       records, by their times (hours.py)
     batches/<topic>/*.parquet       the headers of their batches (facts.py)
 
-    archiving ─┬> planning, commits                              a topic into an archive, in units
+    archiving ─┬> planning                                       a topic into an archive, in units
                └> sources ──> reading ──> parts                  ... which are tasks
     restoring ──> segments ──> rows ──> rebuilding               an archive into logs, in segments
                       └──────> sources ──> reading               ... which are read back
@@ -12,5 +12,5 @@
     checking, merging                                            its files against the manifest
 
 `reading` takes whole batches apart and computes the checksums (digests.py) that the manifest has
-of each range of offsets (ranges.py).
+of each range of offsets.
 """

@@ -3,7 +3,7 @@
     plan      on the driver (planning.py): of each partition the offsets from the manifest's end to
               the last stable offset, cut into units of about `UNIT_BYTES`
     units     in tasks: whole batches, decoded to columns, to files of their hours
-    commit    on the driver (commits.py), after each wave of units: a manifest with the new files
+    commit    on the driver (planning.py), after each wave of units: a manifest with the new files
 
 A unit that fails stops its partition there, and leaves the others alone. Whatever is killed, the
 manifest names whole units only, and the next run continues where it ends.
@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from horolog.clock import Moment, SystemClock
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
-from horolog.jobs.archives.commits import Changes, PlanProgress, UnitDone
 from horolog.jobs.archives.hours import Hours
 from horolog.jobs.archives.manifest import (
     Manifest,
@@ -29,7 +28,14 @@ from horolog.jobs.archives.manifest import (
     refuse_foreign,
 )
 from horolog.jobs.archives.parts import HourFiles
-from horolog.jobs.archives.planning import COMMITTED, ArchiveUnit, Planner
+from horolog.jobs.archives.planning import (
+    COMMITTED,
+    ArchiveUnit,
+    Changes,
+    Planner,
+    PlanProgress,
+    UnitDone,
+)
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count

@@ -27,9 +27,8 @@ from typing import Final
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.archives.digests import BATCH_STREAMS, RECORD_STREAMS, is_digest
+from horolog.jobs.archives.digests import BATCH_STREAMS, RECORD_STREAMS, is_digest, joined
 from horolog.jobs.archives.hours import is_name
-from horolog.jobs.archives.ranges import ArchivedRange, followed_by
 from horolog.jobs.archives.store import MOST_BYTES, ArchiveStore
 from horolog.json_text import Natural, from_json, read_as
 from horolog.record.timestamps import TimeRange
@@ -43,6 +42,59 @@ _PATH = re.compile(r"(records|batches)(?:/(?!\.{1,2}/)[A-Za-z0-9._=-]+)+\.parque
 _TRIES = 20
 _KEPT = 16  # manifests, for readers that have listed them
 _SHOWN = 200  # characters of what is wrong
+
+
+JOINED_BYTES: Final = 32 << 20
+"""Of ranges that a manifest has as one: runs that come often make ranges of a few records."""
+MOST_OFFSETS: Final = 1 << 30
+"""Of a range: it is never split over two segments, whose offsets have 31 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRange:
+    """Counts, checksums and append times of the offsets from `start` to before `end`."""
+
+    start: Natural
+    end: Natural
+    records: Natural = 0
+    batches: Natural = 0
+    bytes: Natural = 0
+    """Of the batches where they were read."""
+    digest: str = ""
+    batch_digest: str = ""
+    first_append_ms: int | None = None
+    last_append_ms: int | None = None
+    is_lost: bool = False
+    """The source had deleted these offsets before they were archived."""
+
+
+def followed_by(before: ArchivedRange, after: ArchivedRange) -> ArchivedRange | None:
+    """Join two neighbouring ranges to one; None if they have to stay apart.
+
+    They do where append times go back between them, where one was lost, and where they are large
+    or far apart.
+    """
+    is_later = (
+        before.last_append_ms is None
+        or after.first_append_ms is None
+        or before.last_append_ms <= after.first_append_ms
+    )
+    if before.is_lost or after.is_lost or not is_later:
+        return None
+    if before.bytes + after.bytes > JOINED_BYTES or after.end - before.start > MOST_OFFSETS:
+        return None
+    first_ms, last_ms = before.first_append_ms, after.last_append_ms
+    return ArchivedRange(
+        start=before.start,
+        end=after.end,
+        records=before.records + after.records,
+        batches=before.batches + after.batches,
+        bytes=before.bytes + after.bytes,
+        digest=joined(before.digest, after.digest),
+        batch_digest=joined(before.batch_digest, after.batch_digest),
+        first_append_ms=after.first_append_ms if first_ms is None else first_ms,
+        last_append_ms=before.last_append_ms if last_ms is None else last_ms,
+    )
 
 
 @dataclass(frozen=True, slots=True)

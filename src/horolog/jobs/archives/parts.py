@@ -86,8 +86,8 @@ class PartFile:
         self._store, self._path = store, path
         self._schema = of_batches.SCHEMA if hour is None else SCHEMA
         self._rows = self._first_offset = self._last_offset = 0
-        self._first_ms: int | None = None
-        self._last_ms: int | None = None
+        self._times_ms: list[int] = []
+        """Smallest and largest times of its row groups."""
         self._sink = store.create(path)
         names = [name for name in _FEW_VALUES if name in self._schema.names]
         self._writer = pq.ParquetWriter(
@@ -128,9 +128,7 @@ class PartFile:
         self._last_offset = table.column(last)[-1].as_py()
         if self.hour is not None:
             span = pc.min_max(table.column("timestampMs"))
-            first_ms, last_ms = span["min"].as_py(), span["max"].as_py()
-            self._first_ms = first_ms if self._first_ms is None else min(first_ms, self._first_ms)
-            self._last_ms = last_ms if self._last_ms is None else max(last_ms, self._last_ms)
+            self._times_ms += span["min"].as_py(), span["max"].as_py()
         self._rows += table.num_rows
         self._writer.write_table(table, row_group_size=1 << 40)
 
@@ -145,8 +143,8 @@ class PartFile:
             rows=self._rows,
             first_offset=self._first_offset,
             last_offset=self._last_offset,
-            first_ms=self._first_ms,
-            last_ms=self._last_ms,
+            first_ms=min(self._times_ms, default=None),
+            last_ms=max(self._times_ms, default=None),
             size=self._sink.size,
             crc=self._sink.crc,
         )
@@ -316,23 +314,14 @@ def shaped_rows(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBat
     shown = pa.array(times, pa.timestamp("ms", tz="UTC"), mask=hidden if hidden.any() else None)
     same = created == times
     creates = pa.nulls(count, pa.int64()) if same.all() else pa.array(created, mask=same)
-    return pa.RecordBatch.from_arrays(
-        [
-            rows.column("key"),
-            rows.column("value"),
-            pa.repeat(pa.scalar(partition.topic), count),
-            pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
-            rows.column("offset"),
-            shown,
-            rows.column("timestamp_ms"),
-            rows.column("timestamp_type"),
-            rows.column("headers"),
-            rows.column("append_ms"),
-            creates,
-            rows.column("seen_ms"),
-        ],
-        schema=SCHEMA,
-    )
+    columns = {
+        **{name: rows.column(read) for read, name in STORED.items()},
+        "topic": pa.repeat(pa.scalar(partition.topic), count),
+        "partition": pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+        "timestamp": shown,
+        "createTimeMs": creates,
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 STORED: Final = {

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
-from horolog.jobs.archives.ranges import MOST_OFFSETS, ArchivedRange
+from horolog.jobs.archives.manifest import MOST_OFFSETS, ArchivedRange
 from horolog.record.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,

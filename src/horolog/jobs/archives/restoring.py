@@ -22,8 +22,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.jobs.archives.manifest import require_manifest
-from horolog.jobs.archives.ranges import ArchivedRange
+from horolog.jobs.archives.manifest import ArchivedRange, require_manifest
 from horolog.jobs.archives.segment_plan import (
     SegmentPlan,
     chosen_partitions,

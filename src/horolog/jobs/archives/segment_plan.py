@@ -6,8 +6,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, Manifest
-from horolog.jobs.archives.ranges import ArchivedRange
+from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, ArchivedRange, Manifest
 from horolog.jobs.archives.segments import SegmentUnit
 from horolog.jobs.selection import Selection
 from horolog.patterns import given_pattern

@@ -19,8 +19,7 @@ from typing import Final, Self
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.jobs.archives.digests import NO_APPEND_TIME
-from horolog.jobs.archives.manifest import ArchivedFile
-from horolog.jobs.archives.ranges import ArchivedRange
+from horolog.jobs.archives.manifest import ArchivedFile, ArchivedRange
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts

@@ -46,6 +46,11 @@ __all__ = ["Compared", "Difference", "compare"]
 _POLICY: Final = "cleanup.policy"
 _OFFSETS_OF_UNIT: Final = 1_000_000
 
+Pair = tuple[TopicPartition, TopicPartition]
+"""A partition of the source, and the one of the target with its records."""
+Span = tuple[int, int]
+"""Offsets from the first number to before the second."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compared(Outcome):
@@ -198,7 +203,7 @@ class _Planner:
 
     def pairs(
         self,
-    ) -> tuple[list[tuple[TopicPartition, TopicPartition]], list[ComparedBatch], int]:
+    ) -> tuple[list[Pair], list[ComparedBatch], int]:
         """Return pairs of partitions, outcomes of those without a pair, and the number of all."""
         one, two = self.logs
         partitions = sorted(one.partitions())
@@ -221,9 +226,7 @@ class _Planner:
                 found.append(ComparedBatch(name, difference=extra))
         return pairs, found, len(partitions)
 
-    def whole(
-        self, pairs: Sequence[tuple[TopicPartition, TopicPartition]]
-    ) -> tuple[Selection, Selection]:
+    def whole(self, pairs: Sequence[Pair]) -> tuple[Selection, Selection]:
         """Return the selections that read whole partitions: all offsets, or what a mirror moved."""
         ours, theirs = self._bounds(pairs)
         if self.ledger is not None:
@@ -238,9 +241,7 @@ class _Planner:
         one_side, two_side = self.selections
         return one_side.within(ours), two_side.within(theirs)
 
-    def _bounds(
-        self, pairs: Sequence[tuple[TopicPartition, TopicPartition]]
-    ) -> Iterator[dict[TopicPartition, tuple[int, int]]]:
+    def _bounds(self, pairs: Sequence[Pair]) -> Iterator[dict[TopicPartition, Span]]:
         """Yield the start and the end of each partition, for either log."""
         ours, theirs = [one for one, _ in pairs], [two for _, two in pairs]
         for log, partitions in zip(self.logs, (ours, theirs), strict=True):
@@ -249,23 +250,21 @@ class _Planner:
 
     def notes(self, found: Sequence[ComparedBatch]) -> Iterator[str]:
         """Yield a note for each compacted partition: a difference there need not be an error."""
-        doubted = [each for each in found if each.difference is not None]
-        for partition in sorted({each.partition for each in doubted}):
-            if any(
-                batch.partition == partition
-                and batch.difference is not None
-                and batch.difference.field not in ("error", "partition")
-                for batch in doubted
-            ):
-                name = TopicPartition(self._target_name(partition.topic), partition.partition)
-                sides = ((0, partition, "source"), (1, name, "target"))
-                compacted = [side for which, its, side in sides if self._is_compacted(which, its)]
-                if compacted:
-                    yield (
-                        f"{partition} is compacted, or has lost records, in the log of the "
-                        f"{' and of the '.join(compacted)}: which records compaction leaves "
-                        "depends on when it ran. Compare the latest record of each key (--latest)"
-                    )
+        doubted = {
+            batch.partition
+            for batch in found
+            if batch.difference is not None and batch.difference.field not in ("error", "partition")
+        }
+        for partition in sorted(doubted):
+            name = TopicPartition(self._target_name(partition.topic), partition.partition)
+            sides = ((0, partition, "source"), (1, name, "target"))
+            compacted = [side for which, its, side in sides if self._is_compacted(which, its)]
+            if compacted:
+                yield (
+                    f"{partition} is compacted, or has lost records, in the log of the "
+                    f"{' and of the '.join(compacted)}: which records compaction leaves "
+                    "depends on when it ran. Compare the latest record of each key (--latest)"
+                )
 
     def _is_compacted(self, side: int, partition: TopicPartition) -> bool:
         log = self.logs[side]
@@ -298,37 +297,30 @@ class _Planner:
         return self.renaming(topic)
 
     def _stretches(
-        self,
-        partition: TopicPartition,
-        name: TopicPartition,
-        at_source: tuple[int, int],
-        at_target: tuple[int, int],
+        self, partition: TopicPartition, name: TopicPartition, at_source: Span, at_target: Span
     ) -> Iterator[ComparedStretch]:
-        for start, end, to_start, to_end, points in self._cuts(partition, at_source, at_target):
+        for ours, theirs, points in self._cuts(partition, at_source, at_target):
             yield ComparedStretch(
                 partition=partition,
-                source=self._side(0, partition, start, end, at_source),
-                target=self._side(1, name, to_start, to_end, at_target),
+                source=self._side(0, partition, ours, at_source),
+                target=self._side(1, name, theirs, at_target),
                 columns=self.columns,
                 points=np.array(points, np.int64).reshape(-1, 2),
                 ignores_offsets=self.ignores_offsets,
             )
 
     def _cuts(
-        self,
-        partition: TopicPartition,
-        at_source: tuple[int, int],
-        at_target: tuple[int, int],
-    ) -> Iterator[tuple[int, int, int, int, tuple[Point, ...]]]:
+        self, partition: TopicPartition, at_source: Span, at_target: Span
+    ) -> Iterator[tuple[Span, Span, tuple[Point, ...]]]:
         """Yield stretches: their bounds at the source and at the target, and the points between."""
         if self.ignores_offsets:
-            yield *at_source, *at_target, ()
+            yield at_source, at_target, ()
             return
         if self.ledger is None:
             start, end = min(at_source[0], at_target[0]), max(at_source[1], at_target[1])
             for cut in range(start, end, _OFFSETS_OF_UNIT):
-                upto = min(cut + _OFFSETS_OF_UNIT, end)
-                yield cut, upto, cut, upto, ()
+                span = cut, min(cut + _OFFSETS_OF_UNIT, end)
+                yield span, span, ()
             return
         place = self.ledger.place(partition)
         offsets = self.ledger.offsets(partition)
@@ -342,18 +334,19 @@ class _Planner:
             to_end = offsets.translate(upto, place.target_offset)
             assert to_start is not None
             assert to_end is not None
-            yield cut, upto, to_start, to_end, offsets.between(cut, upto)
+            yield (cut, upto), (to_start, to_end), offsets.between(cut, upto)
 
-    def _side(
-        self, number: int, partition: TopicPartition, start: int, end: int, has: Sequence[int]
-    ) -> Side:
+    def _side(self, number: int, partition: TopicPartition, asked: Span, has: Span) -> Side:
         selection = self.selections[number]
         options = selection.read_options(**COMMITTED)
-        begin, stop = max(start, has[0]), min(end, has[1])
+        begin, stop = max(asked[0], has[0]), min(asked[1], has[1])
         stretches: tuple[Stretch, ...] = ()
         if begin < stop:
             stretches = stretches_of(self.logs[number], selection, options, partition, begin, stop)
-        end = max(begin, stop)
         return Side(
-            stretches=stretches, start=begin, end=end, options=options, times=selection.times
+            stretches=stretches,
+            start=begin,
+            end=max(begin, stop),
+            options=options,
+            times=selection.times,
         )

@@ -16,6 +16,7 @@ BEFORE: Final = "message.timestamp.before.max.ms"
 
 _FEW: Final = 1_000
 """A bound is suggested where it rejects at most one in this many of the times in milliseconds."""
+_UNITS: Final = tuple(f"in_{unit}" for unit in OTHER_UNITS)
 # Seconds are of 1970, the other units are of times far ahead.
 _REJECTED_ANYWAY = {AFTER: ("in_microseconds", "in_nanoseconds"), BEFORE: ("in_seconds",)}
 _STEPS = {AFTER: ("ahead", STEPS_MS[1]), BEFORE: ("behind", STEPS_MS[2])}
@@ -56,7 +57,7 @@ def evidence(audited: DataFrame) -> list[Evidence]:
     a record was when it was appended is not known.
     """
     by_producer = totals(audited, "topic", "compared_with", "producer")
-    columns = [f"sum({name}) AS {name}" for name in ("records", "untimed", *_units())]
+    columns = [f"sum({name}) AS {name}" for name in ("records", "untimed", *_UNITS)]
     for setting, (distances, _) in _STEPS.items():
         for at in range(len(STEPS_MS)):
             rejected = " + ".join((f"{distances}[{at}]", *_REJECTED_ANYWAY[setting]))
@@ -77,7 +78,7 @@ def _of_setting(row: Row, setting: str) -> list[Evidence]:
     distances, least = _STEPS[setting]
     anyway = _REJECTED_ANYWAY[setting]
     units = {unit: int(row[name]) for unit in OTHER_UNITS if (name := f"in_{unit}") in anyway}
-    in_ms = row.records - row.untimed - sum(row[name] for name in _units())
+    in_ms = row.records - row.untimed - sum(row[name] for name in _UNITS)
     found: list[Evidence] = []
     for at, step in enumerate(STEPS_MS):
         records = int(row[f"{distances}_{at}"])
@@ -97,10 +98,6 @@ def _of_setting(row: Row, setting: str) -> list[Evidence]:
             )
         )
     return found
-
-
-def _units() -> tuple[str, ...]:
-    return tuple(f"in_{unit}" for unit in OTHER_UNITS)
 
 
 def _many(count: int, what: str) -> str:
