@@ -14,6 +14,7 @@ from horolog.jobs.questions.groups import GroupTable
 from horolog.jobs.questions.late import InOrder, counted_in
 from horolog.jobs.questions.scan import Scan, Summary, Times
 from horolog.sources.rows import NO_TIME
+from horolog.storage.names import TopicPartition
 
 _NO_MIN: Final = (1 << 63) - 1
 _SUMS = ("records", "odd", "appended", "up_to")
@@ -90,7 +91,7 @@ class MarkSummary(Summary):
         self.marks = {key: np.array(offsets, np.int64) for key, offsets in marks.items()}
         self.limits_ms = dict(limits_ms or {})
 
-    def grouping(self) -> Callable[[Times], GroupTable]:
+    def grouping(self, partition: TopicPartition) -> Callable[[Times], GroupTable]:
         """Return the function that groups the tables of one run of a partition, in order."""
         return partial(self._groups, order=InOrder(0))
 

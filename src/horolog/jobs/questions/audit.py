@@ -1,6 +1,6 @@
 """Job `audit`: finds wrong times in a log, and what bounds would have rejected (KIP-937)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,7 +17,13 @@ from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.questions import Audit
 from horolog.jobs.parameters.shared import Reads
 from horolog.jobs.questions.groups import Flags, GroupTable
-from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
+from horolog.jobs.questions.late import (
+    IN_ORDER,
+    InOrder,
+    LargestTimes,
+    counted_in,
+    with_late_across,
+)
 from horolog.jobs.questions.scan import (
     KEYS,
     NO_HOUR,
@@ -31,6 +37,7 @@ from horolog.jobs.selection import Selection
 from horolog.record.looks_like import OTHER_UNITS, units_of
 from horolog.record.stretches import Int64Array
 from horolog.sources.rows import NO_TIME
+from horolog.storage.names import TopicPartition
 from horolog.wire.questions import PRODUCER_CLIENTS, AskProducerClients, ProducerClient
 
 STEPS_MS: Final = (300_000, 3_600_000, 86_400_000, 604_800_000, 2_592_000_000, 31_536_000_000)
@@ -66,18 +73,6 @@ PARTS: Final = pa.schema(
         *((name, pa.int64()) for name in (*KEYS, *_SUMS, *_SMALLEST, *_LARGEST)),
     ]
 )
-NO_RECORDS: Final[Mapping[str, object]] = {
-    "place": -1,
-    "run": -1,
-    "by_append": 0,
-    "hour": NO_HOUR,
-    "producer": NO_PRODUCER,
-    **dict.fromkeys(_SUMS, 0),
-    **dict.fromkeys(_SMALLEST, int(_NO_MIN)),
-    **dict.fromkeys(_LARGEST, _NO_MAX),
-    "late_max_ms": 0,
-}
-"""A row of `PARTS` before all others of its partition, without records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +126,7 @@ def audit(spark: SparkSession, job: Audit) -> DataFrame:
     bounds = bounds_of(job.before_max_ms, job.after_max_ms, SystemClock().now_ms())
     scan = Scan.plan(spark, Selection.asked(job), with_producers=True)
     job.on_progress(0, scan.offsets)
-    parts = scan.frame(spark, AuditSummary(bounds))
-    return added_up(with_late_across(parts, scan))
+    return added_up(with_late_across(scan.frame(spark, AuditSummary(bounds, {})), scan, {}))
 
 
 class AuditSummary(Summary):
@@ -140,12 +134,14 @@ class AuditSummary(Summary):
 
     schema = PARTS
 
-    def __init__(self, bounds: TimeBounds) -> None:
+    def __init__(self, bounds: TimeBounds, largest_ms: LargestTimes) -> None:
         self.bounds = bounds
+        self.largest_ms = largest_ms
 
-    def grouping(self) -> Callable[[Times], GroupTable]:
+    def grouping(self, partition: TopicPartition) -> Callable[[Times], GroupTable]:
         """Return the function that groups the tables of one run of a partition, in order."""
-        return partial(self._groups, order=InOrder())
+        order = InOrder(largest_ms=self.largest_ms.get(partition, NO_TIME))
+        return partial(self._groups, order=order)
 
     def _groups(self, times: Times, order: InOrder) -> GroupTable:
         """Group the records of a table; the first ones in order of a run have a key each."""
@@ -239,7 +235,6 @@ def added_up(parts: DataFrame) -> DataFrame:
     return parts.sparkSession.sql(_ADDED_UP, parts=parts)
 
 
-# Rows that begin a partition have no records.
 _ADDED_UP = f"""
 SELECT
     topic,
@@ -264,8 +259,7 @@ FROM (
         max(late_max_ms) AS late_max_ms
     FROM {{parts}}
     GROUP BY topic, partition, {", ".join(KEYS)}
-)
-WHERE records > 0"""  # noqa: S608 - of names of this package
+)"""  # noqa: S608 - of names of this package
 
 
 def known_clients(client: Client, producers: Iterable[int]) -> dict[int, str]:

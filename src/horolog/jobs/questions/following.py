@@ -1,15 +1,14 @@
 """Job `audit --follow`: audits a live topic in windows between two looks at the log ends.
 
-Each window is planned and summed up as an audit of its offsets. The largest time that came before
-it in each partition goes into it as a row of its own, so that a record is out of order in the
-window that it comes in, whatever window came first.
+Each window is planned and summed up as an audit of its offsets. It begins with the largest time
+before it in each partition, so that a record is out of order in the window that it comes in.
 """
 
 import logging
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +19,6 @@ from horolog.errors import Misconfigured
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.questions import FollowAudit
 from horolog.jobs.questions.audit import (
-    NO_RECORDS,
     PARTS,
     AuditSummary,
     added_up,
@@ -173,23 +171,13 @@ class _AuditFollowing:
     ) -> tuple[DataFrame, dict[TopicPartition, int]]:
         """Audit ranges of offsets; return the rows, and each partition's largest time in order."""
         bounds = bounds_of(*self._limits, self._clock.now_ms())
-        before: list[Any] = [
-            {**NO_RECORDS, "topic": each.topic, "partition": each.partition, "in_order_max_ms": its}
-            for each, its in largest_ms.items()
-            if each in ranges
-        ]
-        schema = ddl_of(PARTS)
-        carried = self._spark.createDataFrame(
-            [tuple(row[n] for n in PARTS.names) for row in before], schema
-        )
         if not ranges:
-            empty = added_up(carried)
-            return self._spark.createDataFrame([], empty.schema), {}
+            return added_up(self._spark.createDataFrame([], ddl_of(PARTS))), {}
         scan = Scan.plan(self._spark, self._selection.within(ranges), with_producers=True)
-        parts = scan.frame(self._spark, AuditSummary(bounds)).persist()
+        parts = scan.frame(self._spark, AuditSummary(bounds, largest_ms)).persist()
         with without_spark():
             try:
-                rows = added_up(with_late_across(parts.unionByName(carried), scan))
+                rows = added_up(with_late_across(parts, scan, largest_ms))
                 kept = self._spark.createDataFrame(rows.toArrow(), rows.schema)
                 largest = (
                     parts.where(F.col(IN_ORDER) > 0)

@@ -8,7 +8,7 @@ Spark gets decide nearly always. Where the largest time before a run falls amid 
 read once more. What is late in a run is later still where a larger time was before the run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from horolog.record.looks_like import units_of
 from horolog.record.stretches import Int64Array
 from horolog.sources.rows import NO_TIME, late_by
 from horolog.spark.workers import SentToWorkers
+from horolog.storage.names import TopicPartition
 
 IN_ORDER: Final = "in_order"
 TOLD_APART: Final = 256
@@ -58,8 +59,9 @@ _ASKED = ("topic", "partition", "place", *KEYS, "in_order_from", "in_order_to", 
 class InOrder:
     """Largest time of a run so far, and how many records in order may still be kept apart."""
 
-    def __init__(self, told_apart: int = TOLD_APART) -> None:
-        self.largest_ms = NO_TIME
+    def __init__(self, told_apart: int = TOLD_APART, largest_ms: int = NO_TIME) -> None:
+        """Begin a run, after records with times up to `largest_ms`."""
+        self.largest_ms = largest_ms
         self._left = told_apart
 
     def add(
@@ -78,18 +80,23 @@ def counted_in(times: Times) -> Flags:
     return counted
 
 
-def with_late_across(parts: DataFrame, scan: Scan) -> DataFrame:
+LargestTimes = Mapping[TopicPartition, int]
+"""Largest time before the records that a scan reads, by partition; in milliseconds."""
+
+
+def with_late_across(parts: DataFrame, scan: Scan, largest_ms: LargestTimes) -> DataFrame:
     """Add the records that are late because of earlier runs to `out_of_order` and `late_max_ms`."""
     known = parts.sparkSession.sql(_WITH_LATE, parts=parts)
-    resolved = known.mapInArrow(Resolve(scan), known.schema)
+    resolved = known.mapInArrow(Resolve(scan, largest_ms), known.schema)
     return parts.sparkSession.sql(_ADDED, resolved=resolved)
 
 
 class Resolve(SentToWorkers):
     """Count late records in the sums that are ambiguous, by reading them again. Spark calls it."""
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: Scan, largest_ms: LargestTimes) -> None:
         self.scan = scan
+        self.largest_ms = largest_ms
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the same rows with all counts known."""
@@ -107,7 +114,8 @@ class Resolve(SentToWorkers):
                 run = (row["place"], row["topic"], row["partition"])
                 by_run.setdefault(run, []).append(number)
             for (task, topic, partition), numbers in by_run.items():
-                order = InOrder()
+                before_ms = self.largest_ms.get(TopicPartition(topic, partition), NO_TIME)
+                order = InOrder(largest_ms=before_ms)
                 for times in self.scan.times(task, (topic, partition)):
                     self._count(times, order, [(open_rows[n], asked[n]) for n in numbers], counts)
             yield batch.set_column(place, _LATE, pa.array(counts))

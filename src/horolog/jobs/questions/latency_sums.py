@@ -10,6 +10,7 @@ from horolog.jobs.questions.groups import Flags, GroupTable
 from horolog.jobs.questions.scan import NO_HOUR, Summary, Times
 from horolog.record.looks_like import units_of
 from horolog.record.stretches import Int64Array
+from horolog.storage.names import TopicPartition
 
 COUNTS: Final = ("records", "untimed", "in_other_unit", "not_appended")
 _NONE: Final = NO_HOUR
@@ -34,7 +35,7 @@ class LatencySummary(Summary):
 
     schema = PARTS
 
-    def grouping(self) -> Callable[[Times], GroupTable]:
+    def grouping(self, partition: TopicPartition) -> Callable[[Times], GroupTable]:
         """Return the function that groups a table by hour and class."""
         return groups_of
 

@@ -28,6 +28,7 @@ from horolog.sources.row_filter import RowFilter
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.masters import parallelism
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
+from horolog.storage.names import TopicPartition
 
 HOUR_MS: Final = 3_600_000
 NO_HOUR: Final = -(1 << 63)
@@ -113,12 +114,15 @@ class Times:
         return np.where(is_shown, known - known % HOUR_MS, NO_HOUR)
 
 
+_NOWHERE: Final = TopicPartition("", -1)
+
+
 class Summary:
     """Function of a task that adds up times by key; returns rows of `schema`."""
 
     schema: pa.Schema
 
-    def grouping(self) -> Callable[[Times], GroupTable]:
+    def grouping(self, partition: TopicPartition) -> Callable[[Times], GroupTable]:
         """Return the function that groups the tables of one run of a partition, in order."""
         raise NotImplementedError
 
@@ -128,13 +132,13 @@ class Summary:
 
     def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task by its number, one run of a partition after the other."""
-        pending, group = Pending(), self.grouping()
-        constants: dict[str, object] = {}
-        partition: tuple[str, int] | None = None
+        pending, constants = Pending(), dict[str, object]()
+        group, partition = self.grouping(_NOWHERE), _NOWHERE
         for table in times:
             if partition != (table.topic, table.partition):
                 yield from self._rows(pending.take(), constants)
-                partition, group = (table.topic, table.partition), self.grouping()
+                partition = TopicPartition(table.topic, table.partition)
+                group = self.grouping(partition)
                 constants = {
                     "topic": table.topic,
                     "partition": table.partition,
