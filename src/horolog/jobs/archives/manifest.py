@@ -114,6 +114,11 @@ class ArchivedFile:
     """CRC-32C of its bytes."""
 
 
+def overlapping(files: Iterable[ArchivedFile], start: int, end: int) -> tuple[ArchivedFile, ...]:
+    """Return the files that may have an offset from `start` to before `end`."""
+    return tuple(file for file in files if file.last_offset >= start and file.first_offset < end)
+
+
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
     """Ranges and files that an archive has of one partition."""

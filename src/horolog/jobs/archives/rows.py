@@ -10,7 +10,10 @@ import pyarrow.parquet as pq
 
 from horolog.errors import CorruptFile
 from horolog.jobs.archives import facts as of_batches
-from horolog.jobs.archives.manifest import ArchivedFile
+from horolog.jobs.archives.manifest import (
+    ArchivedFile,
+    overlapping,
+)
 from horolog.jobs.archives.parts import SCHEMA, STORED
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.record.batch_producers import producer_column
@@ -100,10 +103,9 @@ class OrderedRows:
     ) -> None:
         self._store = store
         self._start, self._end = start, end
-        overlapping = (
-            file for file in files if file.last_offset >= start and file.first_offset < end
+        self._waiting = sorted(
+            overlapping(files, start, end), key=lambda file: file.first_offset, reverse=True
         )
-        self._waiting = sorted(overlapping, key=lambda each: each.first_offset, reverse=True)
         self._open: list[_RowCursor] = []
 
     def reach(self, offset: int) -> int:
@@ -177,9 +179,7 @@ def read_facts(
         CorruptFile: a file is damaged, or says of batches what cannot be.
     """
     last_offset = -1
-    for file in sorted(files, key=lambda each: each.first_offset):
-        if file.last_offset < start or file.first_offset >= end:
-            continue
+    for file in sorted(overlapping(files, start, end), key=lambda file: file.first_offset):
         for table in read_rows(store, file, start, end, column="last_offset"):
             facts = of_batches.of_table(table)
             if not of_batches.are_possible(facts):

@@ -1,12 +1,17 @@
 """Plan of a run of `restore`: the ranges of partitions as segments of logs."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Final
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, ArchivedRange, Manifest
+from horolog.jobs.archives.manifest import (
+    ArchivedPartition,
+    ArchivedRange,
+    Manifest,
+    overlapping,
+)
 from horolog.jobs.archives.segments import SegmentUnit
 from horolog.jobs.selection import Selection
 from horolog.patterns import given_pattern
@@ -112,19 +117,12 @@ def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> Seg
             partition=partition,
             base_offset=base_offset,
             ranges=tuple(group),
-            records=_overlapping(state.records, group),
-            batches=_overlapping(state.batches, group),
+            records=overlapping(state.records, group[0].start, group[-1].end),
+            batches=overlapping(state.batches, group[0].start, group[-1].end),
         )
         for base_offset, group in zip(bases, groups, strict=False)
     ]
     return SegmentPlan(state, _with_end(partition, state, units), resets)
-
-
-def _overlapping(
-    files: Iterable[ArchivedFile], group: list[ArchivedRange]
-) -> tuple[ArchivedFile, ...]:
-    start, end = group[0].start, group[-1].end
-    return tuple(file for file in files if file.last_offset >= start and file.first_offset < end)
 
 
 def _with_end(

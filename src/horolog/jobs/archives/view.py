@@ -5,7 +5,7 @@ the log is read from where the archive of each partition ends, so that no record
 comes twice, whatever retention has removed of the log and whatever is archived meanwhile.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,7 +15,13 @@ from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from horolog.errors import Misconfigured
-from horolog.jobs.archives.manifest import ArchivedFile, ArchivedTopic, Manifest, require_manifest
+from horolog.jobs.archives.manifest import (
+    ArchivedFile,
+    ArchivedTopic,
+    Manifest,
+    overlapping,
+    require_manifest,
+)
 from horolog.jobs.archives.parts import STORED, rows_of
 from horolog.jobs.archives.planning import COMMITTED
 from horolog.jobs.archives.rows import ArchivedProducers, read_rows
@@ -249,14 +255,13 @@ def _file_tasks(
     chosen = _chosen_files(options, row_filter, manifest)
     for files in in_shares(chosen, lambda each: each[1].size, _TASK_BYTES):
         batches: dict[TopicPartition, tuple[ArchivedFile, ...]] = {}
-        for partition, first, last in _spans(files) if with_producers else ():
+        for partition in {part[0] for part in files} if with_producers else ():
             state = manifest.partition(partition)
             assert state is not None
-            batches[partition] = tuple(
-                batch
-                for batch in state.batches
-                if batch.last_offset >= first and batch.first_offset <= last
-            )
+            its = [file for other, file, _ in files if other == partition]
+            first = min(file.first_offset for file in its)
+            last = max(file.last_offset for file in its)
+            batches[partition] = overlapping(state.batches, first, last + 1)
         yield _FileTask(files, batches)
 
 
@@ -270,28 +275,11 @@ def _chosen_files(
             continue
         limit = _times(options, manifest.topics[partition.topic])
         asked = limit & row_filter.times
-        for file in state.records:
+        for file in overlapping(state.records, offsets.first, offsets.last + 1):
             assert file.first_ms is not None
             assert file.last_ms is not None
-            is_in_time = file.last_ms >= asked.first_ms and file.first_ms <= asked.last_ms
-            if (
-                is_in_time
-                and file.last_offset >= offsets.first
-                and file.first_offset <= offsets.last
-            ):
+            if file.last_ms >= asked.first_ms and file.first_ms <= asked.last_ms:
                 yield partition, file, limit
-
-
-def _spans(
-    files: Iterable[tuple[TopicPartition, ArchivedFile, TimeRange]],
-) -> Iterator[tuple[TopicPartition, int, int]]:
-    """Yield the first and the last offset of each partition's files."""
-    found: dict[TopicPartition, tuple[int, int]] = {}
-    for partition, file, _ in files:
-        first, last = found.get(partition, (file.first_offset, file.last_offset))
-        found[partition] = min(first, file.first_offset), max(last, file.last_offset)
-    for partition, (first, last) in found.items():
-        yield partition, first, last
 
 
 def _log_tasks(
