@@ -38,7 +38,7 @@ def running_broker(log_dir: Path, log_file: Path) -> Iterator[str]:
 def _wait_until_ready(process: subprocess.Popen[str], log_file: Path) -> str:
     assert process.stdout is not None
     for line in process.stdout:
-        if found := READY.match(line):
-            return found.group(1)
+        if ready := READY.match(line):
+            return ready.group(1)
     last_words = log_file.read_text(errors="replace").strip()[-2_000:]
     raise Misconfigured(f"the broker ended before it was ready: {last_words}")

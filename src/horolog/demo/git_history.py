@@ -40,14 +40,14 @@ class Commit(NamedTuple):
 def is_repository(path: Path) -> bool:
     """True if `path` is in a git repository with a commit."""
     try:
-        found = subprocess.run(
+        known = subprocess.run(
             ["git", "-C", str(path), "rev-parse", "--verify", "--quiet", "HEAD"],
             capture_output=True,
             check=False,
         )
     except FileNotFoundError:  # no git on this machine
         return False
-    return found.returncode == 0
+    return known.returncode == 0
 
 
 def read_commits(path: Path, *, limit: int) -> Iterator[Commit]:

@@ -115,18 +115,18 @@ def _draw_dots(axes: Axes, dots: Sequence[Dot], color: str) -> None:
     _dates(axes.yaxis)
 
 
-def late_table(found: Iterable[Disorder]) -> ReportTable:
+def late_table(disorders: Iterable[Disorder]) -> ReportTable:
     """Return a table of how late and out of order the records of each topic came."""
     rows = [
         (
-            one.topic,
-            f"{one.records:,}",
-            f"{one.out_of_order:,}",
-            f"{one.over_an_hour:,}",
-            span(one.median_late_ms),
-            span(one.most_late_ms),
+            disorder.topic,
+            f"{disorder.records:,}",
+            f"{disorder.out_of_order:,}",
+            f"{disorder.over_an_hour:,}",
+            span(disorder.median_late_ms),
+            span(disorder.most_late_ms),
         )
-        for one in found
+        for disorder in disorders
     ]
     columns = ["topic", "records", "out of order", "over an hour late", "median", "most"]
     text = "A record is late by how far it is behind the latest time before it in its log."

@@ -135,17 +135,17 @@ def _ask_spark(
         records = questions.from_broker(spark, bootstrap, topics)
         files = questions.from_files(spark, str(log_dir))
         with step(console, "Spark reads a range of time, from the broker and from the files"):
-            found = _read_range(spark, bootstrap, records, files, now_ms)
+            comparison = _read_range(spark, bootstrap, records, files, now_ms)
         with step(console, "Spark counts events per hour, and how late records came"):
-            report = Report(lead=found.lead(), tables=[found.table()])
+            report = Report(lead=comparison.lead(), tables=[comparison.table()])
             report.hours = questions.events_per_hour(records)
             report.tables.append(late_table(questions.disorder(files)))
             report.dots = questions.dots(files, DOTS_A_TOPIC)
     finally:
         if running is None:
             spark.stop()
-    if not found.agree:
-        raise AssertionError(f"broker and files disagree: {found}")
+    if not comparison.agree:
+        raise AssertionError(f"broker and files disagree: {comparison}")
     return report
 
 

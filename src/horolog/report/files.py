@@ -33,7 +33,7 @@ _LOST: Final = {
 
 def finding_lines(findings: Iterable[Finding], root: Path | None = None) -> Iterator[str]:
     """Yield lines for findings, the most serious first; paths are relative to `root`'s parent."""
-    for finding in sorted(findings, key=lambda each: list(Severity).index(each.severity)):
+    for finding in sorted(findings, key=lambda finding: list(Severity).index(finding.severity)):
         place = finding.path if root is None else os.path.relpath(finding.path, root.parent)
         if finding.position is not None:
             place += f", byte {finding.position}"
@@ -48,12 +48,12 @@ def finding_lines(findings: Iterable[Finding], root: Path | None = None) -> Iter
 def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -> str:
     """Return one line on how much was checked, and on the findings by severity."""
     counts = Counter(finding.severity for finding in findings)
-    found = [
+    counted = [
         f"{count} {severity}{'s' if count != 1 else ''}"
         for severity in Severity
         if (count := counts[severity])
     ]
-    wrong = ", ".join(found) if found else "no findings"
+    wrong = ", ".join(counted) if counted else "no findings"
     parts = f"{checked.partitions} partitions, " if checked.partitions else ""
     return (
         f"{parts}{checked.segments} segments, {checked.batches} batches, "

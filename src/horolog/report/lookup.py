@@ -182,14 +182,14 @@ def _batch_at(client: Client, topic: str, partition: int, offset: int) -> _Batch
         if header.base_offset <= offset < header.next_offset:
             if header.is_control:
                 return None
-            found = _Batch(header)
+            facts = _Batch(header)
             batch = view[place : place + header.size]
             try:
                 for record in read_records(batch, max_bytes=MOST_BATCH_BYTES):
-                    found.add(record, offset)
+                    facts.add(record, offset)
             except UncompressedTooLarge:
-                found.is_too_large = True
-            return found
+                facts.is_too_large = True
+            return facts
     return None
 
 

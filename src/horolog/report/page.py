@@ -68,7 +68,9 @@ def _topic(part: TopicPart) -> dict[str, Any]:
     ]
     while len(classes) > 1 and not classes[-1]["records"]:
         classes.pop()
-    quantiles = {f"p{each}": latency_class(latencies, each / 100) for each in _QUANTILES}
+    quantiles = {
+        f"p{per_cent}": latency_class(latencies, per_cent / 100) for per_cent in _QUANTILES
+    }
     late = latency_class(latencies, _LATE_SHARE)
     return {
         "name": part.name,

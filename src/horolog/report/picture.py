@@ -65,23 +65,23 @@ class Picture:
         self.untimed += len(times) - count
         if not count:
             return
-        found = created[timed]
-        before = np.concatenate(([self._last.get(partition, found[0])], found[:-1]))
-        self.out_of_order += int((found < before).sum())
-        self._last[partition] = int(found[-1])
+        created_ms = created[timed]
+        before = np.concatenate(([self._last.get(partition, created_ms[0])], created_ms[:-1]))
+        self.out_of_order += int((created_ms < before).sum())
+        self._last[partition] = int(created_ms[-1])
         classes = np.searchsorted(
-            _BOUNDS, append_ms - np.clip(found, -_FAR_MS, _FAR_MS), side="right"
+            _BOUNDS, append_ms - np.clip(created_ms, -_FAR_MS, _FAR_MS), side="right"
         )
         for place, number in enumerate(np.bincount(classes, minlength=LATENCY_COUNT).tolist()):
             self.latencies[place] += number
         self.future = self.latencies[0]
-        self._note_odd(partition, append_ms, np.asarray(offsets, np.int64)[timed], found)
+        self._note_odd(partition, append_ms, np.asarray(offsets, np.int64)[timed], created_ms)
         if self._across is None:
             self._across = append_ms, append_ms
         self._across = min(self._across[0], append_ms), max(self._across[1], append_ms)
         while (self._across[1] >> self._shift) - (self._across[0] >> self._shift) >= _WIDEST:
             self._coarsen()
-        rows, counts = np.unique(found >> self._shift, return_counts=True)
+        rows, counts = np.unique(created_ms >> self._shift, return_counts=True)
         column = append_ms >> self._shift
         for row, number in zip(rows.tolist(), counts.tolist(), strict=True):
             self._cells[column, row] += number
@@ -158,5 +158,5 @@ class Picture:
             high = row
             if so_far >= total - margin:
                 break
-        first, last = (each >> self._shift for each in self._across)
+        first, last = (append_ms >> self._shift for append_ms in self._across)
         return min(low, first), max(high, last)

@@ -70,11 +70,12 @@ def explained_by_broker(
             )
             continue
         ask = AskRetention(number, now=at_ms, settings=settings)
-        found = client.ask.needed(RETENTION, topic, ask)
+        answer = client.ask.needed(RETENTION, topic, ask)
         unread = client.ask(RETENTION_UNREAD, topic, AskUnread(number, settings=settings))
         try:
             segments = [
-                read_as(SegmentRetention, segment, may_have_more=True) for segment in found.segments
+                read_as(SegmentRetention, segment, may_have_more=True)
+                for segment in answer.segments
             ]
         except ValueError:
             raise StorageFailed(
@@ -82,13 +83,13 @@ def explained_by_broker(
             ) from None
         yield Explained(
             f"{topic}-{number}",
-            found.now,
-            found.settings,
+            answer.now,
+            answer.settings,
             "the broker",
-            found.is_exempt,
+            answer.is_exempt,
             segments,
             unread=None if unread is None else unread.unread,
-            held_up=found.held_up,
+            held_up=answer.held_up,
         )
 
 
@@ -110,7 +111,7 @@ def explained_by_files(
         )
         try:
             log = PartitionReader(files, directory)
-            found = _report(log, topic, now_ms)
+            segments = _report(log, topic, now_ms)
             held_up = find_held_up(files, target.log_dir, log, is_adopted=topic.is_adopted)
             notes = tuple(log.notes)
         except (Damaged, StorageFailed) as error:  # its neighbours are shown all the same
@@ -118,14 +119,14 @@ def explained_by_files(
             continue
         if target.segment is not None:
             base_offset = names.base_offset_of(target.segment.name, names.LOG)
-            found = [each for each in found if each.base_offset == base_offset]
-        yield explained._replace(segments=found, notes=notes, held_up=held_up)
+            segments = [segment for segment in segments if segment.base_offset == base_offset]
+        yield explained._replace(segments=segments, notes=notes, held_up=held_up)
 
 
 def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[SegmentRetention]:
     if not log.segments:
         return []
-    found = report(
+    segments = report(
         log.segments,
         topic.config,
         log.log_start_offset,
@@ -135,7 +136,7 @@ def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[Segm
         is_exempt=topic.is_exempt,
         names_markers=True,
     )
-    return list(found)
+    return list(segments)
 
 
 def moved_by_files(
@@ -175,8 +176,8 @@ def at_risk(here: Explained, there: Explained) -> list[AtRisk]:
     ]
     if not at_once and not earlier:
         return []
-    before = max((each.end_offset for each in at_once), default=None)
-    return [AtRisk(here.name, sum(each.size for each in at_once), before, sum(earlier))]
+    before = max((segment.end_offset for segment in at_once), default=None)
+    return [AtRisk(here.name, sum(segment.size for segment in at_once), before, sum(earlier))]
 
 
 def moment_text(time_ms: int | None, zone: tzinfo) -> str:

@@ -50,7 +50,7 @@ def parts_of_topic(client: Client, served: ServedPartitions, now_ms: int) -> Par
     lags = group_lags(client, readers, now_ms)
     groups = [lag._asdict() for lag in lags if lag.topic == topic]
     answer = client.ask(REFUSED, topic)
-    refused = {} if answer is None else {topic: [each._asdict() for each in answer.refused]}
+    refused = {} if answer is None else {topic: [refusal._asdict() for refusal in answer.refused]}
     log = ArrivalLog(ReadOptions.of_topic(client.config, topic), served.leaders)
     return (yield from _parts(log, explained, {topic: groups}, refused, notes))
 
@@ -62,7 +62,7 @@ def _parts(
     refused: Mapping[str, Sequence[dict[str, Any]]],
     notes: Sequence[str] = (),
 ) -> PartSteps:
-    by_name = {each.name: each for each in explained}
+    by_name = {partition.name: partition for partition in explained}
     by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
     for partition in log.partitions:
         if partition.topic not in INTERNAL_TOPICS:
@@ -77,11 +77,11 @@ def _parts(
                 said.append(f"{partition}: {error}")
             done += log.offsets_of(partition)
             yield done, log.offsets
-        its = [_partition(str(each), by_name.get(str(each))) for each in partitions]
+        its = [_partition(str(partition), by_name.get(str(partition))) for partition in partitions]
         said += [
-            f"{each}: {by_name[each].damage}"
-            for each in map(str, partitions)
-            if each in by_name and by_name[each].damage
+            f"{name}: {by_name[name].damage}"
+            for name in map(str, partitions)
+            if name in by_name and by_name[name].damage
         ]
         parts.append(TopicPart(topic, picture, its, groups.get(topic), refused.get(topic), said))
     return parts

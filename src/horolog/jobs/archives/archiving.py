@@ -162,14 +162,14 @@ class _ArchiveTask:
         ranges = RangeReader(stretch.start, stretch.end, floor=unit.floor, times=times)
         try:
             with StretchReader(self.options, reuses_memory=False) as reader:
-                found = reader.batches(
+                pieces = reader.batches(
                     stretch,
                     RowFilter().within(TimeRange.between(times.from_ms, None)),
                     with_append_times=self.with_append_times,
                     with_markers=True,
                 )
                 is_file = isinstance(stretch, SegmentStretch)
-                with nullcontext(found) if is_file else ahead(found) as batches:
+                with nullcontext(pieces) if is_file else ahead(pieces) as batches:
                     for rows in ranges.rows(batches):
                         files.add(rows)
                         count(rows.num_rows)

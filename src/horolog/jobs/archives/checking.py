@@ -67,24 +67,24 @@ def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
                 problems |= outcome.result
     named = manifest.paths()
     unreferenced = {
-        each.path: each
-        for each in listed
-        if each.path not in named and not _MANIFEST.fullmatch(each.path)
+        file.path: file
+        for file in listed
+        if file.path not in named and not _MANIFEST.fullmatch(file.path)
     }
     removed = []
     if job.remove_unreferenced:
         before_ns = store.now_ns() - job.grace_ms * 1_000_000
-        for path, each in unreferenced.items():
-            if _OURS.fullmatch(path) and 0 < each.changed_ns < before_ns:
+        for path, file in unreferenced.items():
+            if _OURS.fullmatch(path) and 0 < file.changed_ns < before_ns:
                 store.remove(path)
                 removed.append(path)
     return CheckedArchive(
         archive=store.name,
         files=len(files),
-        bytes=sum(each.size for each in files),
+        bytes=sum(file.size for file in files),
         records=_records(files),
         problems=problems,
-        unreferenced={path: each.size for path, each in unreferenced.items()},
+        unreferenced={path: file.size for path, file in unreferenced.items()},
         removed=tuple(removed),
     )
 

@@ -166,14 +166,14 @@ def _joined(
     ranges: tuple[ArchivedRange, ...], more: Iterable[ArchivedRange]
 ) -> tuple[ArchivedRange, ...]:
     """Append ranges to others; small neighbours become one."""
-    found = list(ranges)
-    for each in more:
-        both = followed_by(found[-1], each) if found else None
+    joined_ranges = list(ranges)
+    for range_ in more:
+        both = followed_by(joined_ranges[-1], range_) if joined_ranges else None
         if both is None:
-            found.append(each)
+            joined_ranges.append(range_)
         else:
-            found[-1] = both
-    return tuple(found)
+            joined_ranges[-1] = both
+    return tuple(joined_ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +213,16 @@ class Manifest:
     def partition(self, partition: TopicPartition) -> ArchivedPartition | None:
         """Return the archive's contents of one partition; None if nothing is archived."""
         topic = self.topics.get(partition.topic)
-        found = None if topic is None else topic.partitions.get(partition.partition)
-        return found if found is not None and found.ranges else None
+        state = None if topic is None else topic.partitions.get(partition.partition)
+        return state if state is not None and state.ranges else None
 
     def partitions(self) -> dict[TopicPartition, ArchivedPartition]:
         """Return the partitions of which something is archived."""
         return {
-            TopicPartition(name, index): found
+            TopicPartition(name, index): state
             for name, topic in sorted(self.topics.items())
-            for index, found in sorted(topic.partitions.items())
-            if found.ranges
+            for index, state in sorted(topic.partitions.items())
+            if state.ranges
         }
 
     def with_topic(self, name: str, topic: ArchivedTopic) -> "Manifest":
@@ -271,12 +271,12 @@ class Manifest:
                 raise Misconfigured(
                     f"{name} is of version {version!r:.{_SHOWN}}, and this horolog reads {VERSION}"
                 )
-            found = read_as(cls, document)
-            for topic, of in found.topics.items():
-                _check_topic(topic, of)
+            manifest = read_as(cls, document)
+            for topic, state in manifest.topics.items():
+                _check_topic(topic, state)
         except ValueError as error:
             raise CorruptFile(f"{name} is no manifest: {error!s:.{_SHOWN}}") from None
-        return found
+        return manifest
 
 
 def _check_topic(name: str, topic: ArchivedTopic) -> None:
@@ -327,10 +327,10 @@ def read_manifest(store: ArchiveStore) -> Manifest | None:
         path = _path(number)
         content = store.read(path)
         if content is not None:
-            found = Manifest.from_bytes(content, f"{store.name}/{path}")
-            if found.number != number:
-                raise CorruptFile(f"{store.name}/{path} is a manifest of number {found.number}")
-            return found
+            manifest = Manifest.from_bytes(content, f"{store.name}/{path}")
+            if manifest.number != number:
+                raise CorruptFile(f"{store.name}/{path} is a manifest of number {manifest.number}")
+            return manifest
     raise CorruptFile(f"The manifests of {store.name} vanish while they are read")
 
 
@@ -340,10 +340,10 @@ def require_manifest(store: ArchiveStore) -> Manifest:
     Raises:
         Misconfigured: there is no archive.
     """
-    found = read_manifest(store)
-    if found is None:
+    manifest = read_manifest(store)
+    if manifest is None:
         raise Misconfigured(f"There is no archive at {store.name}")
-    return found
+    return manifest
 
 
 def create_archive(store: ArchiveStore) -> Manifest:
@@ -352,9 +352,9 @@ def create_archive(store: ArchiveStore) -> Manifest:
     Raises:
         Misconfigured: the directory holds other files.
     """
-    found = read_manifest(store)
-    if found is not None:
-        return found
+    manifest = read_manifest(store)
+    if manifest is not None:
+        return manifest
     refuse_foreign(store)
     store.put_new(_path(0), Manifest(0, uuid.uuid4().hex, {}).to_bytes())
     return require_manifest(store)
@@ -367,7 +367,7 @@ def refuse_foreign(store: ArchiveStore) -> None:
         Misconfigured: it is one.
     """
     if not store.is_empty() and any(
-        not each.path.startswith(f"{_DIRECTORY}/") for each in store.listed()
+        not file.path.startswith(f"{_DIRECTORY}/") for file in store.listed()
     ):
         raise Misconfigured(f"{store.name} is no archive and not empty: give another path")
 
@@ -422,7 +422,7 @@ def commit_changes(
 
 
 def _numbers(store: ArchiveStore) -> list[int]:
-    matches = (_NAME.fullmatch(each.path) for each in store.listed(_DIRECTORY))
+    matches = (_NAME.fullmatch(file.path) for file in store.listed(_DIRECTORY))
     return [int(match[1]) for match in matches if match is not None]
 
 

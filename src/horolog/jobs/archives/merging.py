@@ -192,10 +192,10 @@ def _commit(
 def _replaced(
     state: ArchivedPartition, unit: MergeUnit, file: ArchivedFile
 ) -> ArchivedPartition | None:
-    old = {each.path for each in unit.files}
+    old = {file.path for file in unit.files}
     files = state.batches if unit.hour is None else state.records
-    kept = [each for each in files if each.path not in old]
+    kept = [known for known in files if known.path not in old]
     if len(kept) + len(old) != len(files):
         return None
-    new = tuple(sorted((*kept, file), key=lambda each: each.first_offset))
+    new = tuple(sorted((*kept, file), key=lambda merged: merged.first_offset))
     return replace(state, batches=new) if unit.hour is None else replace(state, records=new)

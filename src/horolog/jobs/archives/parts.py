@@ -235,7 +235,7 @@ class HourFiles:
         if waiting.bytes >= ROW_GROUP_BYTES:
             self._write(hour)
         while self._bytes > WAITING_BYTES:
-            largest = max(self._waiting, key=lambda each: self._waiting[each].bytes)
+            largest = max(self._waiting, key=lambda hour: self._waiting[hour].bytes)
             if self._waiting[largest].bytes < SMALL_BYTES:
                 self._write_small()
             else:

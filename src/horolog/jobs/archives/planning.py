@@ -101,7 +101,9 @@ class Planner:
                 if why is None:
                     plan.topics[name] = self._topic(manifest, name, ids.get(name), count)
                 else:
-                    plan.refused |= {each: why for each in partitions if each.topic == name}
+                    plan.refused |= {
+                        partition: why for partition in partitions if partition.topic == name
+                    }
             partitions = [partition for partition in partitions if partition not in plan.refused]
             bounds, unserved = served_bounds(log, partitions)
             plan.refused |= unserved
@@ -284,10 +286,10 @@ class PlanProgress:
         self._plan = plan
         self._positions: dict[TopicPartition, int] = {}
         self._known_ends = {
-            each: state.ranges[-1].end
+            partition: state.ranges[-1].end
             for name, topic in plan.topics.items()
             for index, state in topic.partitions.items()
-            if state.ranges and (each := TopicPartition(name, index)) in plan.bounds
+            if state.ranges and (partition := TopicPartition(name, index)) in plan.bounds
         }
 
     def take(self, wave: Iterable[UnitOutcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:

@@ -339,10 +339,10 @@ def _append_times(headers: HeaderTable, piece: Batches) -> tuple[Int64Array, npt
     A broker says those of records from the offset on that was asked for, which may be within the
     first batch; hence the last record of each is looked up.
     """
-    found = np.full(len(headers), NO_APPEND_TIME, np.int64)
+    append_ms = np.full(len(headers), NO_APPEND_TIME, np.int64)
     is_seen = np.zeros(len(headers), np.bool_)
     if not len(headers):
-        return found, is_seen
+        return append_ms, is_seen
     last_offsets = headers.last_offsets
     if piece.append_times is not None:
         first = int(headers.columns["base_offset"][0])
@@ -350,12 +350,12 @@ def _append_times(headers: HeaderTable, piece: Batches) -> tuple[Int64Array, npt
         starts = np.array([stretch.offset for stretch in stretches], np.int64)
         known = [NO_APPEND_TIME if stretch.ms is None else stretch.ms for stretch in stretches]
         place = np.searchsorted(starts, last_offsets, side="right")
-        found = np.array([NO_APPEND_TIME, *known], np.int64)[place]
+        append_ms = np.array([NO_APPEND_TIME, *known], np.int64)[place]
         is_seen = np.array([False, *(stretch.is_seen for stretch in stretches)], np.bool_)[place]
     stamped = headers.numbers("attributes") & LOG_APPEND_TIME_BIT != 0
     stamps = headers.numbers("max_timestamp")
-    is_stamp = (is_seen | (found == NO_APPEND_TIME)) & stamped & (stamps != NO_TIMESTAMP)
-    return np.where(is_stamp, stamps, found), is_seen & ~is_stamp
+    is_stamp = (is_seen | (append_ms == NO_APPEND_TIME)) & stamped & (stamps != NO_TIMESTAMP)
+    return np.where(is_stamp, stamps, append_ms), is_seen & ~is_stamp
 
 
 def _may_be_cut(

@@ -414,7 +414,9 @@ def _pinned(state: DocumentsOnly | None, name: str, document: dict[str, Any]) ->
 
 def _bounds(plan: Mapping[TopicPartition, SegmentPlan]) -> dict[str, tuple[int, int]]:
     """Return the first offset and the log end offset of each partition."""
-    return {str(each): (parts.state.start, parts.state.end) for each, parts in plan.items()}
+    return {
+        str(partition): (parts.state.start, parts.state.end) for partition, parts in plan.items()
+    }
 
 
 def _free_bytes(path: Path) -> int:

@@ -55,8 +55,8 @@ def read_rows(
                 _require_columns(parquet.schema_arrow, schema, names)
                 for group in _groups(parquet, column, start, end):
                     facts = parquet.metadata.row_group(group)
-                    each = max(1, facts.total_byte_size // max(1, facts.num_rows))
-                    rows = max(1, min(BATCH_ROWS, BATCH_BYTES // each))
+                    row_bytes = max(1, facts.total_byte_size // max(1, facts.num_rows))
+                    rows = max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes))
                     for batch in parquet.iter_batches(rows, row_groups=[group], columns=names):
                         for name in never_null:
                             if batch.column(name).null_count:
@@ -69,13 +69,13 @@ def read_rows(
             raise store.damaged(file.path, error) from None
 
 
-def _require_columns(found: pa.Schema, schema: pa.Schema, names: Iterable[str]) -> None:
+def _require_columns(stored: pa.Schema, schema: pa.Schema, names: Iterable[str]) -> None:
     """Refuse a file without the columns that an archive has, or with other types."""
     for name in names:
-        place = found.get_field_index(name)
+        place = stored.get_field_index(name)
         if place < 0:
             raise pa.ArrowInvalid(f"there is no column {name}")
-        kind, expected = found.field(place).type, schema.field(name).type
+        kind, expected = stored.field(place).type, schema.field(name).type
         if pa.types.is_list(expected):  # Parquet has its own names of what is within
             is_right = pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
             is_right = is_right and {"key", "value"} <= {field.name for field in kind.value_type}
@@ -154,17 +154,17 @@ class _RowCursor:
         return MAX_OFFSET if self._at is None else self._at.column("offset")[-1].as_py() + 1
 
     def before(self, offset: int) -> list[pa.RecordBatch]:
-        found = []
+        tables = []
         while self._at is not None:
             offsets = self._at.column("offset").to_numpy()
             count = int(np.searchsorted(offsets, offset))
             if count:
-                found.append(self._at.slice(0, count))
+                tables.append(self._at.slice(0, count))
             if count < self._at.num_rows:
                 self._at = self._at.slice(count)
                 break
             self._at = next(self._rows, None)
-        return found
+        return tables
 
 
 _NO_ROWS: Final = pa.RecordBatch.from_pylist([], SCHEMA)

@@ -46,10 +46,12 @@ def chosen_partitions(
     if missing:
         raise Misconfigured(f"The topic {missing[0]} is not in the archive {archive}")
     names = _chosen_topics(topics, chosen)
-    found = {each: state for each, state in partitions.items() if each.topic in names}
-    if not found:
+    asked = {
+        partition: state for partition, state in partitions.items() if partition.topic in names
+    }
+    if not asked:
         raise Misconfigured(f"No topic that is asked for is in the archive {archive}")
-    return found
+    return asked
 
 
 def lacking_partitions(manifest: Manifest, chosen: Selection) -> Iterator[str]:
@@ -59,7 +61,7 @@ def lacking_partitions(manifest: Manifest, chosen: Selection) -> Iterator[str]:
         there = {index for index, state in topic.partitions.items() if state.ranges}
         count = topic.partition_count
         if len(there) < count:
-            first = list(islice((each for each in range(count) if each not in there), _SHOWN))
+            first = list(islice((number for number in range(count) if number not in there), _SHOWN))
             more = ", ..." if count - len(there) > _SHOWN else ""
             yield (
                 f"{name} had {count} partitions, and {count - len(there)} were never archived: "

@@ -200,10 +200,10 @@ class _Log:
             self.begin_sync()
 
     def _numbered(self, rebuilt: Rebuilt) -> Iterator[Numbered]:
-        parts, found, seen = rebuilt.parts, rebuilt.append_ms.tolist(), rebuilt.is_seen.tolist()
+        parts, times_ms, seen = rebuilt.parts, rebuilt.append_ms.tolist(), rebuilt.is_seen.tolist()
         for place, header in enumerate(rebuilt.headers.headers()):
             if header.records_count and not header.is_control:
-                ms = found[place]
+                ms = times_ms[place]
                 known = ms != NO_APPEND_TIME and self._active.segment.append_times.fits(ms)
                 self._append_ms, self._is_seen = (ms, seen[place]) if known else (None, False)
             if header.leader_epoch > self.leader_epoch:
@@ -222,32 +222,32 @@ class _Log:
 
 
 def _read(reader: SegmentReader, start: int, end: int) -> Iterator[ArchivedRange]:
-    found = RangeReader(start, end)
+    reader_of_range = RangeReader(start, end)
     times = None
     if reader.has_append_times:
         times = partial(reader.append_times.stretches, seen=True)
     buffers = reader.log.batches(reader.size, EVERYTHING).selected(
         reader.position_for(None, start), end, None
     )
-    for _ in found.rows(Batches(buffer, start, end, times) for buffer in buffers):
+    for _ in reader_of_range.rows(Batches(buffer, start, end, times) for buffer in buffers):
         pass
-    yield from found.ranges
+    yield from reader_of_range.ranges
 
 
 def _compare(
-    partition: TopicPartition, expected: ArchivedRange, found: Iterator[ArchivedRange]
+    partition: TopicPartition, expected: ArchivedRange, read: Iterator[ArchivedRange]
 ) -> None:
-    each, *more = found
+    restored, *more = read
     same = (
         not more
-        and each.records == expected.records
-        and each.batches == expected.batches
-        and each.digest == expected.digest
-        and each.batch_digest == expected.batch_digest
+        and restored.records == expected.records
+        and restored.batches == expected.batches
+        and restored.digest == expected.digest
+        and restored.batch_digest == expected.batch_digest
     )
     if not same:
         raise StorageFailed(
             f"{partition}, offsets {expected.start} to {expected.end - 1}: what was restored has "
-            f"{each.records} records in {each.batches} batches and not the checksum of the "
+            f"{restored.records} records in {restored.batches} batches and not the checksum of the "
             f"{expected.records} records in {expected.batches} batches that were archived"
         )

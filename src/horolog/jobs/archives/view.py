@@ -253,7 +253,7 @@ def _file_tasks(
 ) -> Iterator[_FileTask]:
     """Yield tasks of a few megabytes of the files that may contain what a filter accepts."""
     chosen = _chosen_files(options, row_filter, manifest)
-    for files in in_shares(chosen, lambda each: each[1].size, _TASK_BYTES):
+    for files in in_shares(chosen, lambda part: part[1].size, _TASK_BYTES):
         batches: dict[TopicPartition, tuple[ArchivedFile, ...]] = {}
         for partition in {part[0] for part in files} if with_producers else ():
             state = manifest.partition(partition)
@@ -316,8 +316,8 @@ def _log_tasks(
                 continue
             times = _times(options, manifest.topics.get(partition.topic))
             bounds = {partition: Bounds(start, end)}
-            found = log.stretches(bounds, row_filter.within(times))
-            stretches += [replace(each, times=times) for each in found]
+            behind = log.stretches(bounds, row_filter.within(times))
+            stretches += [replace(stretch, times=times) for stretch in behind]
     yield from planning.shared_out(options, stretches, cores)
 
 

@@ -148,32 +148,32 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
         if job.latest:
             from horolog.jobs.comparing.latest import compare_latest  # noqa: PLC0415 - pyspark's
 
-            pairs, found, partitions = planner.pairs()
+            pairs, outcomes, partitions = planner.pairs()
             if pairs:
-                found += compare_latest(spark, *planner.whole(pairs), pairs, names(job.fields))
-            return _summed(found, partitions)
-        units, found, partitions = planner.plan()
+                outcomes += compare_latest(spark, *planner.whole(pairs), pairs, names(job.fields))
+            return _summed(outcomes, partitions)
+        units, outcomes, partitions = planner.plan()
         progress = UnitProgress[ComparedStretch](job.on_progress, lambda unit: unit.offsets)
         for wave in spread(spark, units, walk, progress=progress):
             for outcome in wave:
                 walked = outcome.result
                 if walked is None:
                     walked = uncompared(outcome.unit.partition, outcome.error or "the task failed")
-                found.append(walked)
-        notes = tuple(planner.notes(found))
-    return _summed(found, partitions, notes)
+                outcomes.append(walked)
+        notes = tuple(planner.notes(outcomes))
+    return _summed(outcomes, partitions, notes)
 
 
 def _summed(
-    found: Sequence[ComparedBatch], partitions: int, notes: tuple[str, ...] = ()
+    outcomes: Sequence[ComparedBatch], partitions: int, notes: tuple[str, ...] = ()
 ) -> Compared:
     first: dict[TopicPartition, Difference] = {}
-    for walked in found:
-        if walked.difference is not None:
-            first.setdefault(walked.partition, walked.difference)
+    for outcome in outcomes:
+        if outcome.difference is not None:
+            first.setdefault(outcome.partition, outcome.difference)
     return Compared(
-        sum(each.records for each in found),
-        sum(each.same_bytes for each in found),
+        sum(outcome.records for outcome in outcomes),
+        sum(outcome.same_bytes for outcome in outcomes),
         partitions,
         tuple(difference for _, difference in sorted(first.items())),
         notes,
@@ -210,21 +210,21 @@ class _Planner:
         there = set(two.partitions())
         if self.ledger is not None:
             self.ledger.check_topics(one.topic_ids, two.topic_ids)
-        pairs, found = [], []
+        pairs, unpaired = [], []
         for partition in partitions:
             name = TopicPartition(self._target_name(partition.topic), partition.partition)
             if name in there:
                 pairs.append((partition, name))
             else:
                 missing = Difference(*partition, None, None, "partition", "there", "missing")
-                found.append(ComparedBatch(partition, difference=missing))
+                unpaired.append(ComparedBatch(partition, difference=missing))
         named = {name.topic for _, name in pairs}
         matched = {name for _, name in pairs}
         for name in sorted(there - matched):
             if name.topic in named:
                 extra = Difference(*name, None, None, "partition", "missing", "there")
-                found.append(ComparedBatch(name, difference=extra))
-        return pairs, found, len(partitions)
+                unpaired.append(ComparedBatch(name, difference=extra))
+        return pairs, unpaired, len(partitions)
 
     def whole(self, pairs: Sequence[Pair]) -> tuple[Selection, Selection]:
         """Return the selections that read whole partitions: all offsets, or what a mirror moved."""
@@ -248,11 +248,11 @@ class _Planner:
             starts, ends = log.earliest(partitions), log.latest(partitions)
             yield {partition: (starts[partition], ends[partition]) for partition in partitions}
 
-    def notes(self, found: Sequence[ComparedBatch]) -> Iterator[str]:
+    def notes(self, outcomes: Sequence[ComparedBatch]) -> Iterator[str]:
         """Yield a note for each compacted partition: a difference there need not be an error."""
         doubted = {
             batch.partition
-            for batch in found
+            for batch in outcomes
             if batch.difference is not None and batch.difference.field not in ("error", "partition")
         }
         for partition in sorted(doubted):
@@ -278,15 +278,15 @@ class _Planner:
 
     def plan(self) -> tuple[list[ComparedStretch], list[ComparedBatch], int]:
         """Return the stretches, outcomes of partitions that are not read, and the number of all."""
-        pairs, found, partitions = self.pairs()
+        pairs, outcomes, partitions = self.pairs()
         units: list[ComparedStretch] = []
         ours, theirs = self._bounds(pairs)
         for partition, name in pairs:
             try:
                 units += self._stretches(partition, name, ours[partition], theirs[name])
             except HorologError as error:
-                found.append(uncompared(partition, str(error)))
-        return units, found, partitions
+                outcomes.append(uncompared(partition, str(error)))
+        return units, outcomes, partitions
 
     def _target_name(self, topic: str) -> str:
         if self.ledger is not None:

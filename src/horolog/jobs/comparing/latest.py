@@ -50,9 +50,9 @@ def compare_latest(
         ),
         records=ours.unionByName(_records(spark, target, chosen, "theirs")),
     )
-    found = {(row["topic"], row["partition"]): row for row in counted.collect()}
+    counts = {(row["topic"], row["partition"]): row for row in counted.collect()}
     for one, two in pairs:
-        row = found.get(two)
+        row = counts.get(two)
         if row is None:  # both are empty
             yield ComparedBatch(one)
             continue
@@ -101,11 +101,11 @@ def _difference(partition: TopicPartition, first: Row, chosen: Sequence[str]) ->
             "record, without --latest",
             "not compared",
         )
-    offset, target_offset = (None if each is None else each["offset"] for each in (ours, theirs))
+    offset, target_offset = (None if side is None else side["offset"] for side in (ours, theirs))
     if ours is None or theirs is None:
         there = f"the latest of key {shown(key)}"
         said = ("missing", there) if ours is None else (there, "missing")
         return Difference(*partition, offset, target_offset, "record", *said)
     field = next(name for name in chosen if ours[_COLUMNS[name]] != theirs[_COLUMNS[name]])
-    values: list[Any] = [shown(each[_COLUMNS[field]]) for each in (ours, theirs)]
+    values: list[Any] = [shown(side[_COLUMNS[field]]) for side in (ours, theirs)]
     return Difference(*partition, offset, target_offset, f"{field} of key {shown(key)}", *values)

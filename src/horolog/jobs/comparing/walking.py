@@ -156,15 +156,15 @@ class _WalkCursor:
         """Return the next batch if it is whole within the stretch; None where rows are needed."""
         if self._rows is None and self._batch is None:
             self._batch = next(self._batches, None)
-        found = self._batch
-        if self._rows is not None or found is None:
+        batch = self._batch
+        if self._rows is not None or batch is None:
             return None
-        header = found.header
+        header = batch.header
         is_whole = header.base_offset >= self._side.start and header.next_offset <= self._side.end
         is_dense = header.records_count == header.last_offset_delta + 1
         is_plain = header.magic == MAGIC and not header.has_delete_horizon
         return (
-            found if is_whole and is_dense and is_plain and self._side.times.is_everything else None
+            batch if is_whole and is_dense and is_plain and self._side.times.is_everything else None
         )
 
     def pass_batch(self) -> None:
@@ -260,20 +260,20 @@ def _is_same(first: WalkedBatch, second: WalkedBatch, unit: ComparedStretch) -> 
 
 
 def _first_difference(unit: ComparedStretch, ours: pa.Table, theirs: pa.Table) -> Difference | None:
-    found: list[tuple[int, str]] = []
+    unequal: list[tuple[int, str]] = []
     offsets, there = (side["offset"].to_numpy() for side in (ours, theirs))
     if not unit.ignores_offsets:
         wrong = np.flatnonzero(unit.expected(offsets) != there)
         if len(wrong):
-            found.append((int(wrong[0]), "offset"))
+            unequal.append((int(wrong[0]), "offset"))
     for field, column in FIELDS.items():
         if column in unit.columns:
             row = _first_unequal(ours[column], theirs[column])
             if row is not None:
-                found.append((row, field))
-    if not found:
+                unequal.append((row, field))
+    if not unequal:
         return None
-    row, field = min(found, key=lambda each: each[0])
+    row, field = min(unequal, key=lambda place: place[0])
     offset, target_offset = int(offsets[row]), int(there[row])
     if field == "offset":
         if target_offset > int(unit.expected(offsets[row : row + 1])[0]):

@@ -49,9 +49,9 @@ class RowRules:
             *self.key,
             *self.value_columns,
             *self.order_by,
-            *(each for _, each in self.headers),
+            *(column for _, column in self.headers),
         ]
-        named += [each for each in (self.time, self.partition_column) if each is not None]
+        named += [column for column in (self.time, self.partition_column) if column is not None]
         for name in named:
             if name not in frame.columns:
                 raise Misconfigured(
@@ -65,7 +65,7 @@ class RowRules:
             raise Misconfigured(f"value={self.value} takes one column: name it in value-columns")
         self._check_time(frame)
         kinds = {field.name: field.dataType for field in frame.schema.fields}
-        for name in (*self.key, *(each for _, each in self.headers)):
+        for name in (*self.key, *(column for _, column in self.headers)):
             if isinstance(kinds[name], types.ArrayType | types.MapType | types.StructType):
                 raise Misconfigured(f"{name} is {kinds[name].simpleString()}, and no text")
         if self.value == "binary" and not isinstance(
@@ -114,7 +114,7 @@ class RowRules:
         """
         key = self._key(frame)
         order = [_of(name).alias(f"{_ORDER}{place}") for place, name in enumerate(self.order_by)]
-        found = frame.select(
+        records = frame.select(
             key.alias("key"),
             self._value(frame).alias("value"),
             self._headers().alias("headers"),
@@ -131,7 +131,7 @@ class RowRules:
             partition = fn.coalesce(_partitions_of(partitions)(fn.col("key")), keyless)
         else:
             partition = keyless
-        return found.withColumn(PARTITION, partition).drop("asked")
+        return records.withColumn(PARTITION, partition).drop("asked")
 
     def ordered(self, records: DataFrame, partitions: int) -> DataFrame:
         """Put the records of each partition into one task, in the order of their offsets."""
@@ -185,13 +185,13 @@ class RowRules:
     def _headers(self) -> Column:
         if not self.headers:
             return fn.lit(None).cast("array<struct<key:string,value:binary>>")
-        each = [
+        headers = [
             fn.struct(
                 fn.lit(name).alias("key"), _of(column).cast("string").cast("binary").alias("value")
             )
             for name, column in self.headers
         ]
-        return fn.filter(fn.array(*each), lambda header: header["value"].isNotNull())
+        return fn.filter(fn.array(*headers), lambda header: header["value"].isNotNull())
 
 
 def is_no_time(times: Column) -> Column:
@@ -226,8 +226,8 @@ def _partitions_of(count: int) -> Callable[[Column], Column]:
         _, ends, data = keys.buffers()
         taken = np.frombuffer(ends, np.int64, keys.offset + len(keys) + 1)[keys.offset :]
         content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        found = partitions_of_keys(taken, content, count) if len(keys) else np.empty(0, np.int32)
-        return pa.array(found, mask=keys.is_null().to_numpy(zero_copy_only=False))
+        numbers = partitions_of_keys(taken, content, count) if len(keys) else np.empty(0, np.int32)
+        return pa.array(numbers, mask=keys.is_null().to_numpy(zero_copy_only=False))
 
     make: Any = arrow_udf  # its stubs want an evaluation type, which it takes from the annotations
     return cast(Callable[[Column], Column], make(partitions, types.IntegerType()))

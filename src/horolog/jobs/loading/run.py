@@ -182,7 +182,7 @@ class Load:
                 return replace(surveyed, problems=problems, warnings=warnings)
             self._check_topic(state)
         if is_dry_run or state is None:
-            counts = {each["number"]: each["records"] for each in staged["staged"]}
+            counts = {part["number"]: part["records"] for part in staged["staged"]}
             return Bootstrapped(
                 topic=self.job.topic,
                 partitions=staged["partitions"],
@@ -251,13 +251,13 @@ class Load:
                 ordered, self._stage_of(state), self.job.topic, self.codec, batch_bytes
             )
         problems, warnings = [], list(surveyed.warnings)
-        largest = max((each.largest_batch for each in staged), default=0)
+        largest = max((part.largest_batch for part in staged), default=0)
         if largest > topic.max_message_bytes:
             problems.append(
                 f"a record makes a batch of {largest} bytes, and max.message.bytes of "
                 f"{self.job.topic} is {topic.max_message_bytes}: raise it for the topic"
             )
-        most = max((each.bytes for each in staged), default=0)
+        most = max((part.bytes for part in staged), default=0)
         if 0 <= topic.retention_bytes < most:
             warnings.append(
                 f"retention will delete the beginning: a partition gets {most} bytes, and "
@@ -265,7 +265,7 @@ class Load:
             )
         document = {
             "partitions": topic.partitions,
-            "staged": [asdict(each) for each in staged],
+            "staged": [asdict(part) for part in staged],
             "warnings": warnings,
             "problems": problems,
         }
@@ -279,10 +279,10 @@ class Load:
         document: Mapping[str, Any],
         surveyed: Bootstrapped | None,
     ) -> Bootstrapped:
-        staged = [staging.Staged(**each) for each in document["staged"]]
+        staged = [staging.Staged(**part) for part in document["staged"]]
         directory = self._stage_of(state)
         log = staging.put_in_place(directory, self.job.topic, document["partitions"], staged)
-        total = sum(each.records for each in staged)
+        total = sum(part.records for part in staged)
         done = mirror(
             self.spark,
             source=log,
@@ -313,7 +313,7 @@ class Load:
             survey=None if surveyed is None else surveyed.survey,
             warnings=tuple(document["warnings"]),
             errors=tuple(errors),
-            counts={each.number: each.records for each in staged},
+            counts={part.number: part.records for part in staged},
         )
         if not errors:
             state.write(

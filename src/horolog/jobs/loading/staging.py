@@ -76,14 +76,14 @@ def stage(
         raise failed_to("create", str(directory), error) from error
     task = _StageTask(str(directory), topic, codec, batch_bytes)
     rows = records.mapInArrow(task, _DDL).collect()
-    found = [Staged(**row.asDict()) for row in rows]
-    for each in found:
-        if not (directory / each.attempt).is_dir():
+    staged = [Staged(**row.asDict()) for row in rows]
+    for part in staged:
+        if not (directory / part.attempt).is_dir():
             raise Misconfigured(
-                f"{directory / each.attempt}, which a task wrote, is not on this machine: give "
+                f"{directory / part.attempt}, which a task wrote, is not on this machine: give "
                 "--stage, a directory that all executors and the driver share"
             )
-    return found
+    return staged
 
 
 def put_in_place(directory: Path, topic: str, partitions: int, staged: Sequence[Staged]) -> Path:
@@ -94,17 +94,17 @@ def put_in_place(directory: Path, topic: str, partitions: int, staged: Sequence[
     """
     log = directory / _LOG
     files = Files()
-    by_number = {each.number: each for each in staged}
+    by_number = {part.number: part for part in staged}
     log.mkdir(exist_ok=True)
     for number in range(partitions):
         name = str(TopicPartition(topic, number))
         target = log / name
-        each = by_number.get(number)
-        if each is None:
+        part = by_number.get(number)
+        if part is None:
             target.mkdir(exist_ok=True)
             (target / names.segment_file(0, names.LOG)).touch()
         elif not target.exists():
-            source = directory / each.attempt / name
+            source = directory / part.attempt / name
             if not source.exists():
                 raise StorageFailed(
                     f"{source}, which was staged, is gone: begin with a new --state"
@@ -116,8 +116,8 @@ def put_in_place(directory: Path, topic: str, partitions: int, staged: Sequence[
 
 def remove(directory: Path) -> None:
     """Remove the stage, and no other files of the directory."""
-    for each in sorted(directory.glob("attempt-*")):
-        shutil.rmtree(each, ignore_errors=True)
+    for attempt in sorted(directory.glob("attempt-*")):
+        shutil.rmtree(attempt, ignore_errors=True)
     shutil.rmtree(directory / _LOG, ignore_errors=True)
 
 

@@ -50,7 +50,7 @@ class Survey:
         expires = fn.lit(kept_from_ms is not None) & (times < fn.lit(kept_from_ms or 0))
         if not topic.deletes_before_1970:
             expires &= times >= 0
-        found: Row = records.select(
+        counts: Row = records.select(
             fn.count("*").alias("records"),
             fn.min(times).alias("oldest_ms"),
             fn.max(times).alias("newest_ms"),
@@ -72,7 +72,7 @@ class Survey:
         ).collect()[0]
         facts: dict[str, Any] = {
             name: value if name.endswith("_ms") else int(value or 0)
-            for name, value in found.asDict().items()
+            for name, value in counts.asDict().items()
         }
         examples: tuple[int, ...] = ()
         if facts["too_early"] or facts["too_late"]:
@@ -92,61 +92,61 @@ class Survey:
             has_moments: whether a time of -1 ms is a moment; otherwise the row says itself that it
                 has none.
         """
-        found = []
+        problems = []
         if topic.stamps and not replaces_create_times:
-            found.append(
+            problems.append(
                 f"{topic.name} has {STAMPS}=LogAppendTime, and would replace the times of the "
                 "records by the time of loading: change that, or give --replace-create-times"
             )
         if self.without_time:
-            found.append(
+            problems.append(
                 f"{self.without_time} rows have no time, or one that milliseconds cannot say: "
                 "leave them out, or fill the column"
             )
         if self.minus_one and has_moments:
-            found.append(f"{self.minus_one} rows have a time that is none: {UNWRITABLE}")
+            problems.append(f"{self.minus_one} rows have a time that is none: {UNWRITABLE}")
         if self.too_early:
-            found.append(
+            problems.append(
                 f"{self.too_early} records are older than {BEFORE}="
                 f"{topic.settings[BEFORE]} allows, and would be refused ({self._shown()}): raise "
                 "it for the topic"
             )
         if self.too_late:
-            found.append(
+            problems.append(
                 f"{self.too_late} records are further in the future than {AFTER}="
                 f"{topic.settings[AFTER]} allows, and would be refused ({self._shown()}); is the "
                 "unit right?"
             )
         if topic.compacts and self.without_key:
-            found.append(
+            problems.append(
                 f"{self.without_key} records have no key, and {topic.name} is compacted: name a key"
             )
         if self.without_partition:
-            found.append(
+            problems.append(
                 f"{self.without_partition} rows name none of the {topic.partitions} partitions of "
                 f"{topic.name}"
             )
-        return found
+        return problems
 
     def warnings(self, topic: ReceivingTopic, now_ms: int) -> list[str]:
         """Return unwanted effects that a load may have, one sentence each."""
-        found = []
+        warnings = []
         if self.expired:
             oldest = format_time(self.oldest_expired_ms)
-            found.append(
+            warnings.append(
                 f"{topic.deletes(f'{self.expired} of the {self.records} records')}, and the oldest "
                 f"of them is of {oldest}. {topic.remedy}"
             )
         if self.minus_one:
-            found.append(
+            warnings.append(
                 f"{self.minus_one} records are of -1 ms, which Kafka's formats take for no time"
             )
         if self.before_1970 and not topic.is_horolog:
-            found.append(
+            warnings.append(
                 f"{self.before_1970} records are of before 1970: Apache Kafka refuses them where "
                 "it compresses again, else stores them, and finds none of them by time"
             )
-        return found
+        return warnings
 
     def _shown(self) -> str:
         return "as " + ", ".join(format_time(example) for example in self.examples)

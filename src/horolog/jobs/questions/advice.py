@@ -64,13 +64,13 @@ def evidence(audited: DataFrame) -> list[Evidence]:
             columns.append(f"sum({rejected}) AS {distances}_{at}")
             columns.append(f"count_if({rejected} > 0) AS {distances}_{at}_producers")
     rows = by_producer.groupBy("topic", "compared_with").agg(*map(F.expr, columns))
-    found = rows.orderBy("topic", "compared_with").collect()
+    counts = rows.orderBy("topic", "compared_with").collect()
     return [
-        each
-        for row in found
+        bound
+        for row in counts
         for setting in _STEPS
         if setting == AFTER or row.compared_with == BY_APPEND_TIME
-        for each in _of_setting(row, setting)
+        for bound in _of_setting(row, setting)
     ]
 
 
@@ -79,12 +79,12 @@ def _of_setting(row: Row, setting: str) -> list[Evidence]:
     anyway = _REJECTED_ANYWAY[setting]
     units = {unit: int(row[name]) for unit in OTHER_UNITS if (name := f"in_{unit}") in anyway}
     in_ms = row.records - row.untimed - sum(row[name] for name in _UNITS)
-    found: list[Evidence] = []
+    bounds: list[Evidence] = []
     for at, step in enumerate(STEPS_MS):
         records = int(row[f"{distances}_{at}"])
         of_right_unit = records - sum(units.values())
         fits = step >= least and records > 0 and of_right_unit * _FEW <= in_ms
-        found.append(
+        bounds.append(
             Evidence(
                 topic=row.topic,
                 setting=setting,
@@ -94,26 +94,26 @@ def _of_setting(row: Row, setting: str) -> list[Evidence]:
                 units=units,
                 of_records=int(row.records),
                 is_exact=row.compared_with == BY_APPEND_TIME,
-                is_suggested=fits and not any(each.is_suggested for each in found),
+                is_suggested=fits and not any(bound.is_suggested for bound in bounds),
             )
         )
-    return found
+    return bounds
 
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
-def as_json(found: Evidence) -> dict[str, Any]:
+def as_json(bound: Evidence) -> dict[str, Any]:
     """Return the evidence for `--json`."""
     return {
-        "topic": found.topic,
-        "setting": found.setting,
-        "value_ms": found.value_ms,
-        "would_refuse": found.records,
-        "of_producers": found.producers,
-        "of_records": found.of_records,
-        "exact": found.is_exact,
-        "suggested": found.is_suggested,
-        "sentence": str(found),
+        "topic": bound.topic,
+        "setting": bound.setting,
+        "value_ms": bound.value_ms,
+        "would_refuse": bound.records,
+        "of_producers": bound.producers,
+        "of_records": bound.of_records,
+        "exact": bound.is_exact,
+        "suggested": bound.is_suggested,
+        "sentence": str(bound),
     }

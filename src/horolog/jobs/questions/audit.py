@@ -195,7 +195,7 @@ class AuditSummary(Summary):
             ahead = np.where(timed, ahead, 0)
         nothing = np.zeros(len(ahead), np.bool_)
         after, before = bounds.after_max_ms, bounds.before_max_ms
-        found: dict[str, Int64Array | Flags] = {
+        marks: dict[str, Int64Array | Flags] = {
             "future": nothing if after is None else ahead > after,
             "past": nothing if before is None else ahead < -before,
         }
@@ -203,9 +203,9 @@ class AuditSummary(Summary):
             ahead = np.where(counted, ahead, 0)
         most, least = (ahead.max(), ahead.min()) if len(ahead) else (0, 0)
         for step, name, other in zip(STEPS_MS, _AHEAD, _BEHIND, strict=True):
-            found[name] = ahead > step if most > step else nothing
-            found[other] = ahead < -step if least < -step else nothing
-        return found
+            marks[name] = ahead > step if most > step else nothing
+            marks[other] = ahead < -step if least < -step else nothing
+        return marks
 
 
 def totals(audited: DataFrame, *keys: str) -> DataFrame:
@@ -270,13 +270,13 @@ def known_clients(client: Client, producers: Iterable[int]) -> dict[int, str]:
         NoAnswer: a broker does not answer.
     """
     ids = tuple(dict.fromkeys(producers))
-    found: list[ProducerClient] = []
+    clients: list[ProducerClient] = []
     for first in range(0, len(ids), _MOST_PRODUCERS):
         asked = AskProducerClients(ids[first : first + _MOST_PRODUCERS])
         for answer in client.ask.each_broker(PRODUCER_CLIENTS, asked).values():
-            found += () if answer is None else answer.clients
-    found.sort(key=lambda producer: producer.epoch)
-    return {producer.producer_id: producer.client_id for producer in found}
+            clients += () if answer is None else answer.clients
+    clients.sort(key=lambda producer: producer.epoch)
+    return {producer.producer_id: producer.client_id for producer in clients}
 
 
 def producer_clients(job: Reads, producers: Iterable[int]) -> dict[int, str]:

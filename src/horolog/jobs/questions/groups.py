@@ -56,9 +56,9 @@ class GroupTable:
         starts = np.flatnonzero(changes)
         return GroupTable(
             {name: key[starts] for name, key in self.keys.items()},
-            {name: _sums(each, starts) for name, each in self.sums.items()},
-            {name: np.minimum.reduceat(each, starts) for name, each in self.smallest.items()},
-            {name: np.maximum.reduceat(each, starts) for name, each in self.largest.items()},
+            {name: _sums(values, starts) for name, values in self.sums.items()},
+            {name: np.minimum.reduceat(values, starts) for name, values in self.smallest.items()},
+            {name: np.maximum.reduceat(values, starts) for name, values in self.largest.items()},
         )
 
     def _taken(self, places: npt.NDArray[np.intp]) -> "GroupTable":

@@ -69,7 +69,7 @@ class Hop:
             raise Misconfigured(
                 "the latency of a hop needs the target's broker: --target HOST:PORT"
             )
-        found = {}
+        partitions = {}
         with (
             closing(Ledger(DocumentsOnly(mirror_state))) as ledger,
             source.log() as source_log,
@@ -84,12 +84,12 @@ class Hop:
                     points = ledger.offsets(partition).between(0, place.offset)
                     if points:
                         there = TopicPartition(topic.target, number)
-                        found[partition] = _Mirrored(
+                        partitions[partition] = _Mirrored(
                             there, place.offset, np.array(points, np.int64)
                         )
-        if not found:
+        if not partitions:
             raise Misconfigured(f"the mirror of {mirror_state} has not mirrored anything yet")
-        return cls(target.read_options(), found)
+        return cls(target.read_options(), partitions)
 
     def times(self, reader: StretchReader, source: Times) -> Times:
         """Return the records with the append times of the source and of the target."""

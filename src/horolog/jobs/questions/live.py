@@ -68,7 +68,10 @@ class LiveScan(TaskScan):
         with task_client(self.options) as client:
             while (left_s := until - time.monotonic()) > 0:
                 client.records.wait_for_records(
-                    {(each.topic, each.partition): at for each, at in positions.items()},
+                    {
+                        (partition.topic, partition.partition): at
+                        for partition, at in positions.items()
+                    },
                     max_wait_ms=max(1, min(_WAIT_MS, int(1000 * left_s))),
                     read_committed=self.options.read_committed,
                 )

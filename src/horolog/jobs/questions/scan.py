@@ -224,7 +224,7 @@ class Scan(TaskScan):
     @property
     def offsets(self) -> int:
         """Number of offsets that the tasks read, as far as planned."""
-        return sum(each.end - each.start for task in self.tasks for each in task)
+        return sum(stretch.end - stretch.start for task in self.tasks for stretch in task)
 
     @property
     def places(self) -> int:
@@ -235,7 +235,7 @@ class Scan(TaskScan):
         """Yield the times that a task reads, optionally of one partition only."""
         task = self.tasks[place]
         if only is not None:
-            task = tuple(each for each in task if tuple(each.partition) == only)
+            task = tuple(stretch for stretch in task if tuple(stretch.partition) == only)
         prepare_for_tasks(offsets=offsets_in(task))
         nullable = [True] * len(self.names)
         for table in read_task(task, RowFilter(), self.options, self.names, nullable):
@@ -279,8 +279,8 @@ def keys_of(times: Times) -> dict[str, Int64Array]:
 
 
 def _numbers(table: pa.RecordBatch, name: str) -> Int64Array:
-    found: Int64Array = table.column(name).to_numpy(zero_copy_only=False)
-    return found
+    numbers: Int64Array = table.column(name).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def ddl_of(schema: pa.Schema) -> str:

@@ -139,7 +139,7 @@ def reprocess(spark: SparkSession, job: Reprocess) -> Reprocessed:
         Misconfigured: arguments that cannot be, or a state directory of another run.
         HorologError: the log cannot be read, or the sink refuses.
     """
-    sinks = [each for each in (job.target, job.table, job.each_batch) if each is not None]
+    sinks = [sink for sink in (job.target, job.table, job.each_batch) if sink is not None]
     if len(sinks) != 1:
         raise Misconfigured("give one sink: a target, a table, or a function for each batch")
     if not job.dry_run:
@@ -241,8 +241,8 @@ def _run(query: StreamingQuery, control: Control) -> tuple[int, int]:
 
 def _add_progress(query: StreamingQuery, rows: dict[int, int]) -> None:
     for progress in query.recentProgress:
-        found: Any = progress
-        rows[int(found["batchId"])] = int(found["numInputRows"])
+        facts: Any = progress
+        rows[int(facts["batchId"])] = int(facts["numInputRows"])
 
 
 def _counted(spark: SparkSession, selection: Selection) -> Reprocessed:

@@ -62,7 +62,7 @@ def table_refusals(
         if not os.access(path, os.W_OK | os.X_OK):
             yield f"{table} cannot be written to"
         return
-    existing = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    existing = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
     if not existing.is_dir():
         yield f"{table} cannot be created: {existing} is no directory"
     elif not os.access(existing, os.W_OK | os.X_OK):
@@ -71,7 +71,7 @@ def table_refusals(
 
 def _has_committed(state: Path) -> bool:
     """True if the checkpoint says that a micro-batch was written."""
-    return any(each.name.isdecimal() for each in (Path(state) / CHECKPOINT / "commits").glob("*"))
+    return any(file.name.isdecimal() for file in (Path(state) / CHECKPOINT / "commits").glob("*"))
 
 
 def schema_refusals(schema: StructType) -> Iterator[str]:
@@ -93,8 +93,8 @@ def _unknown_to_parquet(kind: DataType) -> str | None:
         case MapType():
             return _unknown_to_parquet(kind.keyType) or _unknown_to_parquet(kind.valueType)
         case StructType():
-            found = (_unknown_to_parquet(field.dataType) for field in kind.fields)
-            return next((each for each in found if each), None)
+            kinds = (_unknown_to_parquet(field.dataType) for field in kind.fields)
+            return next((name for name in kinds if name), None)
         case _:
             return None
 
