@@ -175,14 +175,12 @@ class _ArchiveTask:
                         count(rows.num_rows)
             written = files.close()
             files.add_facts(ranges.facts)
-        except CorruptBatch as error:
+        except BaseException as error:
             with suppress(HorologError, OSError):
                 files.abandon()
-            where = stretch.path if isinstance(stretch, SegmentStretch) else stretch.partition
-            raise CorruptBatch(f"{where} cannot be read: {error}") from None
-        except BaseException:
-            with suppress(HorologError, OSError):
-                files.abandon()
+            if isinstance(error, CorruptBatch):
+                where = stretch.path if isinstance(stretch, SegmentStretch) else stretch.partition
+                raise CorruptBatch(f"{where} cannot be read: {error}") from None
             raise
         return UnitDone(tuple(ranges.ranges), tuple(written))
 

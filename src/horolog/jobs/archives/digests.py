@@ -80,11 +80,22 @@ def _power_of_x(exponent: int) -> int:
     return power
 
 
-class RecordDigest:
+class _Digest:
+    """Digest of several streams of bytes."""
+
+    def __init__(self, streams: int) -> None:
+        self._streams = [_Stream() for _ in range(streams)]
+
+    def text(self) -> str:
+        """Return the digest as text."""
+        return " ".join(map(str, self._streams))
+
+
+class RecordDigest(_Digest):
     """Digest of rows with the columns of `reading.SCHEMA`, added in offset order."""
 
     def __init__(self) -> None:
-        self._streams = [_Stream() for _ in range(RECORD_STREAMS)]
+        super().__init__(RECORD_STREAMS)
         self.records = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -125,28 +136,20 @@ class RecordDigest:
         places = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
         self._streams[place + 1].add(memoryview(data)[places[0] : places[-1]])
 
-    def text(self) -> str:
-        """Return the digest as text."""
-        return " ".join(map(str, self._streams))
 
-
-class BatchDigest:
+class BatchDigest(_Digest):
     """Digest of the facts of batches, added in offset order."""
 
     def __init__(self) -> None:
-        self._numbers, self._payloads = _Stream(), _Stream()
+        super().__init__(BATCH_STREAMS)
         self.batches = 0
 
     def add(self, facts: Facts) -> None:
         """Add the next batches."""
         self.batches += len(facts)
-        self._numbers.add(_bytes_of(np.stack([facts[name] for name in NUMBERS], axis=1)))
+        self._streams[0].add(_bytes_of(np.stack([facts[name] for name in NUMBERS], axis=1)))
         for payload in facts["payload"][is_control(facts)]:
-            self._payloads.add(memoryview(payload))
-
-    def text(self) -> str:
-        """Return the digest as text."""
-        return f"{self._numbers} {self._payloads}"
+            self._streams[1].add(memoryview(payload))
 
 
 def is_digest(text: str, streams: int) -> bool:

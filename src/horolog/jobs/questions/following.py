@@ -69,8 +69,7 @@ def follow_audit(spark: SparkSession, job: FollowAudit) -> Iterator[AuditWindow]
     selection = Selection.of(job.source, job.topics, job.topics_pattern, settings=job.settings)
     if not selection.source.is_broker:
         raise Misconfigured("an audit follows what is appended at a broker, and needs HOST:PORT")
-    following = _AuditFollowing(spark, selection, job.before_max_ms, job.after_max_ms)
-    following.start()
+    following = _AuditFollowing(spark, selection, job)
     return _windows(following, job.every_ms, job.stop or threading.Event())
 
 
@@ -97,26 +96,13 @@ def _windows(
 class _AuditFollowing:
     """Up to where partitions have been read, and the largest time of each."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        selection: Selection,
-        before_max_ms: int | None,
-        after_max_ms: int | None,
-    ) -> None:
-        self._spark = spark
-        self._selection = selection
-        self._limits = (before_max_ms, after_max_ms)
-        self._positions: dict[TopicPartition, int] = {}
-        self._largest_ms: dict[TopicPartition, int] = {}
-        self._topic_ids: dict[str, str] = {}
-        self._clock = SystemClock()
-        self._from_ms = 0
-
-    def start(self) -> None:
+    def __init__(self, spark: SparkSession, selection: Selection, job: FollowAudit) -> None:
         """Begin at the log ends."""
+        self._spark, self._selection, self._job = spark, selection, job
+        self._largest_ms: dict[TopicPartition, int] = {}
+        self._clock = SystemClock()
         self._from_ms = self._clock.now_ms()
-        with BrokerLog(self._selection.read_options()) as log:
+        with BrokerLog(selection.read_options()) as log:
             self._positions = log.latest(log.partitions())
             self._topic_ids = log.topic_ids
 
@@ -170,7 +156,8 @@ class _AuditFollowing:
         largest_ms: Mapping[TopicPartition, int],
     ) -> tuple[DataFrame, dict[TopicPartition, int]]:
         """Audit ranges of offsets; return the rows, and each partition's largest time in order."""
-        bounds = bounds_of(*self._limits, self._clock.now_ms())
+        limits = self._job.before_max_ms, self._job.after_max_ms
+        bounds = bounds_of(*limits, self._clock.now_ms())
         if not ranges:
             return added_up(self._spark.createDataFrame([], ddl_of(PARTS))), {}
         scan = Scan.plan(self._spark, self._selection.within(ranges), with_producers=True)
