@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.jobs.archives.digests import BatchDigest, RecordDigest, joined
-from horolog.jobs.archives.facts import DTYPE, NUMBERS
+from horolog.jobs.archives.facts import NUMBERS, Facts
 from horolog.jobs.archives.reading import SCHEMA
 
 BINARY = st.none() | st.binary(max_size=9)
@@ -62,12 +62,13 @@ def test_any_change_of_a_row_is_another_digest(
 
 @given(st.lists(st.lists(INT64, min_size=len(NUMBERS), max_size=len(NUMBERS)), max_size=6))
 def test_digests_of_batches_join_too(rows: list[list[int]]) -> None:
-    payloads = [b"one", None, b"two", None, b"three", b"four"]
-    facts = np.array([(*row, its) for row, its in zip(rows, payloads, strict=False)], DTYPE)
+    payloads = np.array([b"one", None, b"two", None, b"three", b"four"][: len(rows)], object)
+    is_control = np.array([payload is not None for payload in payloads], np.bool_)
+    facts = Facts(np.array(rows, np.int64).reshape(-1, len(NUMBERS)), payloads, is_control)
     whole, first, second = BatchDigest(), BatchDigest(), BatchDigest()
     whole.add(facts)
-    first.add(facts[:2])
-    second.add(facts[2:])
+    first.add(facts.taken(slice(2)))
+    second.add(facts.taken(slice(2, None)))
     assert joined(first.text(), second.text()) == whole.text()
     assert joined("", whole.text()) == joined(whole.text(), "") == whole.text()
 

@@ -243,8 +243,12 @@ def test_ranges_that_do_not_lie_side_by_side_are_refused(base: Path) -> None:
 
 def test_facts_at_the_edges_of_their_types_are_possible() -> None:
     edge = (1 << 31) - 1
-    row = ((1 << 63) - 1 - edge, (1 << 63) - 1, -5, -(1 << 63), 0x7C, -1, -1, -1, edge, edge)
-    assert facts.are_possible(np.array([(*row, None), (*row, None)], facts.DTYPE))
+    row = [(1 << 63) - 1 - edge, (1 << 63) - 1, -5, -(1 << 63), 0x7C, -1, -1, -1, edge, edge]
+    assert facts.are_possible(facts_of(row, row))
     for base_offset, last_offset in (((1 << 63) - 1, -(1 << 63)), (8, 7), (-1, 5), (0, edge + 1)):
-        wrong = (base_offset, last_offset, *row[2:], None)
-        assert not facts.are_possible(np.array([wrong], facts.DTYPE))
+        assert not facts.are_possible(facts_of([base_offset, last_offset, *row[2:]]))
+
+
+def facts_of(*rows: list[int]) -> facts.Facts:
+    nothing: Any = np.full(len(rows), None)
+    return facts.Facts(np.array(rows, np.int64), nothing, np.zeros(len(rows), np.bool_))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from horolog.jobs.archives.facts import NUMBERS, Facts, is_control
+from horolog.jobs.archives.facts import Facts
 from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import TimestampType
 
@@ -147,8 +147,8 @@ class BatchDigest(_Digest):
     def add(self, facts: Facts) -> None:
         """Add the next batches."""
         self.batches += len(facts)
-        self._streams[0].add(_bytes_of(np.stack([facts[name] for name in NUMBERS], axis=1)))
-        for payload in facts["payload"][is_control(facts)]:
+        self._streams[0].add(_bytes_of(facts.numbers))
+        for payload in facts.payloads[facts.is_control]:
             self._streams[1].add(memoryview(payload))
 
 

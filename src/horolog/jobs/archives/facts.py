@@ -9,6 +9,7 @@ A row for each batch, in offset order, of format v2 (batches of v0 and v1 are co
     payload             of a control batch, its records as they are, uncompressed; otherwise null
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -35,29 +36,55 @@ NUMBERS: Final = (
 SCHEMA: Final = pa.schema(
     [*(pa.field(name, pa.int64(), False) for name in NUMBERS), pa.field("payload", pa.binary())]
 )
-Facts = npt.NDArray[np.void]
-"""Facts of batches in offset order: an array of `DTYPE`."""
-DTYPE: Final = np.dtype([*((name, np.int64) for name in NUMBERS), ("payload", object)])
 _FIELDS: Final = {
     name: "records_count" if name == "records" else name
     for name in NUMBERS
     if name != "last_offset"
 }
 """Field of a header for each number; a header has a delta in place of the last offset."""
+_PLACES: Final = {name: place for place, name in enumerate(NUMBERS)}
 _KNOWN_BITS = 0x7F
 _STAMP_BIT = 0x08
 _LAST_CODEC = max(Codec)
 _INT32: Final = (1 << 31) - 1
 
 
-def of_headers(headers: HeaderTable, payloads: npt.NDArray[np.object_]) -> Facts:
-    """Facts of batches with these headers, and the records of those that are control batches."""
-    facts = np.empty(len(headers), DTYPE)
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts of batches in offset order; the columns of numbers by name: `facts["records"]`."""
+
+    numbers: Int64Array
+    """A row for each batch, with a column for each of `NUMBERS`."""
+    payloads: npt.NDArray[np.object_]
+    """Records of control batches, and None for the others."""
+    is_control: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, name: str) -> Int64Array:
+        return self.numbers[:, _PLACES[name]]
+
+    def taken(self, rows: "slice | npt.NDArray[Any]") -> "Facts":
+        """Return some of the batches."""
+        return Facts(self.numbers[rows], self.payloads[rows], self.is_control[rows])
+
+    @property
+    def is_stamped(self) -> npt.NDArray[np.bool_]:
+        """Marks the batches with LogAppendTime."""
+        marks: npt.NDArray[np.bool_] = self["attributes"] & _STAMP_BIT != 0
+        return marks
+
+
+def of_headers(
+    headers: HeaderTable, payloads: npt.NDArray[np.object_], is_control: npt.NDArray[np.bool_]
+) -> Facts:
+    """Facts of batches with these headers, and with the records of control batches."""
+    facts = Facts(np.empty((len(headers), len(NUMBERS)), np.int64), payloads, is_control)
     for name, field in _FIELDS.items():
-        facts[name] = headers.columns[field]
-    facts["last_offset"] = headers.last_offsets
-    facts["attributes"] &= _KNOWN_BITS
-    facts["payload"] = payloads
+        facts[name][:] = headers.columns[field]
+    facts["last_offset"][:] = headers.last_offsets
+    facts["attributes"][:] &= _KNOWN_BITS
     return facts
 
 
@@ -72,18 +99,17 @@ def headers_of(facts: Facts) -> HeaderTable:
 
 def table_of(facts: Facts) -> pa.RecordBatch:
     """Facts as a table of `SCHEMA`."""
-    return pa.RecordBatch.from_arrays(
-        [pa.array(facts[field.name], field.type) for field in SCHEMA], schema=SCHEMA
-    )
+    columns = [pa.array(np.ascontiguousarray(column)) for column in facts.numbers.T]
+    payloads = pa.array(facts.payloads, pa.binary())
+    return pa.RecordBatch.from_arrays([*columns, payloads], schema=SCHEMA)
 
 
 def of_table(table: pa.RecordBatch) -> Facts:
     """Facts from a table of `SCHEMA`."""
-    facts = np.empty(table.num_rows, DTYPE)
-    for name in NUMBERS:
-        facts[name] = table.column(name).to_numpy()
-    facts["payload"] = table.column("payload").to_pylist()
-    return facts
+    numbers = np.stack([table.column(name).to_numpy() for name in NUMBERS], axis=1)
+    payloads = table.column("payload")
+    is_control = payloads.is_valid().to_numpy(zero_copy_only=False)
+    return Facts(numbers, payloads.to_numpy(zero_copy_only=False), is_control)
 
 
 def are_possible(facts: Facts) -> bool:
@@ -103,28 +129,24 @@ def are_possible(facts: Facts) -> bool:
     return all(bool(((values >= least) & (values <= most)).all()) for values, least, most in limits)
 
 
-def is_control(facts: Facts) -> npt.NDArray[np.bool_]:
-    """Mark the control batches."""
-    return np.array([payload is not None for payload in facts["payload"]], np.bool_)
-
-
-def is_stamped(facts: Facts) -> npt.NDArray[np.bool_]:
-    """Mark the batches with LogAppendTime."""
-    marks: npt.NDArray[np.bool_] = facts["attributes"] & _STAMP_BIT != 0
-    return marks
-
-
 class KeptRecords:
     """Counts and largest create times of the records that are kept of batches."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, *, may_lose: bool) -> None:
+        """Count no record yet.
+
+        Args:
+            may_lose: False if all records of the batches are kept.
+        """
         self.counts = np.zeros(len(facts), np.int64)
-        self._facts = facts
+        self._facts, self._may_lose = facts, may_lose
         self._largest_ms = np.full(len(facts), NO_TIMESTAMP, np.int64)
 
     def add(self, places: npt.NDArray[Any], created_ms: Int64Array) -> None:
         """Count records by the places of their batches, in offset order."""
         self.counts += np.bincount(places, minlength=len(self.counts))
+        if not self._may_lose:
+            return
         is_timed = created_ms != NO_TIMESTAMP
         places, times = places[is_timed], created_ms[is_timed]
         if not len(places):
@@ -140,10 +162,13 @@ class KeptRecords:
 
         A batch that lost all of its records is left out.
         """
-        facts, is_fixed = self._facts.copy(), is_control(self._facts)
-        is_changed = (self.counts < facts["records"]) & ~is_fixed
-        is_restamped = is_changed & ~is_stamped(facts)
-        is_kept = (self.counts > 0) | (facts["records"] == 0) | is_fixed
+        facts = self._facts
+        is_changed = (self.counts < facts["records"]) & ~facts.is_control
+        if not is_changed.any():
+            return facts, np.ones(len(facts), np.bool_)
+        is_kept = (self.counts > 0) | (facts["records"] == 0) | facts.is_control
+        facts = Facts(facts.numbers.copy(), facts.payloads, facts.is_control)
+        is_restamped = is_changed & ~facts.is_stamped
         facts["max_timestamp"][is_restamped] = self._largest_ms[is_restamped]
         facts["records"][is_changed] = self.counts[is_changed]
-        return facts[is_kept], is_kept
+        return facts.taken(is_kept), is_kept

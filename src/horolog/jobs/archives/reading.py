@@ -7,7 +7,7 @@ and leave gaps in the offsets as a compaction does; markers of commits are kept.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
+from horolog.jobs.archives.facts import Facts
 from horolog.jobs.archives.manifest import MOST_OFFSETS, ArchivedRange
 from horolog.record.batch import (
     CONTROL_BIT,
@@ -51,17 +52,22 @@ SCHEMA: Final = pa.schema(
 TABLE_BYTES: Final = 4 << 20
 
 
-_CHOSEN: Final = np.dtype(
-    [
-        ("facts", of_batches.DTYPE),
-        ("position", np.int64),
-        ("size", np.int64),
-        ("append_ms", np.int64),  # of the batch as a whole; `NO_APPEND_TIME` if unknown
-        ("is_seen", np.bool_),  # that is when a follower saw it
-    ]
-)
-_Chosen = npt.NDArray[np.void]
-"""Batches that are archived, in offset order: an array of `_CHOSEN`."""
+class _Chosen(NamedTuple):
+    """Batches that are archived, in offset order."""
+
+    facts: Facts
+    positions: Int64Array
+    sizes: Int64Array
+    append_ms: Int64Array
+    """When each was appended, as a whole, or seen; `NO_APPEND_TIME` if that is unknown."""
+    is_seen: npt.NDArray[np.bool_]
+    """Marks the batches whose `append_ms` is when a follower saw them."""
+
+    def between(self, first: int, end: int | None) -> "_Chosen":
+        """Return some of the batches, which follow one another."""
+        rows = slice(first, end)
+        columns: list[Any] = [column[rows] for column in self[1:]]
+        return _Chosen(self.facts.taken(rows), *columns)
 
 
 class RangeReader:
@@ -156,12 +162,12 @@ class RangeReader:
                 payloads[place] = _payload_of(batch, header)
                 is_kept[place] = payloads[place] is not None
         headers = headers[is_kept]
-        chosen = np.empty(len(headers), _CHOSEN)
-        chosen["facts"] = of_batches.of_headers(headers, payloads[is_kept])
-        chosen["position"] = np.array(positions[:count], np.int64)[is_kept]
-        chosen["size"] = headers.sizes
-        chosen["append_ms"], chosen["is_seen"] = _append_times(headers, piece)
-        return chosen
+        return _Chosen(
+            of_batches.of_headers(headers, payloads[is_kept], is_control[is_kept]),
+            np.array(positions[:count], np.int64)[is_kept],
+            headers.sizes,
+            *_append_times(headers, piece),
+        )
 
     def _in_v2(self, view: memoryview, piece: Batches) -> tuple[memoryview, Sequence[int]]:
         """Return the batches in format v2, and their positions.
@@ -215,16 +221,16 @@ class RangeReader:
     def _groups(self, batches: _Chosen) -> Iterator[tuple[int | None, _Chosen]]:
         """Yield the batches of each range, and the offset at which a new range begins."""
         base_offsets, last_offsets = (
-            batches["facts"][name] for name in ("base_offset", "last_offset")
+            batches.facts[name] for name in ("base_offset", "last_offset")
         )
-        append_ms = batches["append_ms"]
+        append_ms = batches.append_ms
         began = self._start if self._begun is None else self._begun
         first, cut = 0, None
         for place in _may_be_cut(last_offsets, append_ms, self._last_append, began):
             base_offset, ms = int(base_offsets[place]), int(append_ms[place])
             is_far = last_offsets[place] - began > MOST_OFFSETS and base_offset > began
             if (ms != NO_APPEND_TIME and ms < self._last_append) or is_far:
-                yield cut, batches[first:place]
+                yield cut, batches.between(first, place)
                 cut = began = max(base_offset, began)
                 first = place
             if ms != NO_APPEND_TIME:
@@ -232,16 +238,17 @@ class RangeReader:
         known = append_ms[append_ms != NO_APPEND_TIME]
         if len(known):
             self._last_append = int(known[-1])
-        yield cut, batches[first:]
+        yield cut, batches.between(first, None)
 
     # Rows.
 
     def _group(self, view: memoryview, group: _Chosen) -> Iterator[pa.RecordBatch]:
-        if not len(group):
+        if not len(group.facts):
             return
-        self._bytes += int(group["size"].sum())
-        kept = of_batches.KeptRecords(group["facts"])
-        floor = self._floor if self._floor > group["facts"]["base_offset"][0] else None
+        self._bytes += int(group.sizes.sum())
+        floor = self._floor if self._floor > group.facts["base_offset"][0] else None
+        may_lose = self._is_selective or floor is not None
+        kept = of_batches.KeptRecords(group.facts, may_lose=may_lose)
         for begin, end in _runs(group):
             for table in decode(
                 view[begin:end],
@@ -263,11 +270,11 @@ class RangeReader:
         self, table: pa.RecordBatch, group: _Chosen
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.intp]]:
         """Return rows of `SCHEMA`, and the number of each row's batch in the group."""
-        facts = group["facts"]
+        facts = group.facts
         offsets: Int64Array = table.column("offset").to_numpy()
         created: Int64Array = table.column("timestamp_ms").to_numpy()
         place = np.searchsorted(facts["base_offset"], offsets, side="right") - 1
-        is_stamped = of_batches.is_stamped(facts)[place]
+        is_stamped = facts.is_stamped[place]
         kinds = is_stamped.astype(np.int32)
         times = created
         if is_stamped.any():
@@ -282,7 +289,7 @@ class RangeReader:
                 pa.array(times),
                 pa.array(kinds),
                 pa.array(created),
-                *self._append_columns(group["append_ms"][place], group["is_seen"][place]),
+                *self._append_columns(group.append_ms[place], group.is_seen[place]),
             ],
             schema=SCHEMA,
         )
@@ -371,7 +378,7 @@ def _may_be_cut(
 
 def _runs(group: _Chosen) -> Iterator[tuple[int, int]]:
     """Return the bounds of the batches that are next to each other in the buffer."""
-    starts, ends = group["position"], group["position"] + group["size"]
+    starts, ends = group.positions, group.positions + group.sizes
     breaks = np.flatnonzero(starts[1:] != ends[:-1])
     firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(starts) - 1)
     return zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True)

@@ -61,8 +61,8 @@ class Rebuilder:
         for facts in tables:
             start = 0
             while start < len(facts):
-                end = start + self._reach(facts[start : start + CHUNK_RECORDS])
-                rebuilt = self._rebuilt(facts[start:end])
+                end = start + self._reach(facts.taken(slice(start, start + CHUNK_RECORDS)))
+                rebuilt = self._rebuilt(facts.taken(slice(start, end)))
                 if rebuilt is not None:
                     yield rebuilt
                 start = end
@@ -85,10 +85,10 @@ class Rebuilder:
         if len(place) and ((place < 0).any() or (offsets > facts["last_offset"][place]).any()):
             raise CorruptFile(f"The files hold records about offset {offsets[0]} of no batch")
         deltas = offsets - facts["base_offset"][place]
-        kept = of_batches.KeptRecords(facts)
+        kept = of_batches.KeptRecords(facts, may_lose=self._is_selective)
         kept.add(place, rows.column("create_ms").to_numpy())
         counts = kept.counts
-        expected = np.where(of_batches.is_control(facts), 0, facts["records"])
+        expected = np.where(facts.is_control, 0, facts["records"])
         if (counts != expected).any():
             if not self._is_selective or (counts > expected).any():
                 wrong = int(np.flatnonzero(counts != expected)[0])
@@ -124,8 +124,8 @@ class Rebuilder:
             data[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)
         ]
         codecs = facts["attributes"] & CODEC_BITS
-        for place in np.flatnonzero(of_batches.is_control(facts)).tolist():
-            records[place] = facts["payload"][place]
+        for place in np.flatnonzero(facts.is_control).tolist():
+            records[place] = facts.payloads[place]
         for place in np.flatnonzero(facts["records"] == 0).tolist():
             records[place] = b""
             codecs[place] = Codec.NONE
@@ -149,18 +149,9 @@ def _first_of_each(column: pa.Array, counts: Int64Array) -> Int64Array:
 
 def filler_at(offset: int, leader_epoch: int) -> Rebuilt:
     """Return an empty batch at an offset, which makes the log end behind that offset."""
-    facts = np.zeros(1, of_batches.DTYPE)
-    for name, value in {
-        "base_offset": offset,
-        "last_offset": offset,
-        "base_timestamp": NO_TIMESTAMP,
-        "max_timestamp": NO_TIMESTAMP,
-        "producer_id": -1,
-        "producer_epoch": -1,
-        "base_sequence": -1,
-        "leader_epoch": leader_epoch,
-    }.items():
-        facts[name] = value
+    numbers = [offset, offset, NO_TIMESTAMP, NO_TIMESTAMP, 0, -1, -1, -1, leader_epoch, 0]
+    no_payload: npt.NDArray[np.object_] = np.full(1, None)
+    facts = Facts(np.array([numbers], np.int64), no_payload, np.zeros(1, np.bool_))
     headers = of_batches.headers_of(facts)
     unknown = np.array([NO_APPEND_TIME], np.int64)
     return Rebuilt(headers.packed([b""]), headers, unknown, np.zeros(1, np.bool_))

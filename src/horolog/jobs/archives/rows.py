@@ -208,7 +208,8 @@ class ArchivedProducers:
         """
         self._name = f"{store.name}/{file.path}"
         self._rest = read_facts(store, batches, file.first_offset, MAX_OFFSET)
-        self._facts = np.empty(0, of_batches.DTYPE)
+        self._last = np.empty(0, np.int64)
+        self._facts = np.empty((0, len(_OF_PRODUCERS)), np.int64)
 
     def column(self, name: str, offsets: Int64Array) -> pa.Array:
         """Return a column of `PRODUCER_TYPES` for rows at or after those of the last call.
@@ -217,17 +218,19 @@ class ArchivedProducers:
             CorruptFile: a row belongs to no batch, or a file is damaged.
         """
         first, last = int(offsets[0]), int(offsets[-1])
-        while not len(self._facts) or self._facts["last_offset"][-1] < last:
+        while not len(self._last) or self._last[-1] < last:
             following = next(self._rest, None)
             if following is None:
                 break
-            self._facts = np.concatenate((self._facts, following))
-        self._facts = self._facts[np.searchsorted(self._facts["last_offset"], first) :]
-        places = np.searchsorted(self._facts["last_offset"], offsets)
-        if places[-1] == len(self._facts) or (self._facts["base_offset"][places] > offsets).any():
+            facts = np.stack([following[field] for field in _OF_PRODUCERS], axis=1)
+            self._last = np.append(self._last, following["last_offset"])
+            self._facts = np.concatenate((self._facts, facts))
+        gone = int(np.searchsorted(self._last, first))
+        self._last, self._facts = self._last[gone:], self._facts[gone:]
+        places = np.searchsorted(self._last, offsets)
+        if places[-1] == len(self._last) or (self._facts[places, 0] > offsets).any():
             raise CorruptFile(f"{self._name}: there are records of no batch in the archive")
-        facts = np.stack([self._facts[field] for field in _OF_PRODUCERS], axis=1)
-        return producer_column(name, facts, places, offsets)
+        return producer_column(name, self._facts, places, offsets)
 
 
 _OF_PRODUCERS: Final = ("base_offset", "producer_id", "producer_epoch", "base_sequence")
