@@ -17,7 +17,8 @@ from patience import PATIENCE_S
 from spark_cluster import cluster
 
 from horolog.client import LATEST, Client
-from horolog.record import iter_headers, read_records
+from horolog.record import read_records
+from horolog.sources import Batches
 
 if TYPE_CHECKING:
     from running_broker import BrokerProcess
@@ -70,16 +71,17 @@ def check(address: str) -> None:
             end = client.list_offsets({("t", number): LATEST})["t", number]
             offset, last_ms = 0, 0
             while end is not None and offset < end.offset:
-                data = memoryview(client.fetch("t", number, offset).records)
-                for position, header in iter_headers(data):
-                    for record in read_records(data[position : position + header.size]):
+                fetched = client.fetch("t", number, offset, read_committed=True)
+                pieces = Batches(fetched.records, offset, end.offset, None, fetched.aborted)
+                for batch in pieces.walk():
+                    for record in read_records(batch.data) if batch.is_visible else ():
                         assert record.key is not None
                         assert record.key not in seen
                         seen.add(record.key)
                         assert record.timestamp == T0 + (int(record.key) * 7_919) % ROWS
                         assert record.timestamp >= last_ms
                         last_ms = record.timestamp
-                    offset = header.next_offset
+                    offset = batch.header.next_offset
     assert len(seen) == ROWS
 
 
