@@ -14,7 +14,7 @@ from horolog.cli.options import pairs
 from horolog.cli.properties_files import read_properties
 from horolog.cli.screen import say
 from horolog.client import Client
-from horolog.client.properties import BOOTSTRAP, OBEYED, client_of_properties, require_effect
+from horolog.client.properties import BOOTSTRAP, OBEYED, config_of_properties, require_effect
 from horolog.errors import Misconfigured
 
 
@@ -78,7 +78,7 @@ class KafkaBrokers:
                 f"--bootstrap-server {self.bootstrap}: give the same, or leave one out of the "
                 "properties"
             )
-        client = client_of_properties(self.bootstrap, given)
+        client = Client.of(config_of_properties(self.bootstrap, given))
         without_effect = sorted(of_file.keys() - OBEYED)
         if without_effect:
             say(

@@ -41,7 +41,7 @@ class Appends(RetriedCalls):
                 "producer_id": -1,
                 "producer_epoch": -1,
             }
-            body = self.brokers.ask_any(ApiKey.INIT_PRODUCER_ID, request, deadline)
+            body = self.brokers.any(deadline).ask(ApiKey.INIT_PRODUCER_ID, request, deadline)
             refuse(body.error_code, "InitProducerId")
             return ProducerId(body.producer_id, body.producer_epoch)
 

@@ -6,9 +6,9 @@ What is cached may be out of date: a caller whose request is refused for that ca
 `forget`, and the next question asks again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
 from horolog.client.connection import Connection, NoAnswer
@@ -206,10 +206,6 @@ class Brokers:
             if topic.error == ErrorCode.none:
                 self._topics[name] = topic
         return answer
-
-    def ask_any(self, api_key: ApiKey, request: Mapping[str, Any], deadline: Deadline) -> Any:
-        """Send a request to any broker, and return the response."""
-        return self.any(deadline).ask(api_key, request, deadline)
 
     def forget(self, topic: str | None = None) -> None:
         """Drop cached leaders and coordinators, because the last response was out of date."""

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from horolog.buffers import Buffer
 from horolog.client.config import Address
@@ -41,13 +41,6 @@ class NoAnswer(HorologError):
     def __init__(self, message: str, *, sent: bool = False) -> None:
         super().__init__(message)
         self.sent = sent
-
-
-class ResponseFrame(NamedTuple):
-    """Bytes of a response, and the position of its body."""
-
-    frame: memoryview
-    body_position: int
 
 
 class Connection:
@@ -131,8 +124,8 @@ class Connection:
 
     def receive(
         self, deadline: Deadline, memory: Callable[[int], memoryview] | None = None
-    ) -> ResponseFrame:
-        """Return the response to the earliest unanswered request.
+    ) -> tuple[memoryview, int]:
+        """Return the response to the earliest unanswered request, and the position of its body.
 
         Args:
             memory: gives writable memory of a size or more for it; its own, if there is none. It
@@ -169,7 +162,7 @@ class Connection:
             self.close()
             raise
         self._has_answered |= api_key is not ApiKey.API_VERSIONS
-        return ResponseFrame(frame, position)
+        return frame, position
 
     def send(
         self,

@@ -71,13 +71,6 @@ class _Owner(NamedTuple):
     """Start of the transaction at its coordinator; -1 if unknown."""
 
 
-class _Coordinated(NamedTuple):
-    owners: Mapping[tuple[int, TopicPartition], _Owner]
-    """Owners by producer id and partition."""
-    are_all: bool
-    """True if every coordinator has answered."""
-
-
 def held_up(
     client: Client, waiting: Mapping[TopicPartition, UnstableStretch], now_ms: int
 ) -> dict[TopicPartition, HeldUp]:
@@ -89,20 +82,20 @@ def held_up(
     """
     deadline = Deadline.after_ms(min(client.config.timeout_ms, _LONGEST_MS))
     opened = _open_in(client, islice(waiting, MOST_PARTITIONS), deadline)
-    known = _coordinated(
+    owners, are_all = _coordinated(
         client, {transaction.producer_id for transaction in opened.values()}, deadline
     )
     unowned = [
         partition
         for partition, first in opened.items()
-        if known.are_all
-        and (first.producer_id, partition) not in known.owners
+        if are_all
+        and (first.producer_id, partition) not in owners
         and 0 <= first.last_ms < now_ms - _MAX_TRANSACTION_MS
     ]
     still = _open_in(client, unowned, deadline)
     found = {}
     for partition, first in opened.items():
-        owner = known.owners.get((first.producer_id, partition))
+        owner = owners.get((first.producer_id, partition))
         is_same = partition in still and still[partition][:3] == first[:3]
         stretch = waiting[partition]
         offset = max(first.first_offset, stretch.stable)
@@ -166,15 +159,17 @@ def _describe_producers(
                 )
 
 
-def _coordinated(client: Client, producers: Collection[int], deadline: Deadline) -> _Coordinated:
-    """Ask coordinators about the transactions of some producers."""
+def _coordinated(
+    client: Client, producers: Collection[int], deadline: Deadline
+) -> tuple[dict[tuple[int, TopicPartition], _Owner], bool]:
+    """Return owners by producer id and partition, and whether every coordinator answered."""
     owners: dict[tuple[int, TopicPartition], _Owner] = {}
     if not producers:
-        return _Coordinated(owners, are_all=True)
+        return owners, True
     try:
         nodes = sorted(client.brokers.metadata([], deadline).brokers)
     except _NOT_ANSWERED:
-        return _Coordinated(owners, are_all=False)
+        return owners, False
     are_all = len(nodes) <= _MOST_BROKERS
     for node in nodes[:_MOST_BROKERS]:
         try:
@@ -182,7 +177,7 @@ def _coordinated(client: Client, producers: Collection[int], deadline: Deadline)
             are_all &= _describe(link, producers, owners, deadline)
         except _NOT_ANSWERED:
             are_all = False
-    return _Coordinated(owners, are_all)
+    return owners, are_all
 
 
 def _describe(

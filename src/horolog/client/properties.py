@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from horolog.client.client import Client
 from horolog.client.config import ClientConfig
 from horolog.client.security import SECURITY_SETTINGS, Security
 from horolog.errors import Misconfigured
@@ -16,17 +15,6 @@ _TIMEOUTS: Final = {
     "socket.connection.setup.timeout.ms": "connect_timeout_ms",
 }
 OBEYED: Final = frozenset({*SECURITY_SETTINGS, *_TIMEOUTS, _CLIENT_ID, BOOTSTRAP})
-
-
-def client_of_properties(
-    bootstrap: str, given: Mapping[str, str], client_id: str | None = None
-) -> Client:
-    """Return a client of the brokers at `bootstrap`, which connects on first use.
-
-    Raises:
-        Misconfigured: a property that no connection could be made with.
-    """
-    return Client.of(config_of_properties(bootstrap, given, client_id))
 
 
 def config_of_properties(

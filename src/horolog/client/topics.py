@@ -1,9 +1,8 @@
 """Topics and their settings: creation, changes, descriptions, promotions."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -125,9 +124,8 @@ class Topics(RetriedCalls):
         body = self._ask_controller(
             ApiKey.CREATE_TOPICS,
             {"topics": new, "validate_only": validate_only},
-            lambda body: [(topic.name, topic) for topic in body.topics],
+            "topics",
         )
-        self.brokers.forget()
         return {topic.name: getattr(topic, "topic_id", None) for topic in body.topics}
 
     def _defaults_of_topics(self) -> tuple[int, int]:
@@ -145,9 +143,8 @@ class Topics(RetriedCalls):
         self._ask_controller(
             ApiKey.DELETE_TOPICS,
             {"topics": [{"name": name, "topic_id": None} for name in names], "topic_names": names},
-            lambda body: [(response.name, response) for response in body.responses],
+            "responses",
         )
-        self.brokers.forget()
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Increase the number of partitions of topics to the given total."""
@@ -157,9 +154,8 @@ class Topics(RetriedCalls):
         self._ask_controller(
             ApiKey.CREATE_PARTITIONS,
             {"topics": topics, "validate_only": validate_only},
-            lambda body: [(result.name, result) for result in body.results],
+            "results",
         )
-        self.brokers.forget()
 
     def describe_configs(
         self, resources: Sequence[ConfigResource], *, names: Sequence[str] | None = None
@@ -210,7 +206,11 @@ class Topics(RetriedCalls):
         for start in range(0, len(topics), _DESCRIBED_AT_ONCE):
             some = topics[start : start + _DESCRIBED_AT_ONCE]
             request = describe_request(dict.fromkeys((ResourceType.TOPIC, name) for name in some))
-            body = self._persist(partial(self.brokers.ask_any, ApiKey.DESCRIBE_CONFIGS, request))
+
+            def attempt(deadline: Deadline, request: Mapping[str, Any] = request) -> Any:
+                return self.brokers.any(deadline).ask(ApiKey.DESCRIBE_CONFIGS, request, deadline)
+
+            body = self._persist(attempt)
             for result in body.results:
                 if result.error_code == ErrorCode.none:
                     entries = map(_entry, result.configs)
@@ -330,19 +330,18 @@ class Topics(RetriedCalls):
             return self.brokers.node(int(name), deadline)
         return self.brokers.any(deadline)
 
-    def _ask_controller(
-        self,
-        api_key: ApiKey,
-        request: Mapping[str, Any],
-        results: Callable[[Any], list[tuple[str, Any]]],
-    ) -> Any:
+    def _ask_controller(self, api_key: ApiKey, request: Mapping[str, Any], results: str) -> Any:
+        """Change topics; `results` is the field of the response with a result for each."""
+
         def attempt(deadline: Deadline) -> Any:
             timed = {**request, "timeout_ms": deadline.left_ms()}
             body = self.brokers.controller(deadline).ask(api_key, timed, deadline)
-            refuse_any((f"topic {name}", each) for name, each in results(body))
+            refuse_any((f"topic {result.name}", result) for result in getattr(body, results))
             return body
 
-        return self._persist(attempt, may_repeat=False)
+        body = self._persist(attempt, may_repeat=False)
+        self.brokers.forget()
+        return body
 
 
 def _parts(topics: Sequence[str]) -> list[list[str]]:

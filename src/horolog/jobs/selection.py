@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from horolog.client import Client
-from horolog.client.properties import client_of_properties
+from horolog.client.properties import config_of_properties
 from horolog.clock import Moment, SystemClock, moment_ms
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.shared import Reads
@@ -190,7 +190,7 @@ def client_of(
     if unknown:
         raise Misconfigured(f"{unknown[0]} is no setting of a client: write {PREFIX}NAME=VALUE")
     given = {name.removeprefix(PREFIX): value for name, value in lowered.items()}
-    return client_of_properties(location.bootstrap_servers, given, client_id)
+    return Client.of(config_of_properties(location.bootstrap_servers, given, client_id))
 
 
 def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:

@@ -12,7 +12,7 @@ exclusive or with a chain of SHA-1 digests. That is Java's format, not a choice 
 
 import hashlib
 import re
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.schemas.fields import Fields, there
@@ -29,11 +29,8 @@ _PROTECTED_KEY: Final = re.compile(
 )
 
 
-class JavaKeyStore(NamedTuple):
-    """Content of a store in DER: trusted certificates, and protected keys each with its chain."""
-
-    trusted: list[bytes]
-    keys: list[tuple[bytes, list[bytes]]]
+JavaKeyStore: TypeAlias = tuple[list[bytes], list[tuple[bytes, list[bytes]]]]
+"""Trusted certificates, and protected keys each with its certificate chain, in DER."""
 
 
 def read_jks(data: bytes, what: str, password: str | None) -> JavaKeyStore:
@@ -56,7 +53,8 @@ def _entries(fields: Fields, what: str) -> JavaKeyStore:
     version = fields.i32()
     if version not in {1, 2}:
         raise Misconfigured(f"{what}: version {version} of JKS is not known")
-    store = JavaKeyStore([], [])
+    trusted: list[bytes] = []
+    keys: list[tuple[bytes, list[bytes]]] = []
 
     def certificate() -> bytes:
         if version == 2 and (kind := fields.take(fields.i16())) not in {b"X.509", b"X509"}:
@@ -68,14 +66,14 @@ def _entries(fields: Fields, what: str) -> JavaKeyStore:
         fields.take(fields.i16())  # its alias
         fields.i64()  # its date
         if tag == 2:
-            store.trusted.append(certificate())
+            trusted.append(certificate())
         elif tag == 1:
-            store.keys.append((there(fields.data()), there(fields.array(certificate))))
+            keys.append((there(fields.data()), there(fields.array(certificate))))
         else:
             raise Misconfigured(f"{what}: an entry of unknown kind {tag}")
 
     there(fields.array(entry))
-    return store
+    return trusted, keys
 
 
 def unprotected(protected: bytes, password: str, what: str) -> bytes:
