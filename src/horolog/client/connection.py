@@ -274,6 +274,22 @@ class Connection:
             self._socket = None
 
 
+class ReusedMemory:
+    """Memory for one response after the other; a response above `most_bytes` gets its own."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._memory = bytearray()
+
+    def __call__(self, size: int) -> memoryview:
+        """Return writable memory of a size or more."""
+        if size > self._most_bytes:
+            return _own_memory(size)
+        if size > len(self._memory):
+            self._memory = bytearray(size)
+        return memoryview(self._memory)
+
+
 def _own_memory(size: int) -> memoryview:
     return memoryview(bytearray(size))
 

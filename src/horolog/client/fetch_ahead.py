@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from horolog.client.client import Client
 from horolog.client.closing import Closeable
-from horolog.client.connection import NoAnswer
+from horolog.client.connection import NoAnswer, ReusedMemory
 from horolog.client.deadline import Deadline
 from horolog.client.fetching import Fetched, PartitionFetch
 from horolog.client.link import Link
@@ -37,8 +37,7 @@ class FetchAhead(Closeable):
 
     def __init__(self, client: Client, *, reuses_memory: bool = False) -> None:
         self._client = client
-        self._reuses_memory = reuses_memory
-        self._memory = bytearray()
+        self._memory = ReusedMemory(client.config.max_response_bytes) if reuses_memory else None
         self._sent: _SentFetch | None = None  # at most one
 
     @property
@@ -70,9 +69,8 @@ class FetchAhead(Closeable):
         if self._sent is not None:
             (_, leader, version), self._sent = self._sent, None
             try:
-                memory = self._lend if self._reuses_memory else None
                 deadline = self._deadline(request)
-                return request.read(leader.receive(ApiKey.FETCH, version, deadline, memory))
+                return request.read(leader.receive(ApiKey.FETCH, version, deadline, self._memory))
             except (RequestRefused, NoAnswer, MalformedResponse):
                 self._client.brokers.forget()
         return self._client.records.answer_to(request)
@@ -88,8 +86,3 @@ class FetchAhead(Closeable):
 
     def _deadline(self, request: PartitionFetch) -> Deadline:
         return Deadline.after_ms(self.timeout_ms + request.max_wait_ms)
-
-    def _lend(self, size: int) -> memoryview:
-        if size > len(self._memory):
-            self._memory = bytearray(size)
-        return memoryview(self._memory)

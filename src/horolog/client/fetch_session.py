@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from horolog.client.connection import ReusedMemory
 from horolog.client.deadline import Deadline
 from horolog.client.fetching import (
     Fetched,
@@ -88,7 +89,7 @@ class ClientFetchSession:
         self._known: set[TopicPartition] = set()  # to the broker, in a session
         self._changed: dict[TopicPartition, None] = {}
         self._forgotten: dict[tuple[str, UUID | None], set[int]] = {}
-        self._memory = bytearray()
+        self._memory = ReusedMemory(limits.kept_bytes)
         self.unasked: list[TopicPartition] = []
         """Partitions in the last response that were not requested."""
 
@@ -182,7 +183,7 @@ class ClientFetchSession:
             "forgotten_topics_data": forgotten,
         }
         link.send(ApiKey.FETCH, self._version, request, deadline)
-        return link.receive(ApiKey.FETCH, self._version, deadline, self._lend)
+        return link.receive(ApiKey.FETCH, self._version, deadline, self._memory)
 
     def _topic(self, topic: str, indexes: Iterable[int]) -> Mapping[str, Any]:
         partitions, topic_id = [], None
@@ -233,13 +234,6 @@ class ClientFetchSession:
                     and it.diverging_epoch.end_offset >= 0,
                 )
         return found
-
-    def _lend(self, size: int) -> memoryview:
-        if size > self._limits.kept_bytes:
-            return memoryview(bytearray(size))
-        if size > len(self._memory):
-            self._memory = bytearray(size)
-        return memoryview(self._memory)
 
 
 def _neighbours(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[int]]]:

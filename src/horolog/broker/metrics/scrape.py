@@ -3,7 +3,6 @@
 On the event loop, in slices: what is appended meanwhile is in some of the numbers only.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from horolog.broker.broker import BrokerParts
@@ -28,24 +27,6 @@ _LATENCY_LABELS: Final = (*(str(bound - 1) for bound in LATENCY_BOUNDS), "+Inf")
 _SUMMED: Final = (of.LOG_SIZE, of.SEGMENTS, of.CURRENT_OFFSET, of.OLDEST_OFFSET, of.AHEAD)
 
 
-class _TopicSums:
-    """Sums over the partitions of a topic."""
-
-    __slots__ = ("appended", "name", "numbers")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.appended: list[BlockTotals] = []
-        self.numbers = [0] * len(_SUMMED)
-
-    def add(self, numbers: Sequence[int], appended: BlockTotals) -> None:
-        *sums, ahead_ms = numbers
-        for at, number in enumerate(sums):
-            self.numbers[at] += number
-        self.numbers[-1] = max(self.numbers[-1], ahead_ms)
-        self.appended.append(appended)
-
-
 class Scrape:
     """Collects the metrics of a broker. For the event loop's thread only."""
 
@@ -62,11 +43,11 @@ class Scrape:
         self._add_requests(found)
         topics = await self._partitions(turns, found, by_partition=by_partition)
         appended = self._broker.traffic.deleted
-        for topic in topics:
+        for topic, counts in topics:
             await turns.pause()
-            its = sum_of(topic.appended)
-            _add_appended(found, topic.name, its)
-            appended = appended.plus(its)
+            of_topic = sum_of(counts)
+            _add_appended(found, topic, of_topic)
+            appended = appended.plus(of_topic)
         found.add(of.MESSAGES_IN, appended.records)
         found.add(of.BYTES_IN, appended.size)
         self._add_traffic(found)
@@ -83,34 +64,35 @@ class Scrape:
 
     async def _partitions(
         self, turns: TimeSlice, found: Exposition, *, by_partition: bool
-    ) -> list[_TopicSums]:
-        """Add the metrics of logs, and return the sums of each topic."""
+    ) -> list[tuple[str, list[BlockTotals]]]:
+        """Add the metrics of logs, and return the counts of each topic's partitions."""
         broker = self._broker
         now_ms = broker.clock.now_ms()
         served = offline = followed = 0
         topics = []
         for topic in broker.topics:
-            sums = _TopicSums(topic.name)
-            topics.append(sums)
-            missing = 0
+            numbers: list[tuple[int, ...]] = []
+            counts: list[BlockTotals] = []
             for index in topic.partitions:
                 await turns.pause()
                 partition = broker.partitions.find(topic.name, index)
                 if partition is None:
-                    missing += 1
                     continue
-                numbers = _numbers_of(partition, now_ms)
-                sums.add(numbers, partition.log.counts)
+                numbers.append(_numbers_of(partition, now_ms))
+                counts.append(partition.log.counts)
                 if by_partition:
-                    for family, number in zip(_SUMMED, numbers, strict=True):
+                    for family, number in zip(_SUMMED, numbers[-1], strict=True):
                         found.add(family, number, topic.name, index)
+            topics.append((topic.name, counts))
             if not by_partition:
-                for family, number in zip(_SUMMED, sums.numbers, strict=True):
-                    found.add(family, number, topic.name)
+                columns = zip(*(numbers or [(0,) * len(_SUMMED)]), strict=True)
+                for family, column in zip(_SUMMED, columns, strict=True):
+                    total = max(column) if family is of.AHEAD else sum(column)
+                    found.add(family, total, topic.name)
             found.add(of.TOPIC_PARTITIONS, len(topic.partitions), topic.name)
-            served += len(topic.partitions) - missing
-            offline += missing
-            followed += (len(topic.partitions) - missing) * topic.followed
+            served += len(numbers)
+            offline += len(topic.partitions) - len(numbers)
+            followed += len(numbers) * topic.followed
         for family, number in (
             (of.PARTITIONS, served),
             (of.LEADERS, served - followed),
