@@ -158,6 +158,11 @@ def segment_file(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+def log_path(directory: str, base_offset: int) -> str:
+    """Return the path of the log of a segment in a partition's directory."""
+    return f"{directory}/{segment_file(base_offset, LOG)}"
+
+
 def base_offset_of(name: str, suffix: str) -> int | None:
     """Return the offset in a segment file's name; None for other names."""
     stem = name.removesuffix(suffix)

@@ -22,15 +22,15 @@ class Cleanable(NamedTuple):
     """Part of a log that may be cleaned now."""
 
     first_dirty: int
-    """From here on records are not compared with those before them yet."""
+    """Offset where the dirty part begins."""
     end: int
-    """Up to here they may be."""
+    """Offset up to which the log may be cleaned."""
     clean_bytes: int
-    """Of the segments before `first_dirty`."""
+    """Bytes of the segments before `first_dirty`."""
     dirty_bytes: int
-    """Of those from there to `end`."""
+    """Bytes of the segments from `first_dirty` to `end`."""
     overdue_ms: int = 0
-    """For how long the oldest of them has been older than `max.compaction.lag.ms`."""
+    """Time since the oldest dirty record became older than `max.compaction.lag.ms`."""
 
     @property
     def ratio(self) -> float:

@@ -13,7 +13,7 @@ from horolog.record import cleaning
 from horolog.record.cleaning import CleaningVerdict, Keys, UInt64Array
 
 LOAD_FACTOR: Final = 0.9
-"""How full a map becomes, as `log.cleaner.io.buffer.load.factor` is by default."""
+"""Share of slots in use: the default of `log.cleaner.io.buffer.load.factor`."""
 _SLOTS_A_KEY: Final = 2  # where few keys can come: then most are found at once
 
 

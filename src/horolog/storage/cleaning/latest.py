@@ -32,10 +32,10 @@ from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.segments.reader import SegmentReader
 
 MOST_MAP_BYTES: Final = 64 << 20
-"""Of the map of keys: 2.5 million. What follows the record that has no room is given whole."""
+"""Size of the table: 2.5 million keys. Records behind the first without room are all given."""
 _LEAST_MAP_BYTES: Final = 1 << 20  # else the log's size: a slot for each 24 bytes
 _FEW_RECORDS: Final = 16
-"""Batches of fewer that the kernel does not take (compressed, say) are as quickly decoded."""
+"""Smaller batches that the kernel does not read (compressed ones) are decoded as quickly."""
 _MOST_OPENED_BYTES: Final = 4 << 20  # of a batch: larger ones are given, and supersede nothing
 
 

@@ -59,9 +59,9 @@ class Cleaned(NamedTuple):
 
     batches: Sequence[Numbered | NumberedRun]
     read_bytes: int
-    """Of the piece as it was."""
+    """Bytes of the old piece."""
     read_records: int
-    """Markers, and records of batches that went or stayed as a whole, are counted, too."""
+    """Number of records in the old piece, with markers."""
     kept_records: int
 
     @property
@@ -170,7 +170,6 @@ class CleaningPass:
         Args:
             segments: all finished ones from the first of the log up to `rules.end_offset`, in
                 order.
-            key_map: an empty one.
         """
         self._segments = [segment for segment in segments if segment.base_offset < rules.end_offset]
         following = [segment.base_offset for segment in self._segments[1:]]

@@ -24,7 +24,7 @@ class LastOfProducer(NamedTuple):
     """Last batch of a producer. The log must keep it."""
 
     last_data_offset: int | None
-    """Of the last batch with records; None if only a marker is known."""
+    """Last offset of the last batch with records; None if only a marker is known."""
     epoch: int
 
 
@@ -35,17 +35,17 @@ class Rules:
     now_ms: int
     """The clock."""
     delete_retention_ms: int
-    """For how long tombstones and markers stay once they are clean."""
+    """Time for which clean tombstones and markers remain."""
     end_offset: int
-    """Nothing from there on is cleaned: the base offset of a segment."""
+    """Base offset of the first segment that is not cleaned."""
     legacy_horizon_ms: int = 0
-    """Tombstones of v0 and v1 stay in segments that were changed later; see `legacy_horizon`."""
+    """Modification time after which a segment keeps its tombstones of v0 and v1."""
     producers: Mapping[int, LastOfProducer] = field(default_factory=dict)
-    """Those that may append again."""
+    """Producers that may append again, by id."""
     aborted: Sequence[AbortedTxn] = ()
-    """Of the whole log; also those whose marker is behind `end_offset`, or will never come."""
+    """Aborted transactions of the whole log, also those without a marker before `end_offset`."""
     keeps_keyless: bool = False
-    """Whether records without a key stay; Kafka's cleaner removes them."""
+    """True to keep records without a key; Kafka's cleaner removes them."""
 
 
 def last_of_producers(producers: Producers) -> dict[int, LastOfProducer]:
@@ -67,12 +67,12 @@ class Fate(NamedTuple):
     """Decision of a pass on a batch."""
 
     loses_records: bool = False
-    """All of them, whatever their keys."""
+    """True if all records go, whatever their keys."""
     stays_empty: bool = False
-    """It stays without records, where none stays."""
+    """True if the batch remains even without records."""
     keeps_tombstones: bool = True
     needs_horizon: bool = False
-    """It is a marker whose transaction is gone, and gets a delete horizon."""
+    """True for a marker whose transaction is gone: it gets a delete horizon."""
 
 
 def fate_of(header: BatchHeader, rules: Rules, may_go: bool, modified_ms: int) -> Fate:

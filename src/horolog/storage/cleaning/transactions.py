@@ -39,7 +39,7 @@ class CleanedTransactions:
         self._begun = 0  # how many of them have begun
         self._known: dict[int, int] = {}  # by producer id, as `cleaning_kernels.step` has it
         self.kept: list[AbortedTxn] = []
-        """The aborted transactions of which a batch has come, up to their markers."""
+        """Aborted transactions of which a batch was met, up to their markers."""
 
     def meet(self, header: BatchHeader, batch: Buffer) -> bool:
         """Return True if a batch may go.

@@ -71,7 +71,7 @@ class FirstAppended(NamedTuple):
 
     offset: int
     ms: int | None
-    """None where append times are unknown and this is the first record that may be the one."""
+    """None if the append time is unknown: the record is the first that may qualify."""
 
 
 AppendTimeEntry: TypeAlias = tuple[int, int | None, int, bool]
@@ -132,14 +132,14 @@ class AppendTimeFile:
         self._stored = 0  # entries, of which `_proof` says how many count
         self._proves_all = False  # these, and what the header says
         self.checked_to = 0
-        """Before this offset no damage of the log is why an entry does not count."""
+        """Offset up to which the log was checked for damage that leaves entries unproved."""
         self.is_growing = False
-        """It is made ready for appends: every entry is of a batch in the log."""
+        """True if the file is ready for appends: every entry is of a batch in the log."""
         self._is_damaged = False  # and that was said
         self.last_ms: int | None = None
-        """Of the last entry, while the segment is appended to; None where that says unknown."""
+        """Append time of the last entry of a growing segment; None if it is unknown."""
         self.last_is_seen = False
-        """Whether that is when a follower saw its batch."""
+        """True if `last_ms` is the time at which a follower saw the batch."""
         self._first_ms: int | None = None  # as `first_ms`, once it is known
 
     @property
@@ -194,7 +194,7 @@ class AppendTimeFile:
         return merged
 
     def columns(self, from_offset: int, to_offset: int) -> "TimeColumns":
-        """Return known and seen append times as arrays.
+        """Return known and seen append times as arrays, perhaps with a row behind the range.
 
         Faster than `stretches` where there are many.
         """
@@ -212,7 +212,7 @@ class AppendTimeFile:
                 data = self._entries.read_between(first, min(last + 1, count))
                 columns = unpacked(data, self._base_offset, self._middle_ms)
                 if columns is not None and len(columns.ms) >= last - first:  # else it was cut
-                    return columns.first(last - first)
+                    return columns
         return columns_of(self.stretches(from_offset, to_offset, seen=True))
 
     def at(self, offset: int) -> int | None:

@@ -32,7 +32,7 @@ from horolog.storage.files import Files
 
 CACHE_DIR_VARIABLE: Final = "HOROLOG_CACHE_DIR"
 MOST_BYTES: Final = 512 << 20
-"""Of all maps, a small one counted as a block of the disk."""
+"""Limit for all maps. A small map counts as one block of the disk."""
 LONGEST_UNUSED_S: Final = 90 * 86_400
 
 _LONGEST_PATH = 8 << 10
@@ -49,7 +49,7 @@ class _Entry(NamedTuple):
     size: int
     used_s: float
     is_map: bool
-    """Else it is being written, or a killed process was writing it."""
+    """False for a file that a process is writing, or was writing when it was killed."""
 
 
 class BlockCache:

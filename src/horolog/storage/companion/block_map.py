@@ -72,7 +72,7 @@ class MapLook:
         self._base_offset = base_offset
         self._size = size
         self.covered = _covered(entries)
-        """How many of the log's bytes they cover."""
+        """Number of the log's bytes that the entries cover."""
 
     @property
     def is_worth_completing(self) -> bool:

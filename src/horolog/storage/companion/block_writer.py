@@ -38,11 +38,11 @@ class _OpenBlock(NamedTuple):
     """Batches without an entry, as one value that is replaced. Only `pending` grows."""
 
     total: "array[int]"
-    """Of the block that has room left, without what is pending; not changed any more."""
+    """Numbers of the unfinished block without pending batches. Never changed."""
     pending: list[bytes]
-    """Batches that follow: of that block, and of blocks behind it."""
+    """Later batches, of the unfinished block and of blocks behind it."""
     finished: BlockTotals
-    """What `BlockWriter.counts` has besides these."""
+    """Totals of finished blocks, for `BlockWriter.counts`."""
 
 
 class BlockWriter:
@@ -64,13 +64,12 @@ class BlockWriter:
         """Continue a block map.
 
         Args:
-            files: the way to the disk.
             path: of the file beside a segment that is appended to (marker.py).
             in_file: how many entries are in it.
         """
         self.published = Published(in_file, unwritten)
         self.is_ready = not unwritten
-        """Whether nothing waits to be written that an append which may wait should write."""
+        """False if entries wait for an append that may block to write them."""
         self._files = files
         self._most_unwritten = len(unwritten) + MOST_UNWRITTEN
         self._path = path

@@ -48,7 +48,7 @@ from horolog.record.time_stats import (
 from horolog.record.timestamps import TimeRange
 
 BLOCK_BYTES: Final = 256 << 10
-"""A block ends before a batch that would make it larger; a larger batch is a block alone."""
+"""Size at which a block ends before the next batch. A larger batch is a block of its own."""
 
 _HAS_CREATE_TIMES: Final = layout.HAS_CREATE_TIMES
 _HAS_APPEND_TIMES: Final = layout.HAS_APPEND_TIMES
@@ -74,7 +74,7 @@ class Block(NamedTuple):
     base_offset: int
     next_offset: int
     identity: int
-    """Of the last batch (proof.py)."""
+    """Identity of the last batch (proof.py)."""
     times: TimeStats
 
     @property
@@ -97,7 +97,7 @@ class Span(NamedTuple):
     end: int
     base_offset: int
     next_offset: int | None
-    """None where only the caller knows where the segment's offsets end."""
+    """None if only the caller knows the end of the segment's offsets."""
 
 
 def unpack(content: Buffer, start: int) -> Block:

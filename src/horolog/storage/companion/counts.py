@@ -23,7 +23,7 @@ class BlockTotals(NamedTuple):
     size: int = 0
     """Bytes of the batches."""
     records: int = 0
-    """Without control records."""
+    """Number of records without control records."""
     untimed: int = 0
     """Records without a create time."""
     latencies: tuple[int, ...] = (0,) * LATENCY_COUNT

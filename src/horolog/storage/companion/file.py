@@ -53,7 +53,7 @@ TIMES_AT: Final = _MAP_AT + _MAP.size + _CRC.size
 TIME_ENTRY_SIZE: Final = 12
 
 MOST_MS: Final = 1 << 42
-"""Append times are so far from the middle at most, either way: 139 years."""
+"""Largest distance of append times from the middle, in both directions: 139 years."""
 _FARTHEST_MS: Final = (1 << 63) - MOST_MS  # a middle from which every time is an int64
 
 
@@ -64,9 +64,9 @@ class Covered(NamedTuple):
     end: int
     """Offset after the last covered batch."""
     size: int
-    """Bytes of the log up to there."""
+    """Bytes of the log up to the end of that batch."""
     identity: int
-    """Of that batch (proof.py)."""
+    """Identity of the last covered batch (proof.py)."""
 
 
 class Head(NamedTuple):
@@ -74,7 +74,7 @@ class Head(NamedTuple):
 
     middle_ms: int
     covered: Covered | None
-    """None if its check is wrong."""
+    """None if the check of the part is wrong."""
 
 
 def packed_head(base_offset: int, middle_ms: int, covered: Covered) -> bytes:
@@ -131,9 +131,9 @@ class Companion(SegmentFile):
         stem = log.path.removesuffix(names.LOG)
         super().__init__(log.files, stem + names.COMPANION)
         self.marker = AppendingMarker(log.files, stem)
-        """The file beside it while the segment is appended to."""
+        """File beside the companion while the segment is appended to."""
         self.is_growing = False
-        """Whether the segment is appended to, so that the map is in the other file."""
+        """True while the segment is appended to: then the map is in the other file."""
         self._base_offset = base_offset
         self._lock = threading.Lock()
         self._is_abandoned = False

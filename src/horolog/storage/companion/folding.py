@@ -23,7 +23,7 @@ _PLACE: Final = Struct("=qq")
 _NO_COUNTS: Final = NO_COUNTS.tobytes()
 
 NO_BLOCK: Final = array("q", bytes(8 * layout.BLOCK_SIZE))
-"""The numbers of no batch."""
+"""Numbers of a block without a batch."""
 
 
 def row_of(

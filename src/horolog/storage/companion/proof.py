@@ -48,7 +48,7 @@ class LastBatch(NamedTuple):
 
     position: int
     end: int
-    """The position after it, which is the number of these bytes; 0 if there is no batch."""
+    """Position just past the batch; 0 without a batch."""
     identity: int
 
     @classmethod
@@ -119,9 +119,9 @@ class Proof(NamedTuple):
     """Part of the append times that the log proves."""
 
     entries: int
-    """The number of true entries, which come first."""
+    """Number of true entries. They come first."""
     end: int
-    """Append times are known before this offset, except where an entry says otherwise."""
+    """Append times before this offset are known, unless an entry marks them as unknown."""
 
 
 NOTHING: Final = Proof(0, 0)

@@ -74,8 +74,8 @@ class Seal(NamedTuple):
     last: LastBatch
     """The last batch of the log, which ends where the log does."""
     leaves_out: bool = False
-    """Whether offsets behind its last batch may be in no segment: compaction wrote it, or the log
-    follows another that deleted them."""
+    """True if offsets behind the last batch may be in no segment. Compaction wrote the segment, or
+    the log follows another one that deleted them."""
 
 
 def packed_seal(seal: Seal) -> bytes:

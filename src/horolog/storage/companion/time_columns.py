@@ -25,13 +25,7 @@ class TimeColumns(NamedTuple):
     offsets: Int64Array
     ms: Int64Array
     kinds: Bytes
-    """`KNOWN`, `SEEN` by a follower, or `UNKNOWN`: then `ms` says nothing."""
-
-    def first(self, count: int) -> Self:
-        """Return the first rows."""
-        return self._replace(
-            offsets=self.offsets[:count], ms=self.ms[:count], kinds=self.kinds[:count]
-        )
+    """`KNOWN`, `SEEN` by a follower, or `UNKNOWN`, where `ms` is without meaning."""
 
     def of(self, offsets: Int64Array) -> Self:
         """Return a row for each of these offsets, none of which is before the first row."""
@@ -43,7 +37,7 @@ class ChangedTimes(NamedTuple):
     """Batches whose append times differ from those before. The times are all known, or all seen."""
 
     offsets: Int64Array
-    """Of the first record of each."""
+    """Offset of the first record of each batch."""
     ms: Int64Array
     identities: npt.NDArray[np.uint32]
     is_seen: bool
@@ -82,18 +76,14 @@ def unpacked(data: bytes, base_offset: int, middle_ms: int) -> TimeColumns | Non
     times, places = entries["time"].astype(np.int64), entries["place"].astype(np.int64)
     rows = np.frombuffer(data, np.uint8).reshape(-1, ENTRY.size)
     deltas = times >> CHECK_BITS
-    if (np.diff(deltas) < 0).any() or (np.diff(places) < 0).any() or not _are_intact(rows):
+    unchecked = rows.copy()
+    unchecked[:, _CHECK_AT] = 0
+    are_intact = rows[:, _CHECK_AT] == _checks(unchecked)
+    if (np.diff(deltas) < 0).any() or (np.diff(places) < 0).any() or not are_intact.all():
         return None
     kinds = np.where(times & SEEN_BIT, np.uint8(SEEN), np.uint8(KNOWN))
     kinds[places & 1 > 0] = UNKNOWN
     return TimeColumns(base_offset + (places >> 1), deltas + middle_ms, kinds)
-
-
-def _are_intact(rows: Bytes) -> bool:
-    checks = rows[:, _CHECK_AT].copy()
-    unchecked = rows.copy()
-    unchecked[:, _CHECK_AT] = 0
-    return bool((checks == _checks(unchecked)).all())
 
 
 def _checks(rows: Bytes) -> Bytes:

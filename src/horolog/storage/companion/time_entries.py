@@ -93,7 +93,7 @@ def follows(before: tuple[int, ...], entry: tuple[int, ...]) -> bool:
 
 
 BEFORE_ALL: Final = (-1 << 63, 0)
-"""What every entry follows."""
+"""Columns that precede every possible entry."""
 
 
 def without_damaged(data: bytes, covered: int) -> tuple[bytes, int]:
@@ -148,4 +148,4 @@ def _check_of(time: int, place: int) -> int:
 
 
 LOST: Final = (1 ^ _check_of(0, 0), 0)
-"""In the place of an entry that is no longer there: it is not intact."""
+"""Columns of a missing entry. They fail the check."""

@@ -44,9 +44,9 @@ from horolog.storage.scan.findings import Checked, Steps
 from horolog.storage.segments.reader import SegmentReader
 
 MEMORY_BYTES: Final = 128 << 20
-"""For the keys, as `log.cleaner.dedupe.buffer.size` is by default."""
+"""Memory for keys: the default of `log.cleaner.dedupe.buffer.size`."""
 DELETE_RETENTION_MS: Final = 86_400_000
-"""As `delete.retention.ms` is by default."""
+"""Default of `delete.retention.ms`."""
 
 
 @dataclass(slots=True)
@@ -55,15 +55,15 @@ class CompactedPartition:
 
     path: str
     end_offset: int = 0
-    """Up to where each key has one record."""
+    """Offset up to which each key has one record."""
     records_before: int = 0
     records_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
     keyless: int = 0
-    """Records without a key."""
+    """Number of records without a key."""
     refused: str | None = None
-    """Why it was left as it is, or was not compacted to its end."""
+    """Reason why the log was left unchanged, or was not compacted to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Compaction(OfflineWork):
     interval_bytes: int = 4096
     memory_bytes: int = MEMORY_BYTES
     removes_keyless: bool = False
-    """Whether records without a key go, as they do in Kafka's cleaner."""
+    """True to remove records without a key, as Kafka's cleaner does."""
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock the log directory against brokers; a target outside of one needs no lock.
@@ -200,7 +200,7 @@ class _CompactedPartition:
     def _segments(self) -> list[SegmentReader]:
         files, directory = self._files, self._directory
         return [
-            SegmentReader.at(files, f"{directory}/{names.segment_file(base, names.LOG)}", base)
+            SegmentReader.at(files, names.log_path(directory, base), base)
             for base in current_bases(files, directory)
         ]
 

@@ -30,7 +30,6 @@ from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.companion.seal import read_seal
 from horolog.storage.directory.lock import lock_against_others
-from horolog.storage.files import Files
 from horolog.storage.logs.replacing import make_alike, mark_cleaned, replace_segments
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.offline.work import OfflineWork, refusal
@@ -50,12 +49,12 @@ class ConvertedSegment:
 
     path: str
     records: int = 0
-    """Written anew."""
+    """Number of rewritten records."""
     bytes_before: int = 0
     bytes_after: int = 0
     losses: Losses = field(default_factory=Losses)
     refused: str | None = None
-    """Why it was left as it is."""
+    """Reason why the segment was left unchanged."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -90,7 +89,9 @@ class Conversion(OfflineWork):
             with self.alone(str(directory)):  # the names do not change while they are listed
                 if not self.dry_run:
                     tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
-                    _remove_cleaned(self.files, str(directory))
+                    for name in os.listdir(directory):  # of a kill before the first `.swap`
+                        if name.endswith(names.CLEANED):
+                            self.files.remove(f"{directory}/{name}")
                 bases = current_bases(self.files, str(directory))
             for index, base in enumerate(bases):
                 path = directory / names.segment_file(base, names.LOG)
@@ -120,7 +121,7 @@ class _Segment:
         self._directory = directory
         self._base_offset = base_offset
         self._is_last = is_last
-        path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
+        path = names.log_path(directory, base_offset)
         self._old = SegmentReader.at(self._files, path, base_offset)
         self._parent = f"{directory}/{names.CONVERTING}"
         self._work = f"{self._parent}/{names.segment_file(base_offset, '')}"
@@ -196,7 +197,10 @@ class _Segment:
         if self._old.has_append_times:
             self._times = self._old.append_times.stretches(base_offset, names.MAX_OFFSET, seen=True)
         if not conversion.dry_run:
-            self._make_directory()
+            with lock_against_others(self._directory):
+                if not self._files.exists(self._parent):
+                    self._files.make_directory(self._parent)
+                self._files.make_directory(self._work)
             active = new_segment(self._files, self._work, base_offset, self._config, 0)
             writer = LogWriter(self._files, self._work, active)
         for buffer in self._old.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
@@ -218,19 +222,11 @@ class _Segment:
         if writer is not None:
             writer.finish()
             self._new = [
-                SegmentReader.at(
-                    self._files, f"{self._work}/{names.segment_file(base, names.LOG)}", base
-                )
+                SegmentReader.at(self._files, names.log_path(self._work, base), base)
                 for base in base_offsets(self._files.names_in(self._work), names.LOG)
             ]
         elif self._old.has_aborted and done.bytes_after > conversion.max_segment_bytes:
             raise StorageFailed(_ABORTED_AND_LARGE)
-
-    def _make_directory(self) -> None:
-        with lock_against_others(self._directory):
-            if not self._files.exists(self._parent):
-                self._files.make_directory(self._parent)
-            self._files.make_directory(self._work)
 
     def _converted(self, buffer: Buffer, least_offset: int) -> Iterator[Numbered]:
         """Yield batches in the new format, and count them."""
@@ -306,10 +302,3 @@ def is_kafkas_own(name: str) -> bool:
     """Return True if a directory of this name belongs to an internal topic."""
     partition = names.partition_of(name)
     return partition is not None and partition.topic in names.INTERNAL_TOPICS
-
-
-def _remove_cleaned(files: Files, directory: str) -> None:
-    """Remove `.cleaned` files of a replacement that was killed."""
-    for name in os.listdir(directory):
-        if name.endswith(names.CLEANED):
-            files.remove(f"{directory}/{name}")

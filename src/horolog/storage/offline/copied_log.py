@@ -73,7 +73,6 @@ class CopiedLog:
         """Open the copy, and recover what follows the synced part.
 
         Args:
-            files: the way to the disk.
             known: up to where it was synced.
             segment_bytes: a segment ends before it grows beyond that.
             interval_bytes: `index.interval.bytes`.
@@ -121,7 +120,7 @@ class CopiedLog:
             self._log.flush()  # writes again what a sync that failed may have lost
         self._cut_without_times()
         self.found_records = self._records_behind_known()
-        """Of batches that were there behind what is known."""
+        """Number of records found behind the synced part."""
 
     @property
     def next_offset(self) -> int:

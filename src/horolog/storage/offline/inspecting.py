@@ -126,7 +126,7 @@ class InspectedLog:
     epochs: tuple[EpochStart, ...]
     notes: list[str]
     paths: list[Path]
-    """Of the segments to be read."""
+    """Paths of the segments to read."""
     segments: list[InspectedSegment] = field(default_factory=list)
 
     @property

@@ -55,7 +55,7 @@ class PartitionReader:
         self.directory = directory
         self.partition = names.partition_of(directory.name) or TopicPartition(directory.name, 0)
         self.notes: list[str] = []
-        """What cannot be read in addition to the segments."""
+        """Sentences about files that cannot be read."""
         self._files = files
         present = {segment.name} if segment is not None else None
         readers = stable_look(lambda: _opened(files, str(directory), present, cache))
@@ -65,7 +65,7 @@ class PartitionReader:
         if readers:
             readers[-1].end = readers[-1].whole_end()
         self.segments: tuple[SegmentReader, ...] = tuple(readers)
-        """Oldest first; that of the last ends with its last whole batch."""
+        """Segments, oldest first. The last one ends with its last whole batch."""
         first = readers[0].base_offset if readers else 0
         end = self.log_end_offset if segment is None else log_end(files, str(directory))
         starts = LogStarts(files, str(directory.parent))
@@ -101,7 +101,7 @@ def _opened(
     listed = files_of(directory) if chosen is None else chosen
     readers = []
     for base_offset in segments_in(files, directory, listed):
-        path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
+        path = names.log_path(directory, base_offset)
         stem = path.removesuffix(names.LOG)
         reader = SegmentReader(files, stem, base_offset, files.size(path), block_cache=cache)
         reader.log.inode = files.inode_of(reader.log.open())
@@ -119,7 +119,7 @@ def log_end(files: Files, directory: str) -> int:
         StorageFailed: the disk refused.
     """
     for base_offset in reversed(current_bases(files, directory)):
-        path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
+        path = names.log_path(directory, base_offset)
         with suppress(FileMissing):  # retention has deleted it since the directory was listed
             return SegmentReader.at(files, path, base_offset).whole_end().next_offset
     return 0

@@ -54,13 +54,13 @@ class Reindexed:
 
     path: str
     wrong: list[str] = field(default_factory=list)
-    """What was found wrong with its indexes."""
+    """Faults of the segment's indexes."""
     written: list[str] = field(default_factory=list)
-    """The files that were replaced; those that would be, where nothing is to be written."""
+    """Files that were replaced, or would be in a dry run."""
     removed: list[str] = field(default_factory=list)
-    """The damaged files that were removed, or would be: a start makes them again."""
+    """Damaged files that were removed, or would be in a dry run. A start makes them again."""
     refused: str | None = None
-    """Why its indexes were left as they are."""
+    """Reason why the indexes were left unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +163,7 @@ class Reindexing(OfflineWork):
         present = self.files.names_in(directory)
         bases = base_offsets(present, names.LOG)
         segments = [
-            SegmentReader.at(
-                self.files, os.path.join(directory, names.segment_file(base, names.LOG)), base
-            )
-            for base in bases
+            SegmentReader.at(self.files, names.log_path(directory, base), base) for base in bases
         ]
         snapshots = base_offsets(present, names.SNAPSHOT)
         index = bases.index(facts.base_offset)

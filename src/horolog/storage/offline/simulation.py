@@ -60,9 +60,9 @@ class Deletion(NamedTuple):
     """Records that were appended less than an hour before."""
     reason: str
     counts_ms: int | None
-    """The time that counts; None where it went for its size."""
+    """Time that counted; None for a deletion by size."""
     counts_by: str | None
-    """What that is the time of, as in `SegmentRetention`."""
+    """Kind of that time, as in `SegmentRetention`."""
     create_age_min_ms: int | None
     create_age_max_ms: int | None
     append_age_min_ms: int
@@ -74,15 +74,15 @@ class SimulationOutcome(NamedTuple):
 
     deletions: Sequence[Deletion]
     records: int
-    """That arrived."""
+    """Number of records that arrived."""
     segments: int
-    """That were begun."""
+    """Number of segments that were begun."""
     held_segments: int
     held_bytes: int
-    """At the end."""
+    """Bytes of all segments at the end."""
     most_held_bytes: int
     first_ms: int | None
-    """When the first batch arrived; None if none did."""
+    """Arrival of the first batch; None without one."""
     until_ms: int
 
     @property

@@ -30,9 +30,9 @@ class Decided(NamedTuple):
     """Decisions of coordinators on transactions that are open in a partition, by producer id."""
 
     may_end: frozenset[int]
-    """A coordinator of ours may still end these."""
+    """Producers whose transactions one of our coordinators may still end."""
     committed: frozenset[int]
-    """A Kafka had decided to commit these when it stopped."""
+    """Producers whose transactions a Kafka had decided to commit when it stopped."""
 
 
 class FileTransactions(NamedTuple):
@@ -42,7 +42,7 @@ class FileTransactions(NamedTuple):
     last_stable_offset: int
     """The offset before which every transaction has ended; the log end if all have."""
     damage: str | None = None
-    """What hides how transactions ended, if anything does."""
+    """Damage that hides how transactions ended; None without any."""
     known_to: int = _NO_LIMIT
     """The other fields are certain for records before this offset."""
 
@@ -54,7 +54,7 @@ class OpenLogPart(NamedTuple):
     start: int
     end: int
     must_reach_end: bool
-    """Whether a batch ends at `end`, if the log is not compacted."""
+    """True if a batch must end at `end`, unless the log is compacted."""
 
 
 class _Open(NamedTuple):
@@ -62,7 +62,7 @@ class _Open(NamedTuple):
 
     first_offset: int
     first_batch: tuple[BatchReader, int, BatchHeader] | None
-    """With its position; None of what was open before the first part."""
+    """First batch and its position; None if the transaction began before the first part."""
 
 
 def open_before(files: Files, directory: str, offset: int) -> Mapping[int, int]:

@@ -15,7 +15,7 @@ class OfflineWork:
     """Work at one target. It may run only within `locked` or `shared`."""
 
     REASON: ClassVar[str]
-    """Why a broker may not run meanwhile."""
+    """Reason why no broker may run meanwhile."""
 
     target: VerifyTarget
     dry_run: bool = field(default=False, kw_only=True)

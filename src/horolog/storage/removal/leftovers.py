@@ -53,7 +53,6 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
     """Remove or finish interrupted work in a directory.
 
     Args:
-        files: the way to the disk.
         keep: leave what does no harm.
         now_ms: the clock, in milliseconds.
 
@@ -103,7 +102,7 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
             files.remove_tree(f"{directory}/{work}")
             notes.append(f"Removed {directory}/{work}, a leftover")
     for name in sorted(present):
-        obsolete = _is_deleted(name, present) or _is_lone_index(name, present)
+        obsolete = _is_deleted(name, present) or is_lone_index(name, present)
         if name.endswith(names.TEMPORARY) or (obsolete and not keep):
             files.remove(f"{directory}/{name}")
             present.remove(name)
@@ -125,7 +124,7 @@ def finish_replacement(files: Files, directory: str, replacement: Replacement) -
     coming = {
         base
         for base in replacement.new
-        if files.exists(f"{directory}/{names.segment_file(base, names.LOG)}{names.SWAP}")
+        if files.exists(names.log_path(directory, base) + names.SWAP)
     }
     for base in replacement.old:
         if base in coming or base not in replacement.new:
@@ -152,7 +151,6 @@ def current_names(files: Files, directory: str, present: Collection[str]) -> dic
     Old segments of a replacement count until the new ones do.
 
     Args:
-        files: the way to the disk.
         directory: of a partition, of which nothing is changed.
         present: the names in it, or some of them.
 
@@ -234,7 +232,8 @@ def _is_deleted(name: str, present: set[str]) -> bool:
     return name.endswith((names.DELETED, names.CLEANED))
 
 
-def _is_lone_index(name: str, present: set[str]) -> bool:
+def is_lone_index(name: str, present: Collection[str]) -> bool:
+    """Return True if a file of a segment is present without the segment's log."""
     stem, dot, suffix = name.rpartition(".")
     if dot + suffix not in _INDEX_SUFFIXES or stem + names.LOG in present:
         return False
@@ -344,15 +343,12 @@ class _Compaction:
     def _held(self) -> Iterator[tuple[int, int]]:
         """Yield the range of offsets of each batch of the new segments, in order."""
         for base in self._new:
-            for _, header, listed in self._reader(self._swap_path(base), base).stretches():
-                if listed is None:
-                    yield header.base_offset, header.next_offset
-                else:
-                    yield from ((offset, offset + 1) for offset in listed.offsets)
+            for _, header in self._reader(self._swap_path(base), base).headers():
+                yield header.base_offset, header.next_offset
 
     def _batches(self, old: Sequence[int]) -> Iterator[BatchHeader]:
         for base in old:
-            path = f"{self._directory}/{names.segment_file(base, names.LOG)}"
+            path = names.log_path(self._directory, base)
             for _, header in whole_batches(self._reader(path, base)):
                 yield header
 
@@ -362,7 +358,7 @@ class _Compaction:
         )
 
     def _swap_path(self, base: int) -> str:
-        return f"{self._directory}/{names.segment_file(base, names.LOG)}{names.SWAP}"
+        return names.log_path(self._directory, base) + names.SWAP
 
 
 def _base_of(name: str, temporary: str) -> int | None:

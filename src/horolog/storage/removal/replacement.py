@@ -33,7 +33,7 @@ class Replacement(NamedTuple):
     def fits(self, files: Files, directory: str) -> bool:
         """Return True if the new segments exist with these sizes."""
         for base, size in self.new.items():
-            path = f"{directory}/{names.segment_file(base, names.LOG)}"
+            path = names.log_path(directory, base)
             swap = path + names.SWAP
             present = swap if files.exists(swap) else path
             if not files.exists(present) or files.size(present) != size:

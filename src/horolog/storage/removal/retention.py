@@ -28,7 +28,7 @@ class Because(StrEnum):
     EXPIRED = "expired"
     # It stays:
     EXEMPT = "exempt"
-    """It was adopted, and its topic has no settings here."""
+    """The log was adopted, and its topic has no settings here."""
     POLICY = "cleanup-policy"
     HIGH_WATERMARK = "high-watermark"
     EMPTY = "empty"
@@ -89,13 +89,13 @@ class SegmentTime(NamedTuple):
 
     time_ms: int
     is_record_time: bool
-    """Of a record; else when its file was last changed, as no record has one that counts."""
+    """True for the time of a record; False for the modification time of the file."""
     was_reset: bool = False
-    """Append times were reset behind it: the clock at that moment, as its own are still ahead."""
+    """True for the clock at a reset of append times, as those of the segment are still ahead."""
     is_append_time: bool = False
-    """It is when its last record was appended, not what that carries."""
+    """True for the append time of the last record."""
     is_seen: bool = False
-    """It is when a follower saw that, as it is unknown when it was appended."""
+    """True for the time at which a follower saw the last record."""
 
 
 class Verdict(NamedTuple):
@@ -104,11 +104,11 @@ class Verdict(NamedTuple):
     because: Because
     reason: str
     time: SegmentTime | None = None
-    """That counts for `retention.ms`, where it was asked for and is known."""
+    """Time that counts for `retention.ms`; None if unknown or not asked for."""
     due_ms: int | None = None
     """The first moment at which `retention.ms` lets it go; None if that is never or unknown."""
     bytes_to_go: int | None = None
-    """How much more must be appended until `retention.bytes` lets it go; None without a limit."""
+    """Bytes to append until `retention.bytes` lets it go; None without a limit."""
 
     @property
     def may_go(self) -> bool:

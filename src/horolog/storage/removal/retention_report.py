@@ -35,9 +35,9 @@ class Holder(NamedTuple):
     offset: int
     timestamp: int
     appended_ms: int | None
-    """When it was appended, None if that is unknown."""
+    """Append time of the record; None if it is unknown."""
     producer_id: int
-    """Of the idempotent producer that sent it; -1 if it was none. A log keeps no client id."""
+    """Id of the idempotent producer; -1 for others. A log keeps no client id."""
     producer_epoch: int
 
 
@@ -46,9 +46,9 @@ class KeepingMarker(NamedTuple):
 
     offset: int
     timestamp: int
-    """When it was appended, as all markers are stamped."""
+    """Append time of the marker, its timestamp."""
     producer_id: int
-    """Whose transaction it ends."""
+    """Producer of the transaction that the marker ends."""
     producer_epoch: int
     is_commit: bool
     records_ms: int | None
@@ -63,35 +63,35 @@ class SegmentRetention(NamedTuple):
     """The next segment's base offset, or the log end offset."""
     size: int
     is_active: bool
-    """Whether it is appended to: then its times are those of now."""
+    """True for the active segment, whose times are those of now."""
     largest_ms: int | None
     """The largest timestamp of its records; None if none has one."""
     appended_ms: int | None
-    """When its last record was appended; None if that is unknown."""
+    """Append time of the last record; None if it is unknown."""
     because: Because
-    """Why it may go or stays, by itself."""
+    """Reason for the decision on this segment alone."""
     reason: str
     counts_ms: int | None
-    """The time that `retention.ms` counts from; None if there is none, or it is not asked for."""
+    """Time that `retention.ms` counts from; None if unknown or not asked for."""
     counts_by: str | None
-    """Whose time that is: create-time, append-time, seen-time (when a follower saw the last
-    record), modification-time (no record has a time that counts), or append-time-reset: the clock
-    when append times ahead of it were lowered."""
+    """Kind of that time: create-time, append-time, seen-time (a follower saw the last record),
+    modification-time (no record has a time that counts), or append-time-reset (the clock when
+    append times were lowered)."""
     due_ms: int | None
-    """When `retention.ms` lets it go by itself; None if that is never or unknown."""
+    """Time at which `retention.ms` lets the segment go by itself; None for never or unknown."""
     bytes_to_go: int | None
-    """How many more bytes must be appended until `retention.bytes` lets it go; None: no limit."""
+    """Bytes to append until `retention.bytes` lets it go; None without a limit."""
     goes_ms: int | None
-    """When it is deleted, if nothing more is appended: it, and all before it, may go. None: never,
-    or unknown. A time in the past: at the next check."""
+    """Time of the deletion, if nothing is appended: the segment and all before it may go. None for
+    never or unknown. After a time in the past the next check deletes it."""
     kept_by: int | None
-    """Base offset of the segment before it that goes last, if that is after it may go itself."""
+    """Base offset of the earlier segment that keeps it; None without one."""
     holder: Holder | None
     """The record whose create time, ahead of the clock, keeps the segment."""
     seen_ms: int | None = None
-    """When a follower saw its last record, where it is unknown when that was appended."""
+    """Time at which a follower saw the last record, if its append time is unknown."""
     marker: KeepingMarker | None = None
-    """That of a transaction which keeps the segment, where it was looked for."""
+    """Marker that keeps the segment, if markers were looked for."""
 
     @property
     def goes_now(self) -> bool:
@@ -163,7 +163,8 @@ def report(
         if is_exempt:
             verdict = Verdict(Because.EXEMPT, "it was adopted, and its topic has no settings here")
         own_ms = now_ms if verdict.may_go else verdict.due_ms
-        if _is_later(own_ms, goes_ms):
+        # It goes no earlier than all before it; None means never.
+        if own_ms is None or (goes_ms is not None and own_ms >= goes_ms):
             goes_ms, keeper, kept_by = own_ms, candidate.base_offset, None
         else:
             kept_by = keeper
@@ -246,11 +247,6 @@ def kind_of(time: SegmentTime) -> str:
     if time.is_seen:
         return "seen-time"
     return "append-time" if time.is_append_time else "create-time"
-
-
-def _is_later(own_ms: int | None, goes_ms: int | None) -> bool:
-    """Return True if a segment goes no earlier than all before it. None means never."""
-    return own_ms is None or (goes_ms is not None and own_ms >= goes_ms)
 
 
 def _holder(segment: SegmentReader, largest: TimeEntry) -> Holder | None:

@@ -30,9 +30,9 @@ class SetAside(NamedTuple):
     """Origin of a set-aside file, from its name."""
 
     base_offset: int
-    """Of the segment."""
+    """Base offset of the segment."""
     position: int
-    """The byte of the segment at which it began."""
+    """Byte of the segment at which the file begins."""
 
 
 def set_aside_of(name: str) -> SetAside | None:

@@ -20,7 +20,7 @@ class BlockEntries:
 
     def __init__(self, files: Files, base_offset: int, log_path: str) -> None:
         self.next_position = _NEVER
-        """Batches before it need not be shown."""
+        """Position of the next entry. Earlier batches need no `meet`."""
         companion = Companion(LogFile(files, log_path, base_offset), base_offset)
         self._path = companion.path
         self._mend = reindex(log_path)

@@ -138,7 +138,7 @@ class OffsetEntries(ComparedIndex):
     _last = -1, -1
     _group: tuple[int, int] | None = None  # number and offset of an entry beyond its batch
     groups = 0
-    """Entries that name the end of several batches, as a follower writes them."""
+    """Number of entries for several batches at once, as a follower writes them."""
 
     @property
     def next_position(self) -> int:

@@ -30,9 +30,9 @@ class Finding(NamedTuple):
     what: str
     mend: str | None = None
     position: int | None = None
-    """The byte of the file where it begins."""
+    """Byte of the file at which the finding begins."""
     offset: int | None = None
-    """The offset of the log where it begins."""
+    """Offset of the log at which the finding begins."""
 
 
 class Checked(NamedTuple):
@@ -119,19 +119,19 @@ class SegmentFacts:
     first_offset: int | None = None
     size: int = 0
     whole_bytes: int = 0
-    """Where its last whole batch ends."""
+    """Position just past the last whole batch."""
     largest: TimeEntry | None = None
     is_sound: bool = True
-    """All of it was read, and nothing is damaged."""
+    """True if the whole log was read and nothing is damaged."""
     epochs: list[EpochRun] = field(default_factory=list)
     missing_offsets: int = 0
-    """Within and between its batches."""
+    """Number of offsets missing within and between batches."""
     has_delete_horizon: bool = False
-    """A cleaner has been at one of its batches."""
+    """True if a cleaner has rewritten a batch."""
     leaves_out: bool = False
-    """Offsets behind it may be in no segment: its seal says so, or is of one without a batch."""
+    """True if offsets behind the segment may be in no segment, by its seal."""
     open_from: dict[int, int] = field(default_factory=dict)
-    """First offsets of the transactions that are open at its end, by producer id."""
+    """First offsets of the transactions that are open at the end, by producer id."""
     ended: dict[int, int | None] = field(default_factory=dict)
-    """Producers whose first marker here ends a transaction of an earlier segment, or none: its
-    offset where it aborts and the index of aborted transactions does not name it."""
+    """First marker of each producer id. The offset is given for an abort of an earlier segment's
+    transaction that the index of aborted transactions lacks."""

@@ -94,13 +94,13 @@ class Situation(NamedTuple):
     """State of the partition, as far as it matters for the check of one segment."""
 
     is_active: bool
-    """It is the last of its partition."""
+    """True for the last segment of a partition."""
     is_live: bool
-    """A broker has it open."""
+    """True if a broker has the segment open."""
     is_closed_cleanly: bool
-    """The log was closed cleanly, and the next start relies on that."""
+    """True if the log was closed cleanly and the next start relies on it."""
     is_recovered: bool
-    """A broker that starts checks this segment, and cuts it where it is damaged."""
+    """True if a start of a broker checks the segment and cuts it at damage."""
     later: tuple[tuple[int, int], ...]
     """Base offset and size of each segment that follows it."""
 
@@ -227,14 +227,9 @@ class SegmentScan:
         finding, records = self._judge(one, batch)
         count = max(0, header.records_count) if records is None else records.count
         self.facts.is_sound &= finding is None
-        marker: Marker | None = None
-        if finding is None and header.is_control and batch is not None:
-            with suppress(CorruptBatch):  # none, then
-                marker = read_marker(batch)
         if finding is None:
-            self._compare(position, header, marker)
-            self._take(header.leader_epoch, header.base_offset, header.last_offset, count)
-            self.facts.has_delete_horizon |= header.has_delete_horizon
+            self._compare(position, header, batch)
+            self._take(header, count)
             if self.facts.is_sound:
                 self.index.add(position, header)
         else:
@@ -275,7 +270,7 @@ class SegmentScan:
         if self._reported <= _MAX_FINDINGS:
             yield finding
 
-    def _compare(self, position: int, header: BatchHeader, marker: Marker | None) -> None:
+    def _compare(self, position: int, header: BatchHeader, batch: Buffer | None) -> None:
         """Compare the indexes with the next batch of the log."""
         is_sound, last_offset = self.facts.is_sound, header.last_offset
         largest = None if self.index.largest is None else self.index.largest.timestamp
@@ -284,22 +279,27 @@ class SegmentScan:
         if last_offset >= self._times.next_offset:
             self._times.meet(position, header, largest, judge=is_sound)
         if header.is_transactional or last_offset >= self._aborted.next_offset:
+            marker: Marker | None = None
+            if header.is_control and batch is not None:
+                with suppress(CorruptBatch):  # none, then
+                    marker = read_marker(batch)
             self._aborted.meet(header, marker, judge=is_sound)
 
-    def _take(self, epoch: int, first_offset: int, last_offset: int, records: int) -> None:
-        """Add the offsets of a whole batch to the facts."""
-        facts = self.facts
-        facts.missing_offsets += last_offset - first_offset + 1 - records
+    def _take(self, header: BatchHeader, records: int) -> None:
+        """Add a whole batch to the facts."""
+        facts, first, last = self.facts, header.base_offset, header.last_offset
+        facts.has_delete_horizon |= header.has_delete_horizon
+        facts.missing_offsets += last - first + 1 - records
         if facts.first_offset is None:
-            facts.first_offset = first_offset
+            facts.first_offset = first
         elif not self._follows_damage:
-            facts.missing_offsets += first_offset - facts.next_offset
+            facts.missing_offsets += first - facts.next_offset
         self._follows_damage = False
-        facts.next_offset = last_offset + 1
-        if facts.epochs and facts.epochs[-1].epoch == epoch:
-            facts.epochs[-1] = facts.epochs[-1]._replace(last_offset=last_offset)
+        facts.next_offset = last + 1
+        if facts.epochs and facts.epochs[-1].epoch == header.leader_epoch:
+            facts.epochs[-1] = facts.epochs[-1]._replace(last_offset=last)
         elif len(facts.epochs) < _MAX_EPOCHS:
-            facts.epochs.append(EpochRun(epoch, first_offset, last_offset))
+            facts.epochs.append(EpochRun(header.leader_epoch, first, last))
 
     # Where no batch begins.
 

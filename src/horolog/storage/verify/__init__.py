@@ -39,12 +39,12 @@ class VerifyTarget:
     """Files to check."""
 
     log_dir: Path
-    """The directory of the partitions, whether it is a log directory or not."""
+    """Directory of the partitions; not always a log directory."""
     partitions: tuple[Path, ...]
     segment: Path | None = None
     """The only segment to check."""
     is_log_dir: bool = False
-    """The whole log directory is to be checked, its own files included."""
+    """True if the whole log directory is to be checked, with its own files."""
 
     def by_partition(self, files: Files) -> Iterator[tuple[Path, list[Path]]]:
         """Yield each partition with its `.log` files, in order, as `files` finds them.

@@ -23,6 +23,7 @@ from horolog.storage.removal.leftovers import (
     base_offsets,
     current_bases,
     current_names,
+    is_lone_index,
     stable_look,
 )
 from horolog.storage.removal.set_aside import set_aside_in
@@ -172,13 +173,12 @@ def _beside(
             if name.endswith(suffix) and not name.endswith(names.APPENDING):
                 yield note(str(directory / name), what)
     for name in present:
-        stem, dot, kind = name.rpartition(".")
-        is_lone = dot + kind in names.SEGMENT_SUFFIXES and stem + names.LOG not in present
-        if is_lone and names.base_offset_of(name, dot + kind) is not None:
+        if is_lone_index(name, present):
+            log = Path(name).with_suffix(names.LOG)
             yield fault(
                 str(directory / name),
                 "Its segment is not here",
-                f"restore {stem}{names.LOG} if it should be; a broker that starts removes this",
+                f"restore {log} if it should be; a broker that starts removes this",
             )
 
 

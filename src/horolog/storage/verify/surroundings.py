@@ -33,14 +33,14 @@ class Surroundings(NamedTuple):
     """Checkpoints of a log directory, and the state of its lock."""
 
     is_live: bool
-    """Its lock is held."""
+    """True if a broker holds the lock."""
     is_clean: bool
-    """It was closed cleanly, so that the next start checks nothing."""
+    """True if the directory was closed cleanly, so that the next start checks nothing."""
     offsets: Mapping[str, Mapping[TopicPartition, int]]
     """The offsets of partitions, by the name of Kafka's file."""
     ids: CheckpointIds
     are_ours: bool
-    """The file of log starts is as it was written with the ids."""
+    """True if the file of log starts is unchanged since the ids were written."""
 
     def checkpointed(self, partition: TopicPartition, topic_id: UUID | None) -> Checkpointed:
         """Return the checkpoints of a partition that count for a topic with this id."""
