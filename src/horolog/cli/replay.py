@@ -14,6 +14,7 @@ from horolog.jobs import replaying
 from horolog.jobs.parameters.replay import Replay
 from horolog.jobs.replaying import Replayed
 from horolog.jobs.replaying.sending import ReplayProgress
+from horolog.results import Answer
 from horolog.times import format_time
 
 app = typer.Typer()
@@ -39,7 +40,7 @@ def replay(job: Replay, call: Call) -> None:
 
         done = replaying.replay.run(replace(job, on_progress=follow))
     seconds = round(time.monotonic() - started_s, 3)
-    call.show(_plain(done, seconds), _lines(done))
+    call.show(Answer(_plain(done, seconds), _lines(done)))
 
 
 def _moment(progress: ReplayProgress) -> str:

@@ -13,7 +13,7 @@ from horolog.cli.jobs.tables import most, plain, row_table
 from horolog.errors import Misconfigured, printable
 from horolog.jobs.parameters.option import options_of
 from horolog.jobs.parameters.questions import AuditCommand, FollowAudit
-from horolog.results import Shown
+from horolog.results import Answer, Shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,8 +40,10 @@ _PLACES = {
 @job_command(app, AuditCommand)
 def audit(job: AuditCommand, call: Call) -> None:
     """Audit, and show the counts, or the windows as they come."""
-    wrong = _follow(job, call) if job.follow else _audit(job, call)
-    raise typer.Exit(1 if wrong else 0)
+    if not job.follow:
+        _audit(job, call)
+    elif _follow(job, call):
+        raise typer.Exit(1)
 
 
 def _follow(job: AuditCommand, call: Call) -> int:
@@ -58,7 +60,7 @@ def _follow(job: AuditCommand, call: Call) -> int:
         return show_windows(windows, as_json=call.as_json)
 
 
-def _audit(job: AuditCommand, call: Call) -> int:
+def _audit(job: AuditCommand, call: Call) -> None:
     with call.working("records") as (spark, work):
         from horolog.jobs.questions import audit as of_audit
         from horolog.jobs.questions.advice import as_json as shown
@@ -78,11 +80,9 @@ def _audit(job: AuditCommand, call: Call) -> int:
         clients = producer_clients(job, {row["producer"] for row in listed} - {None})
         for row in listed:
             row["client_id"] = clients.get(row["producer"])
-    call.show(
-        {**result, "evidence": [*map(shown, bounds)]},
-        _lines(result, [str(bound) for bound in bounds if bound.is_suggested]),
-    )
-    return wrong_in(result["topics"])
+    lines = _lines(result, [str(bound) for bound in bounds if bound.is_suggested])
+    wrong = wrong_in(result["topics"])
+    call.show(Answer({**result, "evidence": [*map(shown, bounds)]}, lines, not wrong))
 
 
 def _wrong(rows: "DataFrame") -> "DataFrame":

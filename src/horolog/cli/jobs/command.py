@@ -4,7 +4,7 @@ import inspect
 import signal
 import threading
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -112,13 +112,13 @@ class Call:
             ):
                 yield spark, work
 
-    def show(self, result: object, lines: Iterable[Shown], *, is_ok: bool = True) -> None:
-        """Print the result as JSON, or for people.
+    def show(self, outcome: Outcome) -> None:
+        """Print the outcome as JSON, or for people.
 
         Raises:
-            typer.Exit: the result is not ok.
+            typer.Exit: the outcome is not ok.
         """
-        show_outcome(Answer(result, lines, is_ok), as_json=self.as_json)
+        show_outcome(outcome, as_json=self.as_json)
 
 
 def _status_of_jvm(session: Any) -> int | None:
@@ -374,7 +374,7 @@ def app(name: str) -> typer.Typer:
                 followed = replace(job, control=_control(work, stop, said))
             done: Outcome = function.run(spark, followed)
         lines = (line for line in done.lines() if line not in said)
-        call.show(done.to_json(), lines, is_ok=done.is_ok)
+        call.show(Answer(done.to_json(), lines, done.is_ok))
 
     run.__name__ = name
     job_command(made, row.job)(run)

@@ -17,7 +17,7 @@ from horolog.jobs.failing_over.recorded import (
     Bound,
 )
 from horolog.jobs.parameters.failover import ApplyStep, PlanStep, RecordStep
-from horolog.results import Aside, Shown, Table
+from horolog.results import Answer, Aside, Shown, Table
 from horolog.times import format_time
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def record(step: RecordStep, call: Call) -> None:
         for topic, mark in sorted(progress.items())
     ]
     lines = _recorded(recording, bounds, groups)
-    call.show({"topics": bounds, "groups": groups}, lines, is_ok=all(recording.groups.values()))
+    result = {"topics": bounds, "groups": groups}
+    call.show(Answer(result, lines, all(recording.groups.values())))
 
 
 def _recorded(
@@ -100,7 +101,7 @@ def plan(step: PlanStep, call: Call) -> None:
 
         made = failover.plan.run(spark, step)
     result = {**made.to_json(), "proven": made.is_proven}
-    call.show(result, _planned(made), is_ok=made.is_proven)
+    call.show(Answer(result, _planned(made), made.is_proven))
 
 
 @job_command(app, ApplyStep, on_spark=False)
@@ -121,7 +122,7 @@ def apply(step: ApplyStep, call: Call) -> None:
     ]
     table = Table(rows, "group", "offsets", "overwritten", "result")
     is_ok = not any(applied.error for applied in outcomes)
-    call.show({"groups": rows, "dry_run": step.dry_run}, [table], is_ok=is_ok)
+    call.show(Answer({"groups": rows, "dry_run": step.dry_run}, [table], is_ok))
 
 
 def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:

@@ -13,7 +13,7 @@ from horolog.cli.jobs.tables import plain, row_table
 from horolog.cli.screen import say
 from horolog.errors import printable
 from horolog.jobs.parameters.questions import LatencyCommand
-from horolog.results import Aside, Shown
+from horolog.results import Answer, Aside, Shown
 from horolog.times import duration_text
 
 app = typer.Typer()
@@ -51,7 +51,7 @@ def latency(job: LatencyCommand, call: Call) -> None:
     named = [str(path) for path in drawn]
     lines = chain(_lines(totals, hours, limit, named), map(_why, blind))
     result = {"topics": totals, "hours": hours[:limit], "pictures": named}
-    call.show(result, lines, is_ok=not blind)
+    call.show(Answer(result, lines, not blind))
 
 
 def _lines(

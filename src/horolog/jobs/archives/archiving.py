@@ -10,7 +10,7 @@ manifest names whole units only, and the next run continues where it ends.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -46,6 +46,7 @@ from horolog.jobs.selection import Selection
 from horolog.jobs.spread import UnitProgress, spread
 from horolog.jobs.state import DocumentsOnly, state_of
 from horolog.record.timestamps import TimeRange
+from horolog.results import Aside, Outcome, size
 from horolog.sources.ahead import ahead
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentStretch
@@ -56,7 +57,7 @@ from horolog.times import parse_time
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class Archived(Outcome):
     """Result of a run, or of a dry run."""
 
     archive: str
@@ -74,6 +75,28 @@ class Archived:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why partitions are not archived up to their ends."""
     is_dry_run: bool = False
+
+    @property
+    def is_ok(self) -> bool:
+        """True if all partitions are archived up to their ends, or would be."""
+        return not self.refused
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was archived, or would be, and the refused partitions."""
+        size_text = size(self.bytes)
+        if self.is_dry_run:
+            yield (
+                f"Would archive {self.partitions} partitions in {self.archive}, about {size_text}, "
+                "up to:"
+            )
+            yield from (f"  {partition}  {end}" for partition, end in self.ends.items())
+        else:
+            yield (
+                f"Archived {self.records} records of {self.partitions} partitions ({size_text}) in "
+                f"{self.archive}: {self.files} files of records, {size(self.file_bytes)} in all, "
+                f"manifest {self.manifest}"
+            )
+        yield from (Aside(f"{partition}: {why}") for partition, why in self.refused.items())
 
 
 _ARCHIVE: Final = "archive"

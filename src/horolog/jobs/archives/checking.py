@@ -17,6 +17,7 @@ from horolog.jobs.counting import count
 from horolog.jobs.parameters.archive import CheckArchive
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.spread import UnitProgress, in_shares, spread
+from horolog.results import Aside, Outcome, size
 from horolog.storage.names import TopicPartition
 
 _UNIT_BYTES: Final = 256 << 20
@@ -25,7 +26,7 @@ _OURS = re.compile(r"(?:records|batches)/.+\.parquet|manifest/.+\.tmp")
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedArchive:
+class CheckedArchive(Outcome):
     """Result of a check."""
 
     archive: str
@@ -38,6 +39,22 @@ class CheckedArchive:
     """Files that the manifest does not name, with their sizes."""
     removed: tuple[str, ...] = ()
     """Those of them that were removed."""
+
+    @property
+    def is_ok(self) -> bool:
+        """True if the archive has no problems."""
+        return not self.problems
+
+    def lines(self) -> Iterator[str]:
+        """Yield a summary, the files that the manifest does not name, and the problems."""
+        yield (
+            f"Checked {self.files} files of {self.archive} with {self.records} records, "
+            f"{size(self.bytes)}: {len(self.problems)} problems, {len(self.unreferenced)} files "
+            f"that the manifest does not name, {len(self.removed)} of them removed"
+        )
+        for path, count_bytes in self.unreferenced.items():
+            yield f"  not named: {path}  {size(count_bytes)}"
+        yield from (Aside(f"{place}: {what}") for place, what in self.problems.items())
 
 
 @on_spark(CheckArchive)

@@ -30,13 +30,14 @@ from horolog.jobs.counting import count
 from horolog.jobs.parameters.archive import MergeArchive, require_target_bytes
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.spread import UnitProgress, spread
+from horolog.results import Aside, Outcome, size
 from horolog.storage.names import MAX_OFFSET, TopicPartition
 
 _MOST_FILES: Final = 1_000  # that one task reads
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Outcome):
     """Result of a merge, or of its dry run."""
 
     archive: str
@@ -48,6 +49,19 @@ class Merged:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why files of partitions were left as they are."""
     is_dry_run: bool = False
+
+    @property
+    def is_ok(self) -> bool:
+        """True if no files were left as they are."""
+        return not self.refused
+
+    def lines(self) -> Iterator[str]:
+        """Yield how many files were merged, or would be, and the refused ones."""
+        yield (
+            f"{'Would merge' if self.is_dry_run else 'Merged'} {self.files_before} files of "
+            f"{self.archive} into {self.files_after}, {size(self.bytes)}"
+        )
+        yield from (Aside(f"{partition}: {why}") for partition, why in self.refused.items())
 
 
 @on_spark(MergeArchive)
