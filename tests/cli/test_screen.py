@@ -4,8 +4,13 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
+import typer
+
+from horolog.cli.screen import show_outcome
+from horolog.results import Answer, Aside
 
 COLUMNS = ["topic", "compared with", "records", "microseconds", "nanoseconds", "before 1970"]
 LONG = "clicks-of-a-region"
@@ -52,3 +57,16 @@ def test_a_pipe_has_each_row_on_a_line() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1].split() == [LONG * 9] * 6
+
+
+@pytest.mark.parametrize("is_ok", [True, False])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_asides_of_an_outcome_are_on_standard_error_beside_either_form(
+    capsys: pytest.CaptureFixture[str], is_ok: bool, as_json: bool
+) -> None:
+    answer = Answer({"count": 1}, ["one", Aside("two is offline")], is_ok)
+    with nullcontext() if is_ok else pytest.raises(typer.Exit) as exited:
+        show_outcome(answer, as_json=as_json)
+    assert exited is None or exited.value.exit_code == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ('{"count": 1}\n' if as_json else "one\n", "two is offline\n")

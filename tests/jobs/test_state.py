@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.state import JobState, look_at_state
+from horolog.jobs.parameters.shared import Keeps
+from horolog.jobs.state import JobState, look_at_state, state_of
 
 ARGUMENTS = {"source": "127.0.0.1:9092", "topics": ["clicks"]}
 
@@ -149,6 +150,25 @@ def test_a_dry_run_refuses_a_state_that_this_user_cannot_write(
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(Misconfigured, match="cannot be written by this user"):
         look_at_state(path, "mirror", ARGUMENTS)
+
+
+def test_a_dry_run_reads_the_state_of_a_run_and_writes_nothing(path: Path) -> None:
+    with state_of(Keeps(), "mirror") as state:
+        assert state is None
+    with state_of(Keeps(state=path, dry_run=True), "mirror") as state:
+        assert state is None
+    with state_of(Keeps(state=path), "mirror") as state:
+        assert state is not None
+        state.write("plan", {"round": 1})
+        state.record([("a", {})])
+    with state_of(Keeps(state=path, dry_run=True), "mirror") as state:
+        assert state is not None
+        assert (state.read("plan"), state.done) == ({"round": 1}, {"a": {}})
+        state.write("plan", {"round": 2})
+        state.record([("b", {})])
+    with state_of(Keeps(state=path), "mirror") as state:
+        assert state is not None
+        assert (state.read("plan"), state.done) == ({"round": 1}, {"a": {}})
 
 
 @pytest.mark.parametrize("job", ['{"version": 2}', "[]", '"text"'])
