@@ -59,8 +59,14 @@ def explain(
         elif by_append:
             last = _appended(client, place, facts.end - 1, zone)
             yield f"  {log}; the last record was appended {last}"
+        elif facts.latest_ms is None:
+            yield f"  offsets {facts.earliest} up to {facts.end} have no record with a timestamp"
         else:
-            yield f"  {_why_none(facts, zone)}"
+            time = moment_text(facts.latest_ms, zone)
+            yield (
+                f"  every record is older: the latest time is {time}, at offset "
+                f"{facts.latest_offset} of {facts.earliest} up to {facts.end}"
+            )
     elif not by_append:
         time = moment_text(found.ms, zone)
         yield f"{name}: offset {found.offset}, of {time}, is the first at or after {at}"
@@ -94,10 +100,11 @@ def explain(
         appended = _appended(client, place, before, zone)
         yield f"  the record before it, offset {before}, was appended {appended}"
     elif (earlier := _batch_at(client, *place, before)) and earlier.last is not None:
-        yield (
-            f"  the record before it, offset {earlier.last.offset}, is of "
-            f"{_with_distance(earlier.last.timestamp, lookup.target_ms, zone)}"
-        )
+        ms, time = earlier.last.timestamp, "no time"
+        if ms != NO_TIMESTAMP:
+            distance_ms = lookup.target_ms - ms
+            time = f"{format_time(ms, zone)}, {distance_ms:,} ms before the requested time"
+        yield f"  the record before it, offset {earlier.last.offset}, is of {time}"
 
 
 def _way(client: Client, topic: str, partition: int, target_ms: int, zone: tzinfo) -> Iterator[str]:
@@ -137,15 +144,6 @@ def _appended(client: Client, place: TopicPartition, offset: int, zone: tzinfo) 
     return format_time(ms, zone)
 
 
-def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:
-    if facts.latest_ms is None:
-        return f"offsets {facts.earliest} up to {facts.end} have no record with a timestamp"
-    return (
-        f"every record is older: the latest time is {moment_text(facts.latest_ms, zone)}, "
-        f"at offset {facts.latest_offset} of {facts.earliest} up to {facts.end}"
-    )
-
-
 @dataclass(slots=True)
 class _Batch:
     """Facts of the batch around an offset, without its records: these may be many and large."""
@@ -157,8 +155,8 @@ class _Batch:
     """Place of the record of the offset, or of the next one, from 1 on."""
     last: LogRecord | None = None
     """The last record up to the offset; without key and value."""
-    earliest_ms: int | None = None
-    latest_ms: int | None = None
+    span_ms: tuple[int, int] | None = None
+    """Smallest and largest time of its records."""
     is_too_large: bool = False
     """It decompresses to more than `MOST_BATCH_BYTES`, and nothing else is known of it."""
 
@@ -171,8 +169,8 @@ class _Batch:
         if its_offset <= offset:
             self.last = LogRecord(ms, None, None, offset=its_offset)
         if ms != NO_TIMESTAMP:
-            self.earliest_ms = ms if self.earliest_ms is None else min(ms, self.earliest_ms)
-            self.latest_ms = ms if self.latest_ms is None else max(ms, self.latest_ms)
+            first_ms, last_ms = self.span_ms or (ms, ms)
+            self.span_ms = min(ms, first_ms), max(ms, last_ms)
 
 
 def _batch_at(client: Client, topic: str, partition: int, offset: int) -> _Batch | None:
@@ -200,19 +198,10 @@ def _in_batch(batch: _Batch, zone: tzinfo) -> str:
             f"it is in the batch up to {header.last_offset}, of {header.records_count} records, "
             f"which decompresses to more than {MOST_BATCH_BYTES} bytes and is not read"
         )
-    if batch.earliest_ms is not None and batch.latest_ms is not None:
-        span = (
-            f", times {format_time(batch.earliest_ms, zone)} to "
-            f"{format_time(batch.latest_ms, zone)}"
-        )
+    if batch.span_ms is not None:
+        span = ", times " + " to ".join(format_time(ms, zone) for ms in batch.span_ms)
     kind = f"{header.codec.name.lower()}, {header.timestamp_type_name}"
     return (
         f"it is record {batch.place} of {batch.count} in the batch {batch.first_offset} to "
         f"{header.last_offset} ({kind}{span})"
     )
-
-
-def _with_distance(timestamp: int, target_ms: int, zone: tzinfo) -> str:
-    if timestamp == NO_TIMESTAMP:
-        return "no time"
-    return f"{format_time(timestamp, zone)}, {target_ms - timestamp:,} ms before the requested time"

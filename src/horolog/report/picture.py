@@ -37,7 +37,7 @@ class Picture:
     """Counts of a log's records by both clocks, in a limited number of cells."""
 
     def __init__(self) -> None:
-        self.records = self.future = self.out_of_order = 0
+        self.records = self.out_of_order = 0
         self.latencies = [0] * LATENCY_COUNT
         """Records in each class of `LATENCY_BOUNDS`; the first class was created later."""
         self.untimed = 0
@@ -74,11 +74,9 @@ class Picture:
         )
         for place, number in enumerate(np.bincount(classes, minlength=LATENCY_COUNT).tolist()):
             self.latencies[place] += number
-        self.future = self.latencies[0]
         self._note_odd(partition, append_ms, np.asarray(offsets, np.int64)[timed], created_ms)
-        if self._across is None:
-            self._across = append_ms, append_ms
-        self._across = min(self._across[0], append_ms), max(self._across[1], append_ms)
+        first_ms, last_ms = self._across or (append_ms, append_ms)
+        self._across = min(first_ms, append_ms), max(last_ms, append_ms)
         while (self._across[1] >> self._shift) - (self._across[0] >> self._shift) >= _WIDEST:
             self._coarsen()
         rows, counts = np.unique(created_ms >> self._shift, return_counts=True)
@@ -130,7 +128,7 @@ class Picture:
             "records": self.records,
             "untimed": self.untimed,
             "unplaced": self.unplaced,
-            "future": self.future,
+            "future": self.latencies[0],
             "out_of_order": self.out_of_order,
             "cell_ms": size,
             "columns": [first >> self._shift, last >> self._shift],

@@ -5,7 +5,7 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from horolog.broker.settings import OfflineSettings, OfflineTopic
+from horolog.broker.settings import OfflineSettings
 from horolog.client import Client, GroupUnread, HeldUp
 from horolog.client.topic_facts import ServedPartitions, served_partitions
 from horolog.clock import SystemClock
@@ -111,7 +111,17 @@ def explained_by_files(
         )
         try:
             log = PartitionReader(files, directory)
-            segments = _report(log, topic, now_ms)
+            retained = report(
+                log.segments,
+                topic.config,
+                log.log_start_offset,
+                log.log_end_offset,
+                now_ms,
+                log.resets(),
+                is_exempt=topic.is_exempt,
+                names_markers=True,
+            )
+            segments = list(retained) if log.segments else []
             held_up = find_held_up(files, target.log_dir, log, is_adopted=topic.is_adopted)
             notes = tuple(log.notes)
         except (Damaged, StorageFailed) as error:  # its neighbours are shown all the same
@@ -121,22 +131,6 @@ def explained_by_files(
             base_offset = names.base_offset_of(target.segment.name, names.LOG)
             segments = [segment for segment in segments if segment.base_offset == base_offset]
         yield explained._replace(segments=segments, notes=notes, held_up=held_up)
-
-
-def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[SegmentRetention]:
-    if not log.segments:
-        return []
-    segments = report(
-        log.segments,
-        topic.config,
-        log.log_start_offset,
-        log.log_end_offset,
-        now_ms,
-        log.resets(),
-        is_exempt=topic.is_exempt,
-        names_markers=True,
-    )
-    return list(segments)
 
 
 def moved_by_files(
