@@ -23,6 +23,7 @@ from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.capacity import Capacity
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, StoredGroups
 from horolog.groups.values import Committer, GroupLimits, GroupState, Join, Joined, Protocol, Sync
+from horolog.schemas.offsets import partition_for
 
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000
@@ -55,6 +56,7 @@ class SlowStore:
     forgetting: list[tuple[str, "asyncio.Future[None]"]] = field(default_factory=list)
 
     is_ready = True
+    partition_of = staticmethod(partial(partition_for, partitions=50))
 
     async def ready(self) -> None:
         """Nothing to prepare."""
@@ -149,7 +151,7 @@ class World:
                 GroupLimits(initial_rebalance_delay_ms=0, **limits),
                 self.store,
                 self.clock,
-                capacity=self.capacity,
+                self.capacity or Capacity(),
             )
             stored = StoredGroups([*self.store.groups.values()], [*self.store.offsets.values()])
             await coordinator.restore(stored)

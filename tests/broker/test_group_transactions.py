@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from horolog.broker import GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
+from horolog.groups.capacity import Capacity
 from horolog.groups.rows import (
     GroupChange,
     OffsetRow,
@@ -17,6 +19,7 @@ from horolog.groups.rows import (
 )
 from horolog.groups.values import Committer, GroupLimits, Join, Protocol, Sync
 from horolog.record import TransactionEnd
+from horolog.schemas.offsets import partition_for
 
 SIMPLE = Committer("", None, -1)
 PRODUCER = TransactionProducer(7, 0)
@@ -25,6 +28,8 @@ COMMIT = TransactionEnd(*PRODUCER, 0, is_commit=True)
 
 class Store:
     """Writes complete when the test says so."""
+
+    partition_of = staticmethod(partial(partition_for, partitions=50))
 
     def __init__(self) -> None:
         self.changes: list[GroupChange] = []
@@ -56,7 +61,7 @@ class Lab:
         self.store = Store()
         self.clock = ManualClock(1_000_000)
         limits = GroupLimits(initial_rebalance_delay_ms=0)
-        self.groups = GroupCoordinator(limits, self.store, self.clock)
+        self.groups = GroupCoordinator(limits, self.store, self.clock, Capacity())
         self.is_open = True
         self.partition = self.groups.transactions.partition_of("g")
 

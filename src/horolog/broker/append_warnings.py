@@ -142,8 +142,10 @@ class AppendWarnings:
         if not ahead:
             return
         self._next_warning_at = now + INTERVAL_SECONDS
-        ahead.sort(key=lambda each: (-each[0], each[1].name))
-        named = ", ".join(f"{each.name} {format_duration(by)}" for by, each in ahead[:_NAMED])
+        ahead.sort(key=lambda item: (-item[0], item[1].name))
+        named = ", ".join(
+            f"{partition.name} {format_duration(by)}" for by, partition in ahead[:_NAMED]
+        )
         more = f" and {len(ahead) - _NAMED} more partitions" if len(ahead) > _NAMED else ""
         _LOG.warning(
             "append times are ahead of the clock, which has gone back: %s%s. New records get "

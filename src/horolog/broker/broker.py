@@ -108,8 +108,7 @@ class BrokerParts:
             _group_limits(config),
             self.offsets_log,
             clock,
-            capacity=Capacity(config.horolog_groups_max_bytes),
-            partition_of=self.offsets_log.partition_of,
+            Capacity(config.horolog_groups_max_bytes),
         )
         self.kept_commits = KeptMemory()
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)

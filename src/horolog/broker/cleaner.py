@@ -154,7 +154,7 @@ class Cleaner:
         return None
 
     async def _due(self) -> list[tuple[Partition, Cleanable]]:
-        compacted = [each for each in self._partitions.values() if each.is_compacted]
+        compacted = [partition for partition in self._partitions.values() if partition.is_compacted]
         self.looked_ms = self._clock.now_ms()
         if not compacted or self._is_stopped:
             return []
@@ -162,7 +162,7 @@ class Cleaner:
             if partition.rolls_overdue and partition not in self._busy:
                 await self._try(partition, partition.roll_overdue(self._clock))
         loop, now_ms = asyncio.get_running_loop(), self._clock.now_ms()
-        candidates = [each for each in compacted if not self._is_left_out(each)]
+        candidates = [partition for partition in compacted if not self._is_left_out(partition)]
         looked = await loop.run_in_executor(
             self._threads(), lambda: [_look(candidate, now_ms) for candidate in candidates]
         )

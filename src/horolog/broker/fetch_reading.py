@@ -257,9 +257,12 @@ def _with_append_times(
     if aborted is None:
         aborted = [
             FetchedAbort(
-                each.producer_id, -1 - each.first_offset if each.is_committed else each.first_offset
+                transaction.producer_id,
+                -1 - transaction.first_offset
+                if transaction.is_committed
+                else transaction.first_offset,
             )
-            for each in view.unended
+            for transaction in view.unended
         ]
     added = (
         FetchedAbort(

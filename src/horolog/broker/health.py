@@ -69,7 +69,7 @@ async def wrong_with(broker: BrokerParts) -> list[Wrong]:
         return [*_wrong_with_disk(broker), *chain.from_iterable(map(_set_aside, served))]
 
     wrong += await asyncio.get_running_loop().run_in_executor(broker.readers, of_files)
-    return sorted(wrong, key=lambda each: (_ORDER.index(each.kind), each.subject))
+    return sorted(wrong, key=lambda problem: (_ORDER.index(problem.kind), problem.subject))
 
 
 _ORDER: Final = (
@@ -137,7 +137,11 @@ def _wrong_with_partition(broker: BrokerParts, partition: Partition) -> Iterator
     if partition.log.is_in_doubt:
         text = "a flush failed: appends are refused until one succeeds"
         yield Wrong("flush-failed", name, None, text)
-    hanging = [each for each in broker.open_transactions.of(partition) if each.is_hanging]
+    hanging = [
+        transaction
+        for transaction in broker.open_transactions.of(partition)
+        if transaction.is_hanging
+    ]
     if hanging:
         first = hanging[0]
         text = (

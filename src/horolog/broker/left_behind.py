@@ -62,8 +62,8 @@ class LeftByKafka:
         """Yield the warnings of a start, a sentence for each group and setting.
 
         Args:
-            is_committed: whether a group has committed here.
-            made_here: names of other things that only horolog's store has, by what they are.
+            is_committed: returns whether a group has committed here.
+            made_here: names of other things that only horolog's store has, by kind.
         """
         if not self.is_kafkas:
             return

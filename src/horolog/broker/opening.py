@@ -231,7 +231,10 @@ class _Opening:
             found = may_end_in(files, self.store.state_dir, self.beside.transactions().values())
         except StorageFailed as error:
             _LOG.error("Open transactions of adopted topics stay open until a restart: %s", error)
-            return {key: [each.producer_id for each in log.unended] for key, log in unended.items()}
+            return {
+                key: [transaction.producer_id for transaction in log.unended]
+                for key, log in unended.items()
+            }
         return found
 
     def _register(self, log_dir: LogDir) -> None:

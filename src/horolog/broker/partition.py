@@ -107,9 +107,15 @@ class Partition:
 
     def open_transactions(self, most: int) -> list[OpenNow]:
         """Return the first open transactions, in the order of their first offsets."""
-        unended = {(each.producer_id, each.first_offset) for each in self.log.unended}
+        unended = {
+            (transaction.producer_id, transaction.first_offset) for transaction in self.log.unended
+        }
         opened = self.log.producers.open_now(most + len(unended))
-        found = [each for each in opened if (each.producer_id, each.first_offset) not in unended]
+        found = [
+            transaction
+            for transaction in opened
+            if (transaction.producer_id, transaction.first_offset) not in unended
+        ]
         return found[:most]
 
     def change(self, change: Callable[[Log], T]) -> "asyncio.Future[T]":
@@ -131,8 +137,8 @@ class Partition:
 
         def read(log: Log) -> PartitionHere:
             states = log.producers
-            said = {each[:2] for each in log.unended}
-            opened = [each[0] for each in states.unended() if each not in said]
+            said = {entry[:2] for entry in log.unended}
+            opened = [entry[0] for entry in states.unended() if entry not in said]
             return PartitionHere(
                 log.log_end_offset,
                 {id_: states.epochs_of(id_).producer for id_ in opened},

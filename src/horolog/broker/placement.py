@@ -230,7 +230,7 @@ def _addresses(text: str, name: str) -> list[Address]:
         found = parse_bootstrap_servers(text)
     except Misconfigured as error:
         raise Misconfigured(f"{name}: {error}") from None
-    return [Address(each.host.lower(), each.port) for each in found]
+    return [Address(address.host.lower(), address.port) for address in found]
 
 
 def connection_to(source: SourceRow) -> ClientConfig:

@@ -69,8 +69,8 @@ class Traffic:
     def forget(self, topic: str, appended: BlockTotals) -> None:
         """Drop the counts of a deleted topic; `appended` goes to the total."""
         self.deleted = self.deleted.plus(appended)
-        for each in (self.bytes_out, self.failed_produce, *self.converted.values()):
-            each.topics.pop(topic, None)
+        for counter in (self.bytes_out, self.failed_produce, *self.converted.values()):
+            counter.topics.pop(topic, None)
         for key in [key for key in self.refused if key[0] == topic]:
             del self.refused[key]
 

@@ -53,7 +53,7 @@ def read_consumer_offsets(
                 unread.append(directory.name)
     found: Committed = {}
     left, room = most_bytes, most_offsets
-    for directory, (size, logs) in sorted(sizes.items(), key=lambda each: each[1][0]):
+    for directory, (size, logs) in sorted(sizes.items(), key=lambda item: item[1][0]):
         left -= size
         if left < 0 or room <= 0:
             unread.append(directory.name)

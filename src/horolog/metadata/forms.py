@@ -349,7 +349,7 @@ class KafkaForm:
         self._files.sync_path(self.directory)
         for name in self._files.names_in(self.directory):
             if name.endswith(PART) or any(
-                name == each.name for each in self._damaged - {snapshot_id}
+                name == damaged.name for damaged in self._damaged - {snapshot_id}
             ):
                 self._files.remove(f"{self.directory}/{name}")
         snapshots = sorted({*self._snapshots, snapshot_id} - (self._damaged - {snapshot_id}))
@@ -367,7 +367,7 @@ class KafkaForm:
 
     def _keep_damaged(self) -> None:
         """Copy damaged snapshots aside, because a new one replaces them."""
-        damaged = [each.name for each in self._damaged]
+        damaged = [snapshot.name for snapshot in self._damaged]
         clear_the_way(self._files, self.directory, damaged)
         for name in damaged:
             if self._files.exists(f"{self.directory}/{name}"):

@@ -129,7 +129,9 @@ def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
     """List the directories that can have the group: one, if the number of partitions is known."""
     found = (names.partition_of(name) for name in files.names_in(log_dir))
     present = sorted(
-        each.partition for each in found if each and each.topic == names.CONSUMER_OFFSETS
+        partition.partition
+        for partition in found
+        if partition and partition.topic == names.CONSUMER_OFFSETS
     )
     if not present:
         return []
@@ -137,7 +139,7 @@ def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
     if topic is not None and topic.partitions:
         only = partition_for(group, len(topic.partitions))
         present = [only] if only in present else []
-    return [str(TopicPartition(names.CONSUMER_OFFSETS, each)) for each in present]
+    return [str(TopicPartition(names.CONSUMER_OFFSETS, index)) for index in present]
 
 
 class _GroupLog(PastLog[GroupEvent]):

@@ -80,13 +80,12 @@ class MetadataLog:
         """Read a directory's metadata log; nothing is written before the first append.
 
         Args:
-            files: the way to the disk.
             log_dir: the log directory, which is locked.
-            node_id: of this broker, the only voter.
-            earlier: the path of a file that an earlier development version had in its place; it
-                counts where there is no log yet.
-            snapshot_bytes: a snapshot follows where the log behind the last one has grown to this,
-                and to the size of the last one.
+            node_id: id of this broker, the only voter.
+            earlier: path of a file in which an earlier development version kept the metadata. It
+                is read if there is no log yet.
+            snapshot_bytes: bytes after the last snapshot that lead to the next one, if they are at
+                least its size.
 
         Raises:
             StorageFailed: the log cannot be read at all.

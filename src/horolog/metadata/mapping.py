@@ -215,8 +215,8 @@ def carried(
     directory, and is deleted in the log.
 
     Args:
-        beside: what horolog kept; nothing, if it was never started in the directory.
-        present: the topics that have directories.
+        beside: horolog's state; empty if it was never started in the directory.
+        present: topics that have directories.
     """
     rows = stored(beside)
     given: dict[str, dict[str, str]] = {row.name: {} for row in rows.topics}

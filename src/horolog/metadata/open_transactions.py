@@ -52,14 +52,14 @@ def find_held_up(
     after = _producers(files, PartitionReader(files, log.directory))
     opened = set() if after is None else set(after.unended())
     left = [
-        each
-        for each in producers.open_now(producers.open_count)
-        if (each.producer_id, each.first_offset) in opened
+        transaction
+        for transaction in producers.open_now(producers.open_count)
+        if (transaction.producer_id, transaction.first_offset) in opened
     ]
     if is_adopted:
         decided = decided_in(files, str(log_dir), log.partition)
         may_end = decided.may_end if decided else frozenset[int]()
-        left = [each for each in left if each.producer_id in may_end]
+        left = [transaction for transaction in left if transaction.producer_id in may_end]
     return _held_up(log, left, states) if left else None
 
 
@@ -75,8 +75,8 @@ class _States(NamedTuple):
     """Whether all ids are known: their coordinator is here, and nothing is damaged."""
 
 
-def _read_states(files: Files, log_dir: Path, state_dir: Path | None = None) -> _States:
-    state_dir = state_dir or state_dir_of(log_dir)
+def _read_states(files: Files, log_dir: Path) -> _States:
+    state_dir = state_dir_of(log_dir)
     is_ours = state_dir.is_dir()
     replay, is_whole = _in_topic(files, state_dir if is_ours else log_dir)
     return _States(replay.states, is_ours and is_whole)
@@ -135,7 +135,7 @@ def may_end_in(
         StorageFailed: the disk refused.
     """
     replay, _ = _in_topic(files, state_dir)
-    return _by_partition(each for each in (*others, *replay.states.values()) if each.is_open)
+    return _by_partition(state for state in (*others, *replay.states.values()) if state.is_open)
 
 
 def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:
@@ -152,8 +152,10 @@ def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozens
     if not is_whole:
         why = replay.reason or "some of its batches are damaged"
         _logger.warning("What transactions in %s came to is known only in part: %s", log_dir, why)
-    known = (each for name, each in replay.states.items() if name not in replay.uncertain)
-    return _by_partition(each for each in known if each.status is TransactionStatus.PREPARE_COMMIT)
+    known = (state for name, state in replay.states.items() if name not in replay.uncertain)
+    return _by_partition(
+        state for state in known if state.status is TransactionStatus.PREPARE_COMMIT
+    )
 
 
 def _by_partition(

@@ -64,12 +64,11 @@ def open_store(
     """Open the store of a directory; nothing is written before the first change.
 
     Args:
-        files: the way to the disk.
         log_dir: the log directory, which is locked.
-        first_producer_id: the lowest producer id, where it is not known which were given.
+        first_producer_id: lowest producer id to allocate after the metadata was lost.
         take_over: continue as the Kafka node whose directory it is. Without effect on a directory
             that is horolog's.
-        open_to_all: whether clients may do what a Kafka would have refused them.
+        open_to_all: whether clients may do everything that their Kafka restricted.
         state_dir: has horolog's own state, where another product owns the log directory; None:
             the one beside it.
 
@@ -102,7 +101,7 @@ def open_store(
                 )
             owns, carried = True, beside.image
             found = map(names.partition_of, files.names_in(str(log_dir)))
-            present = frozenset(each.topic for each in found if each is not None)
+            present = frozenset(partition.topic for partition in found if partition is not None)
         else:
             log = beside
             _make_state_dir(state_dir, log_dir)

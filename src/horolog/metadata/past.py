@@ -65,12 +65,12 @@ def answered(
     A log that is damaged is read again: a broker may have been writing, or replacing a file.
 
     Args:
-        logs: the logs, by a way to the disk; nothing is written.
-        in_force: what holds after some entries of one log.
-        at_ms: only what was in force at that time, in milliseconds; None: all changes.
-        most: the largest number of entries; the last ones are given.
-        start: the number of the first entry to give.
-        end: entries from this number on came later, and are left out.
+        logs: returns the logs; nothing is written.
+        in_force: returns the entries of one log that still hold after all of them.
+        at_ms: time in milliseconds whose state is asked for; None for all changes.
+        most: largest number of entries; the last ones are returned.
+        start: number of the first entry to return.
+        end: number of the first entry that is too late; None without one.
 
     Raises:
         StorageFailed: the directory cannot be read.
@@ -81,13 +81,13 @@ def answered(
             read = list(logs(files))
             found: Iterable[EntryT]
             if at_ms is None:
-                found = merge(*(each.entries() for each in read), key=lambda each: each.time)
+                found = merge(*(log.entries() for log in read), key=lambda entry: entry.time)
             else:
-                found = chain.from_iterable(_at(each, at_ms, in_force) for each in read)
+                found = chain.from_iterable(_at(log, at_ms, in_force) for log in read)
             entries, count = _last(found, most, start, end)
         finally:
             files.close()
-        if not any(each.damage for each in read):
+        if not any(log.damage for log in read):
             break
     return entries, _kept(read), count
 
@@ -117,7 +117,7 @@ def _kept(logs: Iterable[PastLog[EntryT]]) -> tuple[KeptLog, ...]:
     """Describe the logs of an answer, within the size of a protocol string."""
     kept, left = [], _MOST_DAMAGE
     for log in islice(logs, _MOST_LOGS):
-        damage = [printable(each)[:LONGEST] for each in log.damage[:left]]
+        damage = [printable(sentence)[:LONGEST] for sentence in log.damage[:left]]
         left -= len(damage)
         kept.append(KeptLog(log.name, log.whole_from, tuple(damage)))
     return tuple(kept)

@@ -42,7 +42,7 @@ class SnapshotId(NamedTuple):
 def snapshots_in(present: Iterable[str]) -> list[SnapshotId]:
     """Return the snapshots among file names, in order."""
     found = (_NAME.fullmatch(name) for name in present)
-    return sorted(SnapshotId(int(each[1]), int(each[2])) for each in found if each)
+    return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
 
 
 class SnapshotReader:
@@ -152,8 +152,7 @@ def retire_snapshots(
     """Remove snapshots that only describe the state before a time.
 
     Args:
-        files: the way to the disk.
-        before_ms: of the snapshots whose last record is from before that, the last one stays.
+        before_ms: snapshots whose last record is older are removed, except the newest of them.
 
     Returns:
         The snapshots that are left, and the offset from which on the log is needed.

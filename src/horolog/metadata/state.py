@@ -204,8 +204,10 @@ def _held(topic: str) -> Iterator[tuple[str, str]]:
 def held_settings() -> tuple[str, ...]:
     """Return the settings of topics that Kafka 4 refuses on a topic, with their older names."""
     known = topic_settings().values()
-    refused = [each.name for each in known if each.gone or each.name.startswith("horolog.")]
-    return (*refused, *(alias for each in known for alias in each.aliases))
+    refused = [
+        setting.name for setting in known if setting.gone or setting.name.startswith("horolog.")
+    ]
+    return (*refused, *(alias for setting in known for alias in setting.aliases))
 
 
 def stale_names(topics: Mapping[str, UUID], shared: Settings) -> Iterator[str]:

@@ -67,15 +67,11 @@ class MetadataStore:
         Nothing is written before the first change.
 
         Args:
-            state_dir: has the log, and the topics of the coordinators.
-            is_own: whether horolog owns the log directory.
-            now_ms: the clock: the time of each change.
-            first_producer_id: the lowest producer id, where it is not known which were given.
-            beside: what was kept beside a log that is taken over now.
-            present: the topics that have directories then.
-            remembered: what is known of the directory's identity without `meta.properties`.
-            is_lost: the directory had metadata, and there is none.
-            succeeds_another: another broker led the partitions last.
+            now_ms: clock for the time of each change.
+            first_producer_id: lowest producer id to allocate after the metadata was lost.
+            beside: state that was kept beside a log that is taken over now.
+            present: topics that have directories then.
+            is_lost: whether the directory had metadata that is gone.
         """
         self._log = log
         self._reserve = reserve

@@ -96,7 +96,7 @@ def _reasons(
 
 
 def _other_nodes(image: Image, node: FormerNode, voters: Collection[Voter]) -> Iterator[str]:
-    others = {each.voter_id for each in voters} | image.controllers.keys()
+    others = {voter.voter_id for voter in voters} | image.controllers.keys()
     others.discard(node.node_id)
     if others:
         yield f"node {min(others)} is a voter of its quorum, too"
@@ -131,7 +131,7 @@ def static_voters(files: Files, path: str) -> tuple[Voter, ...]:
     if text is None:
         return ()
     try:
-        voters = [each["voterId"] for each in from_json(text).get("currentVoters", ())]
+        voters = [voter["voterId"] for voter in from_json(text).get("currentVoters", ())]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(f"{path} does not say who the voters are: {error!r}") from None
     if not all(type(voter) is int for voter in voters):

@@ -153,10 +153,10 @@ def check_metadata(log_dir: Path) -> Steps[None]:
     except StorageFailed as error:
         yield damage(log.directory, f"It cannot be read: {error}", _MEND)
         return
-    for each in found:
+    for lost in found:
         # The others are found by who checks batches.
-        if not each.is_of_segment and each.offset is not None:
-            yield _finding(each)
+        if not lost.is_of_segment and lost.offset is not None:
+            yield _finding(lost)
 
 
 def _check_snapshots(files: Files, directory: str) -> Steps[None]:
@@ -175,11 +175,11 @@ def _check_snapshots(files: Files, directory: str) -> Steps[None]:
             continue  # a broker has just removed it
         if reader.damage is not None:
             yield damage(path, f"{reader.damage}", _MEND_SNAPSHOT)
-        for each in replay.damage:
-            yield _finding(each)
+        for lost in replay.damage:
+            yield _finding(lost)
         yield Checked(bytes=files.size(path), batches=batches)
 
 
-def _finding(each: Damage) -> Finding:
-    what = each.what[:1].upper() + each.what[1:]
-    return damage(each.path, what, _MEND, offset=each.offset)
+def _finding(lost: Damage) -> Finding:
+    what = lost.what[:1].upper() + lost.what[1:]
+    return damage(lost.path, what, _MEND, offset=lost.offset)

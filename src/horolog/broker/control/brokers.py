@@ -50,7 +50,7 @@ async def describe_following(
     broker: BrokerParts, peer: Peer, name: str, ask: AskEntries
 ) -> Following:
     """Describe the source, and the progress of each partition on this page."""
-    entries = [each async for each in _page(broker.shadow.entries(), max(0, ask.start))]
+    entries = [entry async for entry in _page(broker.shadow.entries(), max(0, ask.start))]
     shown, following = as_many_as_fit(iter(entries))
     if following is None and len(entries) == _MOST_ENTRIES:
         following = entries[-1][0] + 1
@@ -87,9 +87,11 @@ async def describe_promoted(
     shortened = (
         (
             number,
-            each._replace(group=each.group and each.group[:_LONGEST], text=each.text[:_LONGEST]),
+            entry._replace(
+                group=entry.group and entry.group[:_LONGEST], text=entry.text[:_LONGEST]
+            ),
         )
-        for number, each in entries
+        for number, entry in entries
     )
     return Promoted(*as_many_as_fit(shortened))
 
@@ -106,7 +108,7 @@ def prepare_promotion(broker: BrokerParts, name: str, values: Mapping[str, str])
         return partial(broker.shadow.promote, None)
     try:
         names = from_json(value)
-        if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        if not isinstance(names, list) or not all(isinstance(topic, str) for topic in names):
             raise ValueError("it is no array of strings")
     except ValueError as error:
         raise RequestRefused(

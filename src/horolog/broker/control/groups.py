@@ -46,28 +46,28 @@ async def measure_group(broker: BrokerParts, peer: Peer, group: str, ask: AskGro
     broker.groups.check_loaded(group)
     lags, now_ms, start = broker.group_lags, broker.clock.now_ms(), max(0, ask.start)
     turns, behind = TimeSlice(peer), list[Behind]()
-    for each in lags.behind([group], committed=ask.committed):
-        behind.append(each)
+    for position in lags.behind([group], committed=ask.committed):
+        behind.append(position)
         if len(behind) % _IN_A_SLICE == 0:
             await turns.checkpoint()
-    behind.sort(key=lambda each: each.key)
+    behind.sort(key=lambda position: position.key)
     asked = list[tuple[Behind, Paces, FirstOpen | None]]()
-    for each in behind[start:]:
-        asked.append((each, lags.paces(each), _first_open(broker, each)))
+    for position in behind[start:]:
+        asked.append((position, lags.paces(position), _first_open(broker, position)))
         if len(asked) % _IN_A_SLICE == 0:
             await turns.checkpoint()
 
-    def measured(each: Behind, paces: Paces, opened: FirstOpen | None) -> GroupPartitionLag:
+    def measured(position: Behind, paces: Paces, opened: FirstOpen | None) -> GroupPartitionLag:
         try:
-            found = partition_lag(each, paces, ask.clock, now_ms)
+            found = partition_lag(position, paces, ask.clock, now_ms)
             if opened is not None:
                 found = found._replace(held_up=opened.held_up())
         except HorologError:  # its neighbours are measured all the same
-            found = unknown_lag(each, paces, ask.clock)
+            found = unknown_lag(position, paces, ask.clock)
         return found._replace(group=group[:_LONGEST_NAME])
 
     def page() -> tuple[tuple[GroupPartitionLag, ...], int | None]:
-        return as_many_as_fit((number, measured(*each)) for number, each in enumerate(asked, start))
+        return as_many_as_fit((number, measured(*item)) for number, item in enumerate(asked, start))
 
     return GroupLag(*await broker.searchers.run(peer, page))
 
@@ -92,17 +92,19 @@ async def find_unread(broker: BrokerParts, peer: Peer, topic: str, ask: AskUnrea
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms, start = broker.clock.now_ms(), max(0, ask.start)
     found = lags.behind_in(partition, TimeSlice(peer))
-    asked = [(each, lags.paces(each)) async for each in found if each.has_unread]
-    asked.sort(key=lambda each: each[0].key)
+    asked = [(position, lags.paces(position)) async for position in found if position.has_unread]
+    asked.sort(key=lambda position: position[0].key)
 
     def losses() -> Iterator[tuple[int, GroupUnread]]:
         if not asked:
             return
         view = partition.log.look()
-        segments = deletions(view, min(each.first_unread for each, _ in asked), now_ms, config)
-        for number, (each, paces) in islice(enumerate(asked), start, None):
-            lost: Doomed = doomed(each.at(view), segments, paces.commits, now_ms, view)
+        segments = deletions(
+            view, min(position.first_unread for position, _ in asked), now_ms, config
+        )
+        for number, (position, paces) in islice(enumerate(asked), start, None):
+            lost: Doomed = doomed(position.at(view), segments, paces.commits, now_ms, view)
             if lost.records:
-                yield number, GroupUnread(each.key.group[:_LONGEST_NAME], *lost)
+                yield number, GroupUnread(position.key.group[:_LONGEST_NAME], *lost)
 
     return UnreadDeleted(*await broker.searchers.run(peer, lambda: as_many_as_fit(losses())))

@@ -79,7 +79,7 @@ def _seen_ends(view: LogView) -> tuple[int | None, int | None]:
         for offset in (start, end - 1)
         if start < end
     ]
-    first, last = (each[0].seen_ms if each else None for each in found or ((), ()))
+    first, last = (times[0].seen_ms if times else None for times in found or ((), ()))
     return first, last
 
 
@@ -121,9 +121,9 @@ async def find_time_ranges(
     )
     start = max(0, ask.start)
     found = await broker.searchers.run(peer, lambda: log.time_ranges(window, start, MOST_RANGES))
-    within = takewhile(lambda each: each.start < ask.end, found.ranges)
+    within = takewhile(lambda span: span.start < ask.end, found.ranges)
     ranges, following = as_many_as_fit(
-        (each.start, OffsetRange(each.start, min(each.end, ask.end), each.size)) for each in within
+        (span.start, OffsetRange(span.start, min(span.end, ask.end), span.size)) for span in within
     )
     if following is None and len(found.ranges) >= MOST_RANGES and found.end < ask.end:
         following = found.end
@@ -147,7 +147,7 @@ async def describe_cleaning(
     partition, cleaner = broker.partition(topic, ask.partition), broker.cleaner
     now_ms = broker.clock.now_ms()
     state = await broker.searchers.run(peer, lambda: partition.log.cleanable(now_ms))
-    why = next((why for each, why in cleaner.uncleanable() if each is partition), None)
+    why = next((why for left_out, why in cleaner.uncleanable() if left_out is partition), None)
     run, last = cleaner.runs.get(partition), None
     if run is not None:
         last = CleaningSummary(*(getattr(run, name) for name in CleaningSummary._fields))
@@ -182,7 +182,7 @@ async def explain_retention(
     def page() -> tuple[tuple[dict[str, Any], ...], int | None, HeldUp | None]:
         first = None if opened is None else opened.held_up()
         found = view.retention_report(now_ms, config, first_offset=ask.start, names_markers=True)
-        segments = ((each.base_offset, each.as_json()) for each in found)
+        segments = ((segment.base_offset, segment.as_json()) for segment in found)
         return *as_many_as_fit(segments, first), first
 
     segments, following, first = await broker.searchers.run(peer, page)

@@ -78,9 +78,8 @@ def as_many_as_fit(
     """Return the first items that fit one answer, and the start of the next item.
 
     Args:
-        items: where each begins, and what JSON has of it; none is taken beyond the first that does
-            not fit.
-        beside: what else is in the answer, if that may be long.
+        items: start and content of each item; the first that does not fit is the last one taken.
+        beside: other members of the answer, if they may be long.
     """
     taken: list[T] = []
     left = MOST_LIST_BYTES - json_bytes(beside)

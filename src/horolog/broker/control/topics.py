@@ -112,12 +112,12 @@ async def describe_append_times(
     topic, now_ms = broker.topics.named(name), broker.clock.now_ms()
     found = (broker.partitions.get((name, index)) for index in topic.partitions)
     served = [partition for partition in found if partition is not None]
-    ahead = [ms for each in served if (ms := each.log.append_time_ahead_ms(now_ms))]
+    ahead = [ms for partition in served if (ms := partition.log.append_time_ahead_ms(now_ms))]
     return AppendTimesAhead(
         partitions=len(topic.partitions),
         ahead=len(ahead),
         most_ahead_ms=max(ahead, default=0),
-        resets=sum(len(each.log.append_time_resets) for each in served),
+        resets=sum(len(partition.log.append_time_resets) for partition in served),
     )
 
 
@@ -134,7 +134,7 @@ async def list_refused(broker: BrokerParts, peer: Peer, topic: str, ask: AskNoth
         for (of, reason, unit), count in broker.traffic.refused.items()
         if of == name
     )
-    return Refused(tuple(sorted(found, key=lambda each: (-each.records, each))))
+    return Refused(tuple(sorted(found, key=lambda row: (-row.records, row))))
 
 
 _SETTING: Final = 2  # a name and a value, in the place of group, partition and offset

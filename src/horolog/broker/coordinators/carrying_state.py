@@ -66,12 +66,12 @@ async def carry_groups(
     new = [row for row in stored.groups if not groups.has(row.group_id)]
     producers = {state.producer.id: TransactionProducer(*state.producer) for state in states}
     pending = [
-        each for each in stored.pending if each.producer_id in producers and not each.is_superseded
+        row for row in stored.pending if row.producer_id in producers and not row.is_superseded
     ]
     changes = [GroupChange(offsets=[row]) for row in rows]
     changes += [GroupChange(groups=[row]) for row in new]
     changes += [
-        GroupChange(offsets=[each.row], producer=producers[each.producer_id]) for each in pending
+        GroupChange(offsets=[row.row], producer=producers[row.producer_id]) for row in pending
     ]
     if changes:
         await log.ready()

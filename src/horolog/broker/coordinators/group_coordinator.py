@@ -48,9 +48,6 @@ from horolog.groups.values import (
 )
 from horolog.offsets import TopicPartition
 from horolog.record.markers import TransactionEnd
-from horolog.schemas.offsets import partition_for
-
-_partition_of: Final = partial(partition_for, partitions=50)  # Kafka's default
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,20 +62,16 @@ class GroupCoordinator:
         limits: GroupLimits,
         store: OffsetsLog,
         clock: Clock,
-        *,
-        capacity: Capacity | None = None,
-        partition_of: Callable[[str], int] = _partition_of,
+        capacity: Capacity,
     ) -> None:
         self.expired = 0
         """Offsets that have expired since the start."""
         self._clock = clock
         self._store = store
         self._loop = asyncio.get_running_loop()
-        if capacity is None:
-            capacity = Capacity()
         self.offsets = CommittedOffsets(capacity=capacity)
         self._groups = LiveGroups(limits, store, clock, self.offsets, capacity)
-        self.transactions = GroupTransactions(self._groups, store, self.offsets, partition_of)
+        self.transactions = GroupTransactions(self._groups, store, self.offsets)
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
         self._shards: Shards[GroupReplay] | None = None  # None: all is there
@@ -92,9 +85,9 @@ class GroupCoordinator:
         Until its partition is loaded a group is answered with COORDINATOR_LOAD_IN_PROGRESS.
 
         Args:
-            topic_id: tells a topic from an earlier one of the same name, of whose offsets none
-                counts; any thread may ask.
-            workers: a thread of these decodes what counts of a partition.
+            topic_id: returns the id of a topic, because offsets of an earlier topic of the same
+                name do not count; any thread may call it.
+            workers: threads that decode the records of a partition.
         """
 
         async def take_over(replay: GroupReplay) -> None:
@@ -125,10 +118,10 @@ class GroupCoordinator:
                 self.offsets.put(row)
                 owners.add(row.group_id)
             await turns.pause()
-        for each in stored.pending:
-            if counts(each.row):
-                self.offsets.pending.put(each)
-                owners.add(each.row.group_id)
+        for pending in stored.pending:
+            if counts(pending.row):
+                self.offsets.pending.put(pending)
+                owners.add(pending.row.group_id)
             await turns.pause()
         for group in stored.groups:  # last: sessions begin with it
             self._groups.restore(group)
@@ -322,8 +315,8 @@ class GroupCoordinator:
         Args:
             group_id: of a group that has committed before.
             now_ms: the clock, in milliseconds.
-            partitions: equal only where the offsets are of the same partitions.
-            rows: makes the offsets as they are kept in memory, once they are asked for.
+            partitions: bytes that are equal only for offsets of the same partitions.
+            rows: returns the offsets for memory, called when they are first read.
 
         Raises:
             RequestRefused, StorageFailed: as `commit`.

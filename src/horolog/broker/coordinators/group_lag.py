@@ -176,9 +176,9 @@ class GroupLags:
     async def sample(self) -> None:
         """Sample the positions of groups and logs, for `paces`."""
         turns, sample = TimeSlice(), _Sample(self._clock.now_ms(), {}, {})
-        for number, each in enumerate(islice(self.behind(), _MOST_SAMPLED)):
-            sample.committed[each.key] = each.committed
-            sample.ends[each.key[1:]] = each.end
+        for number, position in enumerate(islice(self.behind(), _MOST_SAMPLED)):
+            sample.committed[position.key] = position.committed
+            sample.ends[position.key[1:]] = position.end
             if number % _IN_A_SLICE == 0:
                 await turns.pause()
         self._samples = [*self._samples[1 - _SAMPLES :], sample]
@@ -196,9 +196,8 @@ def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) ->
     Any thread may ask; it may wait for the disk.
 
     Args:
-        behind: where the group is; all that is said of the log is of one moment, which is now.
-        paces: of the group and the partition.
-        clock: whose time the lag is measured by.
+        behind: position of the group; the log is looked at again, at one moment.
+        clock: create times or append times, for the lag in time.
 
     Raises:
         StorageFailed: the disk refused.

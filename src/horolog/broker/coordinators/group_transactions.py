@@ -30,15 +30,9 @@ from horolog.record.markers import TransactionEnd
 class GroupTransactions:
     """Offsets that are pending in transactions. For the event loop's thread only."""
 
-    def __init__(
-        self,
-        groups: LiveGroups,
-        store: OffsetsLog,
-        offsets: CommittedOffsets,
-        partition_of: Callable[[str], int],
-    ) -> None:
-        """`partition_of` returns the partition of `__consumer_offsets` for a group."""
-        self.partition_of = partition_of
+    def __init__(self, groups: LiveGroups, store: OffsetsLog, offsets: CommittedOffsets) -> None:
+        self.partition_of = store.partition_of
+        """Returns the partition of `__consumer_offsets` for a group."""
         self._groups = groups
         self._store = store
         self._offsets = offsets
@@ -56,11 +50,12 @@ class GroupTransactions:
         """Commit offsets as part of a transaction (TxnOffsetCommit).
 
         Args:
-            by: the member; a producer from before KIP-447 names none.
-            offsets: called at the commit's turn in the group's queue, as `GroupCoordinator.commit`.
-            admit: asks the transaction coordinator to have the group's partition in the
-                transaction; raises what it refuses.
-            confirm: asks whether the partition is in the open transaction now; raises as `admit`.
+            by: the member; empty for a producer from before KIP-447.
+            offsets: called at the commit's turn in the group's queue, as by
+                `GroupCoordinator.commit`.
+            admit: asks the transaction coordinator to add the group's partition to the
+                transaction; raises its refusal.
+            confirm: raises unless the partition is in the open transaction now.
 
         Raises:
             RequestRefused: the committer is not a member in this generation, the transaction is not

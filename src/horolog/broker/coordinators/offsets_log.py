@@ -162,7 +162,7 @@ class OffsetsLog:
     async def _write(self) -> None:
         while self._gathered:
             gathered_now, self._gathered = self._gathered, []
-            changes = [each for some, _ in gathered_now for each in some]
+            changes = [change for some, _ in gathered_now for change in some]
             try:
                 outcomes: Iterator[Exception | None] = iter(await self._append(changes))
             except Exception as error:  # noqa: BLE001 - raised where the changes are awaited

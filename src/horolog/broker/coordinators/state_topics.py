@@ -137,7 +137,7 @@ class StateTopic:
         records = StampedRecords(stamped_records([record]), 1, record.timestamp)
         return self.append(self.partition_of(key), records)
 
-    def append_at_once(self, key: str, records: StampedRecords, *, beside: int = 0) -> bool:
+    def append_at_once(self, key: str, records: StampedRecords, *, beside: int) -> bool:
         """Append records about a group or a transactional id, if that does not block.
 
         Returns:

@@ -89,9 +89,9 @@ class Completion:
     async def cancel(self) -> None:
         """Cancel all tasks, and forget the waiting transactions."""
         while self._tasks or self._waiting:
-            for each in self._waiting:
-                if not isinstance(each, Entry):
-                    _wake(each)
+            for waiting in self._waiting:
+                if not isinstance(waiting, Entry):
+                    _wake(waiting)
             self._waiting.clear()
             tasks = list(self._tasks)
             # A task that was made in this turn has to begin: cancelled before, it would not cancel
@@ -156,13 +156,13 @@ class Completion:
         until = perf_counter() + SLICE_SECONDS
         left = 1 + len(self._waiting) // _SHARE
         is_woken = False
-        for each in list(islice(self._waiting, left)):
-            if isinstance(each, Entry):
-                self.complete_now(each)
+        for waiting in list(islice(self._waiting, left)):
+            if isinstance(waiting, Entry):
+                self.complete_now(waiting)
                 is_woken = False
             else:
-                del self._waiting[each]
-                is_woken = _wake(each)  # it schedules the next
+                del self._waiting[waiting]
+                is_woken = _wake(waiting)  # it schedules the next
                 until -= SLICE_SECONDS / _MOST_WOKEN
             if perf_counter() >= until:
                 break

@@ -280,7 +280,9 @@ class TransactionCoordinator:
             codes = self.verify(transactional_id, producer, partitions)
         except RequestRefused as error:
             return dict.fromkeys(partitions, _produce_code(error.code, produce_version))
-        return {each: _produce_code(code, produce_version) for each, code in codes.items()}
+        return {
+            partition: _produce_code(code, produce_version) for partition, code in codes.items()
+        }
 
     def verify(
         self,

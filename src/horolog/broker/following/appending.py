@@ -43,9 +43,9 @@ def unended_in(fetched: Fetched) -> list[Unended]:
     Apache Kafka has none.
     """
     return [
-        Unended(each.producer_id, max(first, -1 - first), is_committed=first < 0)
-        for each in fetched.unended
-        for first in [each.first_offset]
+        Unended(transaction.producer_id, max(first, -1 - first), is_committed=first < 0)
+        for transaction in fetched.unended
+        for first in [transaction.first_offset]
     ]
 
 

@@ -435,7 +435,7 @@ class LeaderFetcher:
             raise
         self.answered_ms = self._now_ms()
         appends: list[Coroutine[Any, Any, None]] = []
-        is_alone = sum(len(each.fetched.records) > 0 for each in answers.values()) == 1
+        is_alone = sum(len(answer.fetched.records) > 0 for answer in answers.values()) == 1
         for key, answer in answers.items():
             followed = self._reading.get(key)
             if followed is None:

@@ -47,7 +47,7 @@ def choose(
         settings = settings_text(topic.overrides)
         chosen.append((topic, FollowedRow(topic.name, topic.topic_id, False, -1, settings)))
     names = {topic.name for topic, _ in chosen}
-    others = (each for each in topics if not each.followed and not each.is_internal)
+    others = (topic for topic in topics if not topic.followed and not topic.is_internal)
     if any(other.name not in names for other in others):  # their transactions stay here
         chosen = [(topic, row) for topic, row in chosen if not topic.is_internal]
     return chosen

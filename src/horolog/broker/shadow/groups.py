@@ -85,9 +85,9 @@ class FollowedGroups:
         A failed group is retried the next time.
 
         Args:
-            found: what the groups have committed.
-            asked: `topic_ids` of before. A topic that was re-created since then has other records,
-                and what is found may be of those of before.
+            found: committed offsets of the groups at the source.
+            asked: `topic_ids` before the source was asked. Offsets of a topic that was re-created
+                since then are left out, because they may be of its earlier records.
         """
         for group_id in self._seen.keys() - found.keys():
             del self._seen[group_id]  # its offsets here expire like those of any group

@@ -187,7 +187,7 @@ class SourceOffsets:
         try:
             left = await self._groups.take(changes, topics, closing=closing)
         finally:
-            for reading, key in (each for group_id in left for each in keys[group_id]):
+            for reading, key in (pair for group_id in left for pair in keys[group_id]):
                 reading.replayed.changed.add(key)
         self._known = known
 
@@ -205,7 +205,7 @@ class SourceOffsets:
             if reading is None or reading.partition is not partition or not reading.is_current:
                 reading = self._readings[index] = _Reading(partition)
             if reading.why is None:
-                held = sum(each.replayed.held_bytes for each in self._readings.values())
+                held = sum(other.replayed.held_bytes for other in self._readings.values())
                 self._read_one(index, reading, MOST_BYTES - held + reading.replayed.held_bytes)
 
     def _read_one(self, index: int, reading: _Reading, most_bytes: int) -> None:
@@ -231,7 +231,7 @@ class SourceOffsets:
     @property
     def read(self) -> frozenset[int]:
         """Partitions that could be read."""
-        return frozenset(index for index, each in self._readings.items() if each.why is None)
+        return frozenset(index for index, reading in self._readings.items() if reading.why is None)
 
     async def pending(self, indexes: Iterable[int]) -> dict[int, list[PendingRow]]:
         """Return the offsets in open transactions of partitions that were read, in order."""

@@ -277,7 +277,7 @@ class Promotions:
         for index, pending in (await self._offsets.pending(known)).items():
             ids = ends.committed.get(TopicPartition(FOLLOWED_OFFSETS, index), frozenset())
             counting = (
-                each.row for each in pending if each.producer_id in ids and not each.is_superseded
+                row.row for row in pending if row.producer_id in ids and not row.is_superseded
             )
             for group_id, rows in groupby(counting, key=lambda row: row.group_id):
                 valid = partial(self._valid, list(rows))
@@ -335,12 +335,12 @@ class Promotions:
         """Lead a topic.
 
         Args:
-            notes: what is to be said of it.
-            ends: how transactions end in its partitions.
-            groups: says which have committed offsets in it.
+            notes: sentences to report about the topic.
+            ends: decisions on the transactions in its partitions.
+            groups: groups with committed offsets, by topic.
         """
         still = await self._stop(topic, notes)
-        highest = max((each.producer_id for each in still.values()), default=-1)
+        highest = max((end.producer_id for end in still.values()), default=-1)
         if highest >= FIRST_PRODUCER_ID:
             await self._producer_ids.skip_to(highest + _UNSEEN)
         committed = {
@@ -369,7 +369,7 @@ class Promotions:
         epoch = epoch_after(
             max(
                 self._placement.source_epoch(topic.name),
-                *(each.epoch for each in still.values()),
+                *(end.epoch for end in still.values()),
                 0,
             )
         )

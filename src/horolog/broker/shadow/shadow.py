@@ -228,8 +228,8 @@ class Shadow:
             self._check_source(given, seen)
             source = widened(self._placement.source, given._replace(cluster_id=seen.cluster_id))
             known = {*seen.topics, *(topic.name for topic in self._topics), *self._placement.rows}
-            for each in (given, source):
-                await asyncio.to_thread(match_all, each, known)
+            for source_row in (given, source):
+                await asyncio.to_thread(match_all, source_row, known)
             chosen = choose(self._topics, seen, self._latest_epoch)
             await self._stop()
             try:

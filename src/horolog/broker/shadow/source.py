@@ -192,7 +192,7 @@ class Source:
         self._upstream += answer.upstream
         if self._own_cluster_id in answer.upstream:
             its = (entry for entry in answer.entries if entry.partition is not None)
-            self._from_here = frozenset(each.topic for each in its)
+            self._from_here = frozenset(entry.topic for entry in its)
 
     def _read(self, topic: TopicMetadata, followed: Mapping[str, UUID | None]) -> TopicAtSource:
         if topic.error not in _WITHOUT_LEADER:
