@@ -5,7 +5,7 @@ query sees the log as it is then, unless an option fixes an end.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from horolog.errors import Damaged, Misconfigured
@@ -20,6 +20,7 @@ from horolog.sources.limits import (
     Limit,
 )
 from horolog.sources.options import ReadOptions
+from horolog.sources.row_filter import RowFilter
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -307,6 +308,17 @@ def _within(
         )
         bounds = bounds._replace(start=min(bounds.start, last), end=last)
     return bounds
+
+
+def taken_bounds(
+    bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
+) -> Iterator[tuple[TopicPartition, int, int]]:
+    """Yield partition, start and end of the offsets in the bounds that a filter takes."""
+    offsets = row_filter.offsets
+    for partition, (start, end, *_) in sorted(bounds.items()):
+        first, last = max(start, offsets.first), min(end, offsets.last + 1)
+        if first < last and row_filter.takes(*partition):
+            yield partition, first, last
 
 
 def first_time(header: BatchHeader) -> int | None:

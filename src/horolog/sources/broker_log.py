@@ -17,7 +17,7 @@ from horolog.client import (
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import TimeRange
-from horolog.sources.bounds import Bounds, first_time
+from horolog.sources.bounds import Bounds, first_time, taken_bounds
 from horolog.sources.limits import EARLIEST, LATEST, Assigned, TopicSelection, subscribed
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
@@ -187,24 +187,19 @@ class BrokerLog:
         self, bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
     ) -> list[BrokerStretch]:
         """Return the stretches of offsets that may hold records of the filter within the bounds."""
-        stretches = []
-        for partition in sorted(bounds):
-            start = max(bounds[partition].start, row_filter.offsets.first)
-            end = min(bounds[partition].end, row_filter.offsets.last + 1)
-            if start < end and row_filter.takes(*partition):
-                stretches.append(BrokerStretch(partition, start, end))
+        stretches = [
+            BrokerStretch(partition, start, end)
+            for partition, start, end in taken_bounds(bounds, row_filter)
+        ]
         if row_filter.from_ms is not None:
             starts = self.none_before(
                 row_filter.from_ms, [stretch.partition for stretch in stretches]
             )
-            later = (
-                BrokerStretch(
-                    stretch.partition, max(stretch.start, starts[stretch.partition]), stretch.end
-                )
+            stretches = [
+                replace(stretch, start=max(stretch.start, starts[stretch.partition]))
                 for stretch in stretches
-                if stretch.partition in starts
-            )
-            stretches = [stretch for stretch in later if stretch.start < stretch.end]
+                if starts.get(stretch.partition, stretch.end) < stretch.end
+            ]
         for window in row_filter.windows:
             stretches = self._in_time(stretches, window)
         return stretches

@@ -13,7 +13,7 @@ from horolog.errors import CorruptBatch, Misconfigured
 from horolog.metadata.open_transactions import decided_in
 from horolog.record.search import find_at_or_after
 from horolog.record.transactions import AbortedTransaction
-from horolog.sources.bounds import Bounds, data_lost, first_time
+from horolog.sources.bounds import Bounds, data_lost, first_time, taken_bounds
 from horolog.sources.file_systems import Root
 from horolog.sources.limits import subscribed
 from horolog.sources.options import ReadOptions
@@ -200,16 +200,11 @@ class FileLog:
             DataLost: something within the bounds is gone, and data loss is to fail.
         """
         stretches: list[SegmentStretch] = []
-        for partition in sorted(bounds):
-            if not row_filter.takes(*partition):
-                continue
-            start = max(bounds[partition].start, row_filter.offsets.first)
-            end = min(bounds[partition].end, row_filter.offsets.last + 1)
-            if start < end:
-                aborted = self._aborted(partition, start, end)
-                parts = self._in_time(self._within(partition, start, end), row_filter)
-                topic_id = self.topic_ids.get(partition.topic)
-                stretches += [stretch_of(partition, part, aborted, topic_id) for part in parts]
+        for partition, start, end in taken_bounds(bounds, row_filter):
+            aborted = self._aborted(partition, start, end)
+            parts = self._in_time(self._within(partition, start, end), row_filter)
+            topic_id = self.topic_ids.get(partition.topic)
+            stretches += [stretch_of(partition, part, aborted, topic_id) for part in parts]
         return stretches
 
     def _within(self, partition: TopicPartition, start: int, end: int) -> list[SegmentPart]:

@@ -62,6 +62,13 @@ class Fetching:
     lookup_retry_interval_ms: int = 10
 
 
+_FETCHING_OPTIONS: Final = (
+    ("max_wait_ms", "kafka.fetch.max.wait.ms", 0),
+    ("min_bytes", "kafka.fetch.min.bytes", 0),
+    ("poll_timeout_ms", "kafkaConsumer.pollTimeoutMs", 1),
+    ("lookup_retries", "fetchOffset.numRetries", 0),
+    ("lookup_retry_interval_ms", "fetchOffset.retryIntervalMs", 0),
+)
 _THROUGH_LOSS: Final[Mapping[str, Any]] = {
     "fail_on_data_loss": False,
     "fail_on_damage": True,
@@ -335,15 +342,8 @@ def _fetching(given: Mapping[str, str]) -> Fetching:
         integer(given, f"kafka.{name}", default.max_bytes, least=1)
         for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
     ]
-    return Fetching(
-        max_bytes=min(*caps, default.max_bytes),
-        max_wait_ms=integer(given, "kafka.fetch.max.wait.ms", default.max_wait_ms, least=0),
-        min_bytes=integer(given, "kafka.fetch.min.bytes", default.min_bytes, least=0),
-        poll_timeout_ms=integer(
-            given, "kafkaConsumer.pollTimeoutMs", default.poll_timeout_ms, least=1
-        ),
-        lookup_retries=integer(given, "fetchOffset.numRetries", default.lookup_retries, least=0),
-        lookup_retry_interval_ms=integer(
-            given, "fetchOffset.retryIntervalMs", default.lookup_retry_interval_ms, least=0
-        ),
-    )
+    numbers = {
+        field: integer(given, option, getattr(default, field), least=least)
+        for field, option, least in _FETCHING_OPTIONS
+    }
+    return Fetching(max_bytes=min(*caps, default.max_bytes), **numbers)

@@ -54,7 +54,6 @@ NO_TIME = -(1 << 63)
 
 _COUNTED = "offset"  # decoded where a query wants no column of the records themselves
 _FEW_ROWS = 4096
-_NEAR_MS = 1 << 61
 
 
 def decoded_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -136,17 +135,6 @@ def late_by(
     Returns:
         Milliseconds, 0 where a time is not late, at most the largest number of 64 bits.
     """
-    if not len(times_ms):
-        return np.zeros(0, np.int64), largest_ms
-    first, last = int(times_ms.min()), int(times_ms.max())
-    if counts.all() and max(-first, last, largest_ms) < _NEAR_MS:
-        # As nearly everywhere: no difference leaves 64 bits, so none has to be limited.
-        before = np.empty_like(times_ms)
-        before[0] = max(largest_ms, -_NEAR_MS)
-        before[1:] = times_ms[:-1]
-        np.maximum.accumulate(before, out=before)
-        before -= times_ms
-        return np.maximum(before, 0, out=before), max(largest_ms, last)
     largest = np.maximum.accumulate(
         np.concatenate(([np.int64(largest_ms)], np.where(counts, times_ms, NO_TIME)))
     )
