@@ -30,7 +30,7 @@ class Hour(NamedTuple):
 
 
 class Disorder(NamedTuple):
-    """How far a topic's records are from the order of their times."""
+    """Distances of a topic's records from the order of their times."""
 
     topic: str
     records: int

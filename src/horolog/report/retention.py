@@ -31,14 +31,14 @@ class Explained(NamedTuple):
     name: str
     now_ms: int
     settings: Mapping[str, Any]
-    """Those that it depends on."""
+    """Settings that retention depends on."""
     source: str
-    """Where they are from."""
+    """Origin of the settings."""
     is_exempt: bool
     segments: Sequence[SegmentRetention] = ()
     notes: Sequence[str] = ()
     damage: str | None = None
-    """Why nothing is known of its segments."""
+    """Error that prevents an explanation; None if there is none."""
     unread: Sequence[GroupUnread] | None = None
     """Losses of groups by it; None where no broker is asked, which alone knows groups."""
     held_up: HeldUp | None = None

@@ -64,16 +64,16 @@ class Archived(Outcome):
     manifest: int
     """The number of the manifest that names all of it."""
     partitions: int
-    """That got further, or would."""
+    """Number of partitions with newly archived offsets."""
     records: int = 0
     bytes: int = 0
-    """Of batches at the source; of a dry run as far as it is known."""
+    """Size of the batches at the source; in a dry run, an estimate."""
     files: int = 0
     file_bytes: int = 0
     ends: Mapping[str, int] = field(default_factory=dict)
     """The offset up to which each partition is archived now, or would be."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Why partitions are not archived up to their ends."""
+    """Reasons why partitions are not archived up to their ends."""
     is_dry_run: bool = False
 
     @property

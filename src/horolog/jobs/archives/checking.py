@@ -34,11 +34,11 @@ class CheckedArchive(Outcome):
     bytes: int
     records: int
     problems: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong, by path or partition."""
+    """Problems by path or partition."""
     unreferenced: Mapping[str, int] = field(default_factory=dict)
     """Files that the manifest does not name, with their sizes."""
     removed: tuple[str, ...] = ()
-    """Those of them that were removed."""
+    """Paths of unreferenced files that were removed."""
 
     @property
     def is_ok(self) -> bool:

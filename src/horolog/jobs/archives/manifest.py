@@ -59,7 +59,7 @@ class ArchivedRange:
     records: Natural = 0
     batches: Natural = 0
     bytes: Natural = 0
-    """Of the batches where they were read."""
+    """Size of the batches at the source."""
     digest: str = ""
     batch_digest: str = ""
     first_append_ms: int | None = None
@@ -181,12 +181,12 @@ class ArchivedTopic:
     """An archived topic, and the limits of its records' times."""
 
     topic_id: str | None
-    """At the broker, where that is known."""
+    """Id of the topic at the broker, if known."""
     from_ms: int | None
     to_ms: int | None
     partitions: Mapping[int, ArchivedPartition]
     partition_count: Natural
-    """That the topic had, as far as its source knew."""
+    """Number of partitions that the source knew of the topic."""
 
     @property
     def times(self) -> TimeRange:

@@ -42,12 +42,12 @@ class Merged(Outcome):
 
     archive: str
     files_before: int = 0
-    """That were merged."""
+    """Number of files that were merged."""
     files_after: int = 0
     bytes: int = 0
-    """Of the new files; of a dry run, of the old ones."""
+    """Size of the new files; in a dry run, of the old ones."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Why files of partitions were left as they are."""
+    """Errors by partition, whose files were kept as they are."""
     is_dry_run: bool = False
 
     @property

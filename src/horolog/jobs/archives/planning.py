@@ -42,7 +42,7 @@ class ArchiveUnit:
 
     stretch: Stretch
     floor: int
-    """Where the partition's part of the archive ends; records before it are there already."""
+    """End of the partition in the archive; earlier records are archived already."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -81,7 +81,7 @@ class Planner:
     options: ReadOptions
     accept_gaps: bool
     relative: frozenset[str]
-    """Which ends of the range of time count from now."""
+    """Ends of the range of time (`from`, `to`) that count from now."""
 
     def plan(self, manifest: Manifest) -> Plan:
         """Plan the units behind the end of the archive.

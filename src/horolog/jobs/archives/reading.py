@@ -59,7 +59,7 @@ class _Chosen(NamedTuple):
     positions: Int64Array
     sizes: Int64Array
     append_ms: Int64Array
-    """When each was appended, as a whole, or seen; `NO_APPEND_TIME` if that is unknown."""
+    """Append or seen time of each batch; `NO_APPEND_TIME` if that is unknown."""
     is_seen: npt.NDArray[np.bool_]
     """Marks the batches whose `append_ms` is when a follower saw them."""
 
@@ -94,10 +94,10 @@ class RangeReader:
         self._is_done = False
         self._least_offset = 0
         self._untyped: list[tuple[int, int]] = []
-        """Of the piece's messages of v0, whose records have no type: first offset and the next."""
+        """Bounds of offsets of v0 messages in the piece, whose records have no timestamp type."""
         self._last_append = NO_APPEND_TIME
         self._begun: int | None = None
-        """Where the range that is being read begins, as soon as it has a batch."""
+        """Start of the current range, once it has a batch."""
         self._begin()
 
     def _begin(self) -> None:

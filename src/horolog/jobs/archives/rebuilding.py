@@ -34,7 +34,7 @@ class Rebuilt(NamedTuple):
     """Header and records of each batch, in turn."""
     headers: HeaderTable
     append_ms: Int64Array
-    """When the first record of each was appended or seen; `NO_APPEND_TIME` if that is unknown."""
+    """Append or seen time of each batch's first record; `NO_APPEND_TIME` if that is unknown."""
     is_seen: npt.NDArray[np.bool_]
     """Marks the batches whose `append_ms` is when a follower saw them."""
 

@@ -64,14 +64,14 @@ class Restored(Outcome):
 
     target: str
     partitions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each the first offset and the log end offset."""
+    """First offset and log end offset of each partition."""
     segments: int = 0
     records: int = 0
     bytes: int = 0
-    """Of logs; of a dry run, of the batches that were archived."""
+    """Size of the logs; in a dry run, of the archived batches."""
     refused: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """Which partitions of the topics the archive lacks, or may lack."""
+    """Sentences on partitions that the archive lacks, or may lack."""
     is_dry_run: bool = False
 
     @property

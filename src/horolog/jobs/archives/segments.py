@@ -91,7 +91,7 @@ class BuildSegment:
     store: ArchiveStore
     staging: str
     times: TimeRange
-    """Of the records that are restored."""
+    """Range of time of the records that are restored."""
 
     def __call__(self, unit: SegmentUnit) -> BuiltSegment:
         """Build the segment, and compare it with the manifest.
@@ -169,8 +169,9 @@ class _Log:
         """Leader epochs and their first offsets."""
         self._files = files
         self._append_ms: int | None = None
+        """Append or seen time of the last batch with records."""
         self._is_seen = False
-        """Both of the last batch with records."""
+        """True if `_append_ms` is a seen time."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="horolog-sync")
         self._syncs: list[Future[None]] = []
         self._sync_begun = 0

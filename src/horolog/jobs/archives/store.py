@@ -28,7 +28,7 @@ class Listed(NamedTuple):
     path: str
     size: int
     changed_ns: int
-    """When it was last changed, nanoseconds since 1970; 0 where the file system does not say."""
+    """Time of the last change, nanoseconds since 1970; 0 if the file system does not say."""
 
 
 class Sink(io.RawIOBase):

@@ -158,7 +158,7 @@ class _FileTask:
 
     files: tuple[tuple[TopicPartition, ArchivedFile, TimeRange], ...]
     batches: Mapping[TopicPartition, tuple[ArchivedFile, ...]]
-    """Where the producers of the records are; nothing if they are not asked for."""
+    """Files of batch headers with the producers; empty if no producer is asked for."""
 
 
 class _ArchiveReader(LogReader):

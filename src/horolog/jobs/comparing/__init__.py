@@ -57,14 +57,14 @@ class Compared(Outcome):
     """Result of a comparison."""
 
     records: int
-    """That are equal, up to the first difference of each stretch; with `latest`, of all keys."""
+    """Number of equal records, up to the first difference of each stretch."""
     same_bytes: int
-    """Of these, in batches that are the same bytes and were not decoded."""
+    """Number of equal records in batches with equal bytes."""
     partitions: int
     differences: tuple[Difference, ...]
     """The first one of each partition that has any."""
     notes: tuple[str, ...] = ()
-    """What may be the reason of some, and what to do."""
+    """Possible reasons of differences, with advice."""
 
     @property
     def is_equal(self) -> bool:

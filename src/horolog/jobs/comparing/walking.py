@@ -48,10 +48,10 @@ class Difference:
     topic: str
     partition: int
     offset: int | None
-    """At the source; None where only the target has a record."""
+    """Offset at the source; None if only the target has a record."""
     target_offset: int | None
     field: str
-    """Of `FIELDS`, or `offset`, `record` (only one side has it) or `error`."""
+    """One of `FIELDS`, or `offset`, `record` (only one side has it) or `error`."""
     source: str
     target: str
 
@@ -110,7 +110,7 @@ class ComparedBatch:
     partition: TopicPartition
     records: int = 0
     same_bytes: int = 0
-    """Of these, in batches that were not decoded."""
+    """Number of equal records in batches that were not decoded."""
     difference: Difference | None = None
 
     def add(self, records: int) -> None:

@@ -43,16 +43,16 @@ class Bootstrapped(Outcome):
     topic: str
     partitions: int
     records: int
-    """In the table; all are in the topic if `is_ok`, but for a dry run."""
+    """Number of records in the table; all are in the topic after a run that is ok."""
     sent: int = 0
-    """By this run: an earlier one may have sent the others."""
+    """Number of records that this run sent; earlier runs may have sent others."""
     survey: Survey | None = None
-    """What was counted beforehand; None where an earlier run did it."""
+    """Counts before the load; None if an earlier run made them."""
     problems: tuple[str, ...] = ()
-    """What keeps the table from being loaded; nothing was sent."""
+    """Reasons why the table cannot be loaded; nothing was sent."""
     warnings: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
-    """What stopped partitions; run it again once it is mended."""
+    """Errors that stopped partitions; a later run continues."""
     is_dry_run: bool = False
     was_loaded: bool = False
     """An earlier run with this state has loaded all of it; this one did nothing."""

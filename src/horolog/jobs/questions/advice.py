@@ -30,13 +30,14 @@ class Evidence:
     setting: str
     value_ms: int
     records: int
-    """That it would have rejected; `units` of them in each other unit."""
+    """Number of records that the bound would have rejected."""
     producers: int
-    """Whose they are; all records without a producer id are one's."""
+    """Number of their producers; records without a producer id count as one producer's."""
     units: Mapping[str, int]
+    """Number of these records in each other unit."""
     of_records: int
     is_exact: bool
-    """Whether append times are known; else at least this many of a bound on times ahead."""
+    """True if append times are known; otherwise `records` is a lower bound."""
     is_suggested: bool
 
     def __str__(self) -> str:

@@ -43,9 +43,9 @@ class AuditWindow:
 
     from_ms: int
     to_ms: int
-    """By this machine's clock; `from_ms` is the `to_ms` of the window before."""
+    """End by this machine's clock, where the next window begins."""
     rows: DataFrame
-    """As `audit` returns them; kept in the driver, so that they cost nothing to ask again."""
+    """Rows like those of `audit`, kept in the driver."""
     records: int
     deleted: Mapping[TopicPartition, int]
     """Offsets that the log deleted before they could be read."""

@@ -37,7 +37,7 @@ class _Mirrored:
     """Places at the target of one partition's records."""
 
     partition: TopicPartition
-    """At the target."""
+    """Partition of the target."""
     end: int
     """The offset of the source up to which it is mirrored."""
     points: Int64Array

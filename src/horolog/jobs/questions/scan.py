@@ -55,13 +55,13 @@ class Times:
     partition: int
     offsets: Int64Array
     created_ms: Int64Array
-    """When the producer says that they were created; -1 for no time."""
+    """Create times of the producer; -1 for no time."""
     appended_ms: Int64Array
-    """When they were appended; only meant where `is_appended`."""
+    """Append times; valid where `is_appended` is true."""
     is_appended: Flags
-    """Whether the log knows when."""
+    """Marks the records whose append time is known."""
     is_stamped: Flags
-    """Whether the append time is the record's timestamp (LogAppendTime)."""
+    """Marks the records whose timestamp is the append time (LogAppendTime)."""
     producers: Int64Array | None
     """Producer ids, -1 for none; None if they were not asked for."""
 

@@ -68,18 +68,18 @@ class Reprocessed(Outcome):
     """Result of a run, or of a dry run."""
 
     records: int
-    """That it wrote; of a dry run, how many are in the range now."""
+    """Number of written records; in a dry run, of records in the range."""
     topics: Mapping[str, int] = field(default_factory=dict)
-    """Of a dry run, how many each topic has."""
+    """Number of records by topic, in a dry run."""
     batches: int = 0
     """Micro-batches."""
     from_ms: int | None = None
     to_ms: int | None = None
     mirrored: Mirrored | None = None
-    """What became of each partition, where records went to topics."""
+    """Result of the mirror, if records went to topics."""
     is_dry_run: bool = False
     refused: tuple[str, ...] = ()
-    """Of a dry run, why a run would not begin."""
+    """Reasons why a run would not begin, in a dry run."""
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class Reprocessed(Outcome):
         }
 
     def lines(self) -> Iterator[Shown]:
-        """How many records were written, or would be, and the notes of the mirror."""
+        """Yield the number of records that were or would be written, and notes of the mirror."""
         if self.is_dry_run:
             if self.topics:
                 yield Table.of(("topic", "records"), self.topics.items())
