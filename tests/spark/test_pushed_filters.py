@@ -248,6 +248,6 @@ def test_a_literal_that_python_cannot_hold_narrows_nothing_and_is_left_to_spark(
     last, first = (
         pushed("LessThanOrEqual", each) for each in (253_402_318_799 * 10**6, -(1 << 62))
     )
-    absorbed = absorb([last, held, first])
-    assert absorbed.left == [last, first]
-    assert absorbed.row_filter.times.first_ms == NINE_MS
+    narrowed, left = absorb([last, held, first])
+    assert left == [last, first]
+    assert narrowed.times.first_ms == NINE_MS

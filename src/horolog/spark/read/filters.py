@@ -192,15 +192,8 @@ _LEAVES: Mapping[str, Callable[[Filter], Left | None]] = {
 }
 
 
-class Absorbed(NamedTuple):
-    """The narrowed read, and the filters that Spark must apply itself."""
-
-    row_filter: RowFilter
-    left: list[Filter]
-
-
-def absorb(filters: Sequence[Filter]) -> Absorbed:
-    """Narrow a read by the pushed filters."""
+def absorb(filters: Sequence[Filter]) -> tuple[RowFilter, list[Filter]]:
+    """Return a read narrowed by the pushed filters, and the filters that Spark must apply."""
     left: list[Filter] = []
     handled: dict[str, list[Filter]] = defaultdict(list)
     row_filter = RowFilter()
@@ -220,7 +213,7 @@ def absorb(filters: Sequence[Filter]) -> Absorbed:
         left += handled[columns.TIMESTAMP]
         if times.from_ms is not None:
             left += handled[columns.TIMESTAMP_MS]
-    return Absorbed(row_filter, left)
+    return row_filter, left
 
 
 def _column(condition: Filter) -> str:
