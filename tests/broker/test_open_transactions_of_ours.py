@@ -290,7 +290,7 @@ def test_consumers_are_named_what_was_aborted_in_what_they_are_given(
     assert len(one.log("t").segments) > 3
 
     def aborted() -> list[int]:
-        return [each.first_offset for each in one.log("t").aborted_transactions(0, 40)]
+        return [each.first_offset for each in one.log("t").look().aborted_transactions(0, 40)]
 
     assert aborted() == list(range(2, 40, 4))
     named, offset = set[int](), 0
@@ -332,7 +332,7 @@ def test_a_damaged_index_of_aborted_transactions_is_noticed_after_a_clean_stop(
         send(one, transactional(sequence))
         end(one, commit=sequence % 3 == 0)
     one.restart()  # its recovery point is the end
-    before = one.log("t").aborted_transactions(0, 42)
+    before = one.log("t").look().aborted_transactions(0, 42)
     assert [each.first_offset for each in before] == [2 * n for n in range(21) if n % 3]
     one.kill() if crash else one.stop()
     indexes = sorted((one.log_dir / "t-0").glob("*.txnindex"))
@@ -340,13 +340,13 @@ def test_a_damaged_index_of_aborted_transactions_is_noticed_after_a_clean_stop(
     DAMAGE[damage](indexes[which])
     caplog.set_level("INFO")
     one.restart()
-    assert one.log("t").aborted_transactions(0, 42) == before
+    assert one.log("t").look().aborted_transactions(0, 42) == before
     is_recovered = crash and which == -1  # and rebuilt whatever it says
     assert (f"{indexes[which]} is " in caplog.text) is not is_recovered
     caplog.clear()
     one.restart(crash=True)
     one.restart()
-    assert one.log("t").aborted_transactions(0, 42) == before
+    assert one.log("t").look().aborted_transactions(0, 42) == before
     assert ".txnindex" not in caplog.text
 
 

@@ -131,7 +131,7 @@ def logs_of(broker: RunningBroker, topic: str, count: int = 2) -> list[Any]:
     for index in range(count):
         log = broker.log(topic, index)
         found += [broker.log_dir.joinpath(each.log.path).read_bytes() for each in log.segments]
-        found.append(log.append_times_within(0, 1 << 20))
+        found.append(log.look().append_times_within(0, 1 << 20))
     return found
 
 

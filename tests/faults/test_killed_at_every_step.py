@@ -114,7 +114,7 @@ def verify(life: Life, log_dir: LogDir) -> None:
         done = log.append(prepare(sent, log.config, NOW), NOW)
         assert (done.duplicate, done.base_offset) == (True, life.acknowledged[newest])
     if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-        assert (log.last_append_time_ms or 0) >= life.last_append_time
+        assert (log.floor.last or 0) >= life.last_append_time
 
 
 def steps(path: Path, config: TopicConfig) -> int:

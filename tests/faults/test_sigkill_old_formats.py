@@ -33,7 +33,7 @@ small = dict(segment_bytes=30_000, index_interval_bytes=300, segment_ms=1 << 60)
 log_dir = open_dir(Path({path!r}), TopicConfig(**small))
 key = TopicPartition("events", 3)
 log = log_dir.logs.get(key) or log_dir.create("events", 3, TOPIC_ID, TopicConfig(**small), NOW)
-now = max(NOW, log.last_append_time_ms or 0)
+now = max(NOW, log.floor.last or 0)
 while True:
     magic, source, kind = rng.choice((0, 1, 1, 1, 2)), rng.randrange(3), rng.choice((0, 1))
     log.config = TopicConfig(

@@ -394,7 +394,7 @@ def test_a_broker_that_opens_a_copy_shows_what_kafka_showed_of_transactions(tmp_
         log = log_dir.logs[TopicPartition("transactions", 0)]
         aborted = AbortedTransactions(
             AbortedTransaction(each.producer_id, each.first_offset, each.last_offset)
-            for each in log.aborted_transactions(0, log.log_end_offset)
+            for each in log.look().aborted_transactions(0, log.log_end_offset)
         )
         data = b"".join(each.read_bytes() for each in golden.logs())
         shown = [

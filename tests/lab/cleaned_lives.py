@@ -74,7 +74,7 @@ class CleanedLife(RuleBasedStateMachine):
     def appended(self) -> None:
         """Note that a batch of one record was."""
         first, floor = 0, self.clock
-        for reset in self.log.append_time_resets[-1:]:
+        for reset in self.log.floor.resets[-1:]:
             first, floor = reset.offset, max(floor, reset.new_ms)
         self.append_times.append(max([floor, *self.append_times[first:]]))
 

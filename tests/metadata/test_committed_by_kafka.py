@@ -210,7 +210,7 @@ def test_aborted_transactions_of_a_copy_stay_hidden_without_their_index(
     log_dir = open_dir(tmp_path, ours=False)
     try:
         log = log_dir.logs[TRANSACTIONS]
-        (found,) = log.aborted_transactions(0, log.log_end_offset)
+        (found,) = log.look().aborted_transactions(0, log.log_end_offset)
         assert (found.producer_id, found.first_offset, found.last_offset) == (9, 0, 1)
     finally:
         log_dir.close()

@@ -87,7 +87,7 @@ class Replica:
         found = source.read(log.log_end_offset, max_bytes)
         data = bytes(found.read())
         data = b"".join(data[at : at + header.size] for at, header in iter_headers(data))
-        times = source.append_times_within(log.log_end_offset, len(data))
+        times = source.look().append_times_within(log.log_end_offset, len(data))
         log.append(SourceBatches(data, times), NOW, Origin.FOLLOWER)
         log.advance_high_watermark(source.high_watermark)
         return True

@@ -132,7 +132,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             partition = self._served.pop((topic.name, index), None)
             if partition is not None:
                 await partition.close()
-                appended = appended.plus(partition.log.counts)
+                appended = appended.plus(partition.log.active.counts)
         self.traffic.forget(topic.name, appended)
         self.inline_lookups.forget(topic.name)
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]

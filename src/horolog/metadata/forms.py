@@ -271,7 +271,7 @@ class KafkaForm:
         if log.is_in_doubt:
             log.flush()  # writes again what a sync that failed may have lost
         end = log.log_end_offset
-        append_ms = max(now_ms, log.last_append_time_ms or now_ms)
+        append_ms = max(now_ms, log.floor.last or now_ms)
         data = b"".join(batches)
         try:
             appended_at = [AppendTimeStretch(end, append_ms)]

@@ -54,7 +54,7 @@ def stamped_batch(records: Sequence[LogRecord], now_ms: int) -> StampedBatch:
 
 
 def stamped_records(records: Sequence[LogRecord]) -> bytes:
-    """The bytes of these records in that batch, behind its header."""
+    """Encode records as they are in the batch, behind its header."""
     parts: list[bytes] = []
     for delta, (_, key, value, _, _) in enumerate(records):
         assert key is not None
@@ -66,7 +66,7 @@ def stamped_records(records: Sequence[LogRecord]) -> bytes:
 
 
 def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
-    """The batch of records that are bytes already; their timestamps are `now_ms`."""
+    """Build the batch of encoded records, with timestamps of `now_ms`."""
     length = HEADER_SIZE - LOG_OVERHEAD + len(body)
     covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)
     header, head = new_batch_header(0, length, -1, covered, body)
@@ -85,10 +85,10 @@ def stamped_counts(count: int, now_ms: int) -> Counts:
 
 
 def stamped_sums(count: int, now_ms: int) -> bytes:
-    """The bytes of `stamped_counts`."""
+    """Return the bytes of `stamped_counts`."""
     return _COUNTS.pack(count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count) + _LATENCIES
 
 
 def varint(value: int) -> bytes:
-    """A length, or an offset delta, as a varint."""
+    """Encode a length or an offset delta as a varint."""
     return _SHORT[value] if value < len(_SHORT) else _varint(value)

@@ -138,7 +138,7 @@ class Entries(SegmentFile):
         return (first[index], second[index]) if index < len(first) else None
 
     def _block(self, value: int) -> tuple[int, Columns]:
-        """The block to search by the first column, and the number of its first entry."""
+        """Return the block to search by the first column, and the number of its first entry."""
         content = self._content  # before their number: what is read now is not kept for others
         count = len(self) if self._count is None else self._count
         low = 0
@@ -198,13 +198,13 @@ class Entries(SegmentFile):
         self.files.will_need(self.open(), _AROUND_BYTES, position)
 
     def read_between(self, first: int, last: int) -> bytes:
-        """The bytes of the entries from number `first` on, before number `last`."""
+        """Return the bytes of the entries from number `first` on, before number `last`."""
         width = self._layout.size
         size = max(0, last - first) * width
         return self.files.read_at(self.open(), size, self._start + first * width)
 
     def _starts_of(self, content: _Content, count: int) -> "array[int]":
-        """The first column of the first entry of each block, of those not known yet, too."""
+        """Return the first column of the first entry of each block."""
         known, found = content.starts, array("q")
         stride = _BLOCK_ENTRIES * self._layout.size
         # One read of many pages instead of one of each page.

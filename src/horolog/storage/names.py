@@ -154,7 +154,7 @@ class TopicPartition(NamedTuple):
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
-    """The name of one file of the segment that begins at `base_offset`."""
+    """Return the name of one file of the segment that begins at `base_offset`."""
     return f"{base_offset:020d}{suffix}"
 
 

@@ -53,7 +53,7 @@ def test_a_reset_lets_append_times_follow_the_clock_again(broker: RunningBroker,
     assert broker.alter("t", (RESET, 0, "all")).error_code == 0
     assert produce(broker, 0, 1, 2) == [NOW_MS + 7] * 3
     assert ahead(broker) == {"partitions": 3, "ahead": 0, "most_ahead_ms": 0, "resets": 3}
-    resets = [broker.log("t", index).append_time_resets for index in range(3)]
+    resets = [broker.log("t", index).floor.resets for index in range(3)]
     assert [len(each) for each in resets] == [1, 1, 1]
     late = NOW_MS + 7
     found = broker.client.list_offsets({("t", 0): late + 1})["t", 0]

@@ -62,7 +62,7 @@ def test_append_times_and_their_resets_are_those_of_the_leader(
         NOW_MS + 500 + 40 * DAY_MS,
         NOW_MS + 500,
     ]
-    (reset,) = shadow.log("t").append_time_resets
+    (reset,) = shadow.log("t").floor.resets
     assert reset.offset == 3
     assert [segment.base_offset for segment in shadow.log("t").segments] == [0, 3]
     found = shadow.client.find_records({T[0]: NOW_MS + 400}, RecordClock.APPEND)[T[0]]
@@ -122,4 +122,4 @@ def test_append_times_do_not_go_back_where_leaders_change_and_their_clocks_diffe
     last = source.log("t").append_times(2, 3)
     assert [each.ms for each in last] == [max(last_ms, NOW_MS + 600)]
     assert times(source)[: len(times(shadow))] == times(shadow)
-    assert source.log("t").append_time_resets == ()
+    assert source.log("t").floor.resets == ()

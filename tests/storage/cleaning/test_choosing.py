@@ -120,7 +120,7 @@ def of(log: Log, now_ms: int, **config: object) -> Cleanable:
         log.log_start_offset,
         log.last_stable_offset,
         now_ms,
-        log.append_time_resets,
+        log.floor.resets,
     )
 
 

@@ -93,7 +93,7 @@ def test_records_of_aborted_transactions_go_and_their_markers_later(tmp_path: Pa
         clean(log, NOW)
         values = [value for _, key, value in held(log) if key in (b"k7", b"k9", b"z")]
         assert values == [b"old", b"v", b"v"], "the aborted record was not the latest"
-        assert [e.last_offset for e in log.aborted_transactions(0, 7)] == [3]
+        assert [e.last_offset for e in log.look().aborted_transactions(0, 7)] == [3]
         for at in (7, 8, 9):
             pull(log, build_batch([LogRecord(NOW, b"z", b"v")], base_offset=at))
             log.roll(NOW)
@@ -126,7 +126,7 @@ def test_what_a_producer_commits_counts_though_it_has_aborted_before(tmp_path: P
         pull(log, sent(1, 0, b"x", b"aborted"), marker(2, 7, kind=0))
         end_segment(log, 3)
         clean(log, NOW)
-        assert [e.last_offset for e in log.aborted_transactions(0, 4)] == [2]
+        assert [e.last_offset for e in log.look().aborted_transactions(0, 4)] == [2]
         pull(log, sent(4, 1, b"k", None), marker(5, 7, kind=1))
         end_segment(log, 6)
         for later in (1, 2 * HOUR):
@@ -339,7 +339,7 @@ def test_append_times_of_both_sides_of_a_reset_stay_apart(tmp_path: Path) -> Non
         clean(log)
         assert [each.base_offset for each in log.segments] == [0, 1, 2]
         assert [each.ms for each in log.append_times(0, 2)] == [NOW + 9 * HOUR, NOW]
-        assert [each.offset for each in log.append_time_resets] == [1]
+        assert [each.offset for each in log.floor.resets] == [1]
 
 
 def test_a_map_knows_the_latest_offset_of_as_many_keys_as_fit() -> None:

@@ -170,7 +170,7 @@ class History:
         ]
         records = records_in(log)
         times = [log.append_times(each.offset or 0, (each.offset or 0) + 1) for each in records]
-        aborted = log.aborted_transactions(0, log.log_end_offset)
+        aborted = log.look().aborted_transactions(0, log.log_end_offset)
         return [self.runs, records, times, aborted, files]
 
 

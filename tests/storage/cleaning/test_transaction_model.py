@@ -159,7 +159,7 @@ def read_committed(log: Log) -> dict[int, bytes | None]:
     """The keys of the records that a consumer of committed ones is given, by their offsets."""
     found: dict[int, bytes | None] = {}
     offset, stable = log.log_start_offset, log.last_stable_offset
-    aborted = (AbortedTransaction(*each[:3]) for each in log.aborted_transactions(0, stable))
+    aborted = (AbortedTransaction(*each[:3]) for each in log.look().aborted_transactions(0, stable))
     drop = AbortedTransactions(aborted).drop
     while offset < stable:
         data = bytes(log.read(offset, 1 << 20).read())

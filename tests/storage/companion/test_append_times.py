@@ -165,7 +165,7 @@ def test_every_record_has_its_append_time(
             log_dir.close(clean=clean)
             log_dir = open_dir(path, config)
             log = log_dir.logs[TopicPartition("events", 3)]
-            assert log.last_append_time_ms == max(known.values())
+            assert log.floor.last == max(known.values())
     check(log, dict(known))
     if config is not SMALL:
         assert {o: each.timestamp for o, each in enumerate(records_in(log))} == known
@@ -205,7 +205,7 @@ def test_a_clock_that_jumps_ahead_and_back_leaves_each_append_time(
         assert found == (1, NOW + ahead, 0)
     with reopened(tmp_path) as (_, log):
         assert times_of(log) == {**known, 3: NOW + 7}
-        assert log.last_append_time_ms == NOW + 7
+        assert log.floor.last == NOW + 7
 
 
 def test_a_topic_switched_to_append_time_goes_on_from_the_append_times_it_has(
@@ -371,7 +371,7 @@ def test_an_entry_without_its_batch_is_dropped_at_start(tmp_path: Path) -> None:
         entry = (partition_dir(tmp_path / "log") / name).read_bytes()
     (partition_dir(tmp_path / "killed") / name).write_bytes(entry)
     with reopened(tmp_path / "killed") as (_, log):
-        assert log.last_append_time_ms == NOW
+        assert log.floor.last == NOW
         check(log, {0: NOW, 1: NOW})
         append(log, NOW, now=NOW + 3)
         check(log, {0: NOW, 1: NOW, 2: NOW + 3})
@@ -461,7 +461,7 @@ def test_a_disk_that_refuses_fails_that_append_alone(tmp_path: Path, step: int) 
             append(log, NOW, now=NOW + 5)
         files.heal()
         assert (directory / "00000000000000000000.log").read_bytes() == before
-        assert log.last_append_time_ms == NOW + 1
+        assert log.floor.last == NOW + 1
         # The clock went back meanwhile: the millisecond is that of the last entry again.
         put(log, known, NOW + 1, NOW + 2)
         check(log, dict(known))
@@ -512,7 +512,7 @@ log = log_dir.logs.get(TopicPartition("events", 3)) or log_dir.create(
 clock = SystemClock()
 while True:
     now = clock.now_ms()
-    floor = max(now, log.last_append_time_ms or now)
+    floor = max(now, log.floor.last or now)
     done = log.append(prepare(batch(5), config, now), now)
     os.write(1, b"%d %d\\n" % (done.base_offset, floor))
 """

@@ -243,7 +243,7 @@ def test_a_damaged_last_entry_is_no_append_time_to_go_on_from(tmp_path: Path, bi
             times = segment.append_times
             for ms in (times.earliest_ms, times.first_ms, times.latest_ms):
                 assert ms is None or ms in APPENDED.values()
-        assert log.last_append_time_ms == max(APPENDED.values())
+        assert log.floor.last == max(APPENDED.values())
 
 
 def test_a_reader_of_a_file_that_is_cut_meanwhile_knows_no_append_times(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def fetch(leader: Log, follower: Log, max_bytes: int) -> None:
     """What one fetch gives."""
     offset = follower.log_end_offset
     data = bytes(leader.read(offset, max_bytes, min_one_batch=True).read())
-    times = leader.append_times_within(offset, len(data), seen=True)
+    times = leader.look().append_times_within(offset, len(data), seen=True)
     size = parse_header(data).size  # all are as large
     whole = data[: len(data) // size * size]
     pull(follower, whole, append_times=times, now=NOW - 90 * DAY)
@@ -88,13 +88,13 @@ def test_a_follower_has_the_append_times_of_its_leader_and_goes_on_no_earlier(
                 time_at(leader, n) for n in range(end)
             ]
             went_back = goes_back_at(leader)
-            assert [each.offset for each in follower.append_time_resets] == went_back
-            assert {each.offset for each in leader.append_time_resets} >= set(went_back)
+            assert [each.offset for each in follower.floor.resets] == went_back
+            assert {each.offset for each in leader.floor.resets} >= set(went_back)
             bases = {segment.base_offset for segment in follower.segments}
             assert bases >= set(went_back), "no segment holds both sides of a reset"
             last = time_at(leader, end - 1)
             assert last is not None
-            assert follower.last_append_time_ms == last
+            assert follower.floor.last == last
             follower.lead(7, 0)
             append(follower, NOW, now=NOW - 80 * DAY)
             assert time_at(follower, end) == max(last, NOW - 80 * DAY)

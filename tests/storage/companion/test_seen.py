@@ -71,14 +71,16 @@ def test_the_next_start_finds_them(path: Path) -> None:
     with reopened(path, CONFIG) as (_, log):
         assert all_times(log) == TIMES
         assert log.append_times(0, 8) == KNOWN
-        assert log.append_times_within(5, 1 << 20, seen=True)[0] == AppendTimeStretch(5, None)
-        assert log.append_times_within(7, 1 << 20, seen=True) == TIMES[4:]
+        assert log.look().append_times_within(5, 1 << 20, seen=True)[0] == AppendTimeStretch(
+            5, None
+        )
+        assert log.look().append_times_within(7, 1 << 20, seen=True) == TIMES[4:]
         assert log.segments[0].append_times.seen_span() == (NOW + 10, NOW + 50_000)
 
 
 def test_records_that_are_appended_later_have_no_earlier_append_time(path: Path) -> None:
     with reopened(path, CONFIG) as (_, log):
-        assert log.last_append_time_ms == NOW + 50_000
+        assert log.floor.last == NOW + 50_000
         append(log, NOW, now=NOW + 40)
         append(log, NOW, now=NOW + 50_001)
         assert all_times(log)[-2:] == [
@@ -160,7 +162,7 @@ def test_records_whose_source_gives_no_append_times_are_kept_as_seen_now(tmp_pat
             AppendTimeStretch(3, NOW + 9, is_seen=True),
         ]
         assert all_times(log) == expected
-        assert log.append_time_resets == ()
+        assert log.floor.resets == ()
         assert log.append_times(0, 4) == [AppendTimeStretch(0, None)]
     with reopened(tmp_path, CONFIG, follows=True) as (_, log):
         assert all_times(log) == expected

@@ -49,10 +49,10 @@ def test_a_log_names_the_aborted_transactions_that_reach_into_a_range(tmp_path: 
     early, late = AbortedTxn(9, 2, 5, 2), AbortedTxn(7, 8, 20, 8)
     write_aborted(Files(), str(path), [early, late])
     with reopened(tmp_path) as (_, log):
-        assert log.aborted_transactions(0, 30) == [early, late]
-        assert log.aborted_transactions(5, 8) == [early]
-        assert log.aborted_transactions(6, 9) == [late]
-        assert log.aborted_transactions(21, 30) == []
+        assert log.look().aborted_transactions(0, 30) == [early, late]
+        assert log.look().aborted_transactions(5, 8) == [early]
+        assert log.look().aborted_transactions(6, 9) == [late]
+        assert log.look().aborted_transactions(21, 30) == []
 
 
 @pytest.mark.parametrize("how", ["truncate", "recovery", "a power failure"])
@@ -73,7 +73,7 @@ def test_what_is_cut_off_takes_its_aborted_transactions_along(tmp_path: Path, ho
         if how != "a power failure":
             log.truncate_to(27, NOW)
         assert log.log_end_offset == 27
-        assert log.aborted_transactions(0, 100) == [early]
+        assert log.look().aborted_transactions(0, 100) == [early]
     assert read_aborted(Files(), str(path)) == [early]
 
 
@@ -98,9 +98,9 @@ def test_an_open_transaction_counts_as_aborted_in_an_adopted_log_alone(
     with reopened(tmp_path, ours=ours) as (_, log):
         assert log.log_end_offset == log.high_watermark == 3
         assert log.last_stable_offset == (1 if ours else 3)
-        aborted = [entry[:2] for entry in log.aborted_transactions(0, 3)]
+        aborted = [entry[:2] for entry in log.look().aborted_transactions(0, 3)]
         assert aborted == ([] if ours else [(9, 1)])
-        assert log.aborted_transactions(0, 1) == []
+        assert log.look().aborted_transactions(0, 1) == []
 
 
 def transactional(base_offset: int, producer_id: int, *times: int) -> bytes:
@@ -167,4 +167,4 @@ def test_aborted_transactions_are_reported_again_by_their_markers(
         (tmp_path / ".kafka_cleanshutdown").unlink()
         (tmp_path / "recovery-point-offset-checkpoint").unlink()
     with reopened(tmp_path, ours=lost != "nothing") as (_, log):
-        assert log.aborted_transactions(0, 9) == TRUTH[0] + TRUTH[5]
+        assert log.look().aborted_transactions(0, 9) == TRUTH[0] + TRUTH[5]

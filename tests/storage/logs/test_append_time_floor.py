@@ -69,7 +69,7 @@ def test_the_floor_survives_a_restart(tmp_path: Path, stop: str, rolled: bool) -
 
 
 def empty_by_retention(log: Log) -> None:
-    now = (log.last_append_time_ms or 0) + 8 * DAY
+    now = (log.floor.last or 0) + 8 * DAY
     log.apply_retention(now, now)
     assert (log.is_empty, log.size) == (True, 0)
 
@@ -108,7 +108,7 @@ def test_a_log_whose_records_are_all_gone_follows_the_clock_again(
 def check_followed(log: Log, days: int) -> None:
     appended = append(log, 0, now=NOW + 2)
     assert (appended.base_offset, appended.log_append_time_ms, appended.ahead_ms) == (3, NOW + 2, 0)
-    assert log.append_time_resets == ((3, NOW + days * DAY, NOW + 2, NOW + 2),)
+    assert log.floor.resets == ((3, NOW + days * DAY, NOW + 2, NOW + 2),)
     assert [segment.base_offset for segment in log.segments][-1] == 3, "nothing deleted beside it"
     assert append(log, 0, now=NOW).log_append_time_ms == NOW + 2
 
@@ -119,7 +119,7 @@ def test_one_record_is_enough_to_hold_the_floor(tmp_path: Path) -> None:
         log.delete_records(2)
         assert append(log, 0, now=NOW).log_append_time_ms == NOW + 100 * DAY
         assert log.append_time_ahead_ms(NOW) == 100 * DAY
-        assert log.append_time_resets == ()
+        assert log.floor.resets == ()
 
 
 @pytest.mark.parametrize("days", [100, 300 * 365])
@@ -187,7 +187,7 @@ def test_a_reset_is_not_undone_by_a_restart_of_any_kind(tmp_path: Path) -> None:
             with reopened(tmp_path / name, APPEND_TIME) as (log_dir, _):
                 assert log_dir.close() == []
         with reopened(tmp_path / name, APPEND_TIME) as (_, log):
-            assert [reset.offset for reset in log.append_time_resets] == [1, 3]
+            assert [reset.offset for reset in log.floor.resets] == [1, 3]
             assert append(log, 0, now=NOW).log_append_time_ms == NOW + 1 + (name != "idle")
 
 
@@ -232,7 +232,7 @@ def test_a_reset_applies_from_the_end_on_where_later_records_are_cut_off(tmp_pat
         log.reset_append_time(NOW)
         append(log, 0, now=NOW + 1)
         log.truncate_to(2, NOW)
-        assert [reset.offset for reset in log.append_time_resets] == [2]
+        assert [reset.offset for reset in log.floor.resets] == [2]
         assert append(log, 0, now=NOW).log_append_time_ms == NOW + 1
         assert [segment.base_offset for segment in log.segments] == [0, 2]
     (path / "recovery-point-offset-checkpoint").unlink()
@@ -240,7 +240,7 @@ def test_a_reset_applies_from_the_end_on_where_later_records_are_cut_off(tmp_pat
     data.write_bytes(data.read_bytes()[:-1])  # as after a power cut
     with reopened(path, APPEND_TIME) as (_, log):
         assert log.log_end_offset == 1
-        assert [reset.offset for reset in log.append_time_resets] == [1]
+        assert [reset.offset for reset in log.floor.resets] == [1]
         assert append(log, 0, now=NOW).log_append_time_ms == NOW + 1
         assert [segment.base_offset for segment in log.segments] == [0, 1]
 
@@ -272,14 +272,14 @@ def test_a_kill_at_any_step_of_a_reset_leaves_the_old_floor_or_the_new(
         finally:
             log_dir.close(clean=False)
         with reopened(path, APPEND_TIME) as (_, log):
-            was_reset = bool(log.append_time_resets)
+            was_reset = bool(log.floor.resets)
             seen.add(was_reset)
             assert was_reset or was_killed, "what was answered holds"
             expected = NOW if was_reset or cause == "empty" else NOW + 100 * DAY
             offset = log.log_end_offset
             for _ in range(2):
                 assert append(log, 0, now=NOW).log_append_time_ms == expected, step
-            for reset in log.append_time_resets:
+            for reset in log.floor.resets:
                 assert reset == (1, NOW + 100 * DAY, NOW, NOW)
             assert [record.timestamp for record in times_in(log)][-2:] == [expected] * 2
             assert log.log_end_offset == offset + 2
@@ -298,13 +298,13 @@ def test_a_reset_that_the_disk_refuses_changes_nothing(tmp_path: Path) -> None:
         for step in range(10_000):
             append(log, 0, now=NOW + 100 * DAY)
             files.fail_after(step, OSError(28, "No space left on device"))
-            before, faults = log.append_time_resets, len(files.faults)
+            before, faults = log.floor.resets, len(files.faults)
             try:
                 log.reset_append_time(NOW)
             except StorageFailed:
                 refused += 1
                 files.heal()
-                assert log.append_time_resets == before
+                assert log.floor.resets == before
                 with suppress(StorageFailed):
                     log.flush()
                 assert append(log, 0, now=NOW).log_append_time_ms == NOW + 100 * DAY
@@ -337,8 +337,8 @@ def test_damaged_resets_are_skipped_and_said(
         (partition_dir(path) / RESETS).write_text(content)
         caplog.clear()
         with caplog.at_level(logging.WARNING), reopened(path, APPEND_TIME) as (_, log):
-            assert log.append_time_resets == ()
-            assert (log.last_append_time_ms or 0) >= NOW + 1
+            assert log.floor.resets == ()
+            assert (log.floor.last or 0) >= NOW + 1
         assert "Where append times were reset is unknown" in caplog.text
         steps = Verification.of(path).steps()
         said = [str(step.path) for step in steps if isinstance(step, Finding)]
@@ -372,14 +372,14 @@ def test_the_floor_survives_truncation(tmp_path: Path) -> None:
         log.truncate_to(1, NOW)
         snapshot_of(path, tmp_path / "killed")
     with reopened(tmp_path / "killed", SMALL) as (_, log):
-        assert log.last_append_time_ms == NOW + 70_000
+        assert log.floor.last == NOW + 70_000
 
 
 def test_a_create_time_is_never_a_floor(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with new_log(path, TopicConfig(message_timestamp_after_max_ms=1 << 62)) as log:
         append(log, NOW + 90_000_000)
-        assert log.last_append_time_ms == NOW, "when it was appended"
+        assert log.floor.last == NOW, "when it was appended"
     with reopened(path, APPEND_TIME) as (_, log):
         assert append(log, 0, now=NOW - 1).log_append_time_ms == NOW
 
@@ -401,7 +401,7 @@ def test_a_damaged_mark_is_skipped_and_the_log_asked(
         append(log, 0, now=NOW + 70_000)
     (partition_dir(path) / MARK).write_text("nonsense")
     with caplog.at_level(logging.WARNING), reopened(path, SMALL) as (_, log):
-        assert log.last_append_time_ms == NOW + 70_000
+        assert log.floor.last == NOW + 70_000
     assert "taken from the log itself" in caplog.text
 
 
@@ -415,5 +415,5 @@ def test_the_append_time_floor_of_a_foreign_log_is_its_last_append_time(tmp_path
     lose_seals(partition_dir(path))
     (partition_dir(path) / MARK).unlink()
     with reopened(path, SMALL, ours=False) as (_, log):
-        assert log.last_append_time_ms == NOW + 70_000
+        assert log.floor.last == NOW + 70_000
         assert times_in(log) == [Truth(0, NOW + 70_000)]

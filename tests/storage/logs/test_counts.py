@@ -63,13 +63,13 @@ def test_counts_are_exact_after_each_append_over_rolls_and_finished_blocks(
     drawn = random.Random(seed)
     expected, now = Expected(), NOW
     with new_log(tmp_path, TopicConfig(segment_bytes=600_000, **ANY_TIME)) as log:
-        assert log.counts == NONE
+        assert log.active.counts == NONE
         for _ in range(150):
             ages = drawn.choices((-1, 0, 9, 10, 999, 1_000, 86_400_000, -70_000), k=3)
             times = [-1 if drawn.random() < 0.1 else now - age for age in ages]
             size = drawn.choice((20, 3_000, 150_000 if drawn.random() < 0.1 else 20))
             expected.append(log, *times, now=now, value=bytes(size))
-            expected.assert_is(log.counts)
+            expected.assert_is(log.active.counts)
             now += drawn.randrange(1_000)
         assert len(log.segments) > 1
 
@@ -81,13 +81,13 @@ def test_counts_begin_anew_where_a_log_is_opened_and_leave_out_what_it_held(
         for _ in range(50):
             append(log, NOW, NOW)
     with reopened(tmp_path, SMALL) as (_, log):
-        assert log.counts == NONE
+        assert log.active.counts == NONE
         expected = Expected()
         expected.append(log, NOW - 50, now=NOW)
-        expected.assert_is(log.counts)
+        expected.assert_is(log.active.counts)
         for _ in range(50):
             expected.append(log, NOW, now=NOW)
-        expected.assert_is(log.counts)
+        expected.assert_is(log.active.counts)
 
 
 def test_what_is_truncated_or_deleted_stays_counted(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_what_is_truncated_or_deleted_stays_counted(tmp_path: Path) -> None:
             if at == 30:
                 log.delete_records(-1)
                 assert log.apply_retention(NOW, 0)
-            expected.assert_is(log.counts)
+            expected.assert_is(log.active.counts)
         log.truncate_to(0, NOW)
         expected.append(log, NOW, now=NOW)
-        expected.assert_is(log.counts)
+        expected.assert_is(log.active.counts)
 
 
 def test_counts_never_shrink_for_a_reader_while_another_thread_appends(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_counts_never_shrink_for_a_reader_while_another_thread_appends(tmp_path:
         writer.start()
         records = size = 0
         while not is_over.is_set():
-            counts = log.counts
+            counts = log.active.counts
             assert counts.records >= records
             assert counts.size >= size
             records, size = counts.records, counts.size
         writer.join()
-        assert log.counts.records == 2 * appends
+        assert log.active.counts.records == 2 * appends

@@ -425,7 +425,7 @@ def part(offset: int, producer_id: int) -> bytes:
 
 
 def aborted_in(log: Log) -> list[tuple[int, int, int]]:
-    found = log.aborted_transactions(0, log.log_end_offset)
+    found = log.look().aborted_transactions(0, log.log_end_offset)
     return [(each.producer_id, each.first_offset, each.last_offset) for each in found]
 
 
@@ -466,11 +466,11 @@ def test_what_is_cut_off_was_not_aborted(tmp_path: Path, cut: int, clean: bool) 
 def test_what_is_open_counts_as_aborted_once_it_leads(tmp_path: Path) -> None:
     with new_follower(tmp_path) as log:
         pull(log, v2(0), v2(1, base_sequence=0, **PRODUCER))
-        assert log.aborted_transactions(0, 2) == []
+        assert log.look().aborted_transactions(0, 2) == []
         log.lead(4, 0)
         assert log.last_stable_offset == log.log_end_offset == 3, "a marker ends it"
         assert log.unended == ()
-        (aborted,) = log.aborted_transactions(0, 2)
+        (aborted,) = log.look().aborted_transactions(0, 2)
         assert (aborted.producer_id, aborted.first_offset) == (9, 1)
 
 

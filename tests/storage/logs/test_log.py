@@ -24,6 +24,8 @@ from storelogs import (
     append,
     new_log,
     partition_dir,
+    placed,
+    pull,
     records_in,
     reopened,
     times_in,
@@ -33,6 +35,7 @@ from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record import (
     NO_TIMESTAMP,
+    AppendTimeStretch,
     Codec,
     LogRecord,
     StampedBatch,
@@ -360,7 +363,7 @@ def test_no_segment_holds_records_of_both_sides_of_a_reset_however_calm_it_was(
         log.delete_records(3)
         assert append(log, NOW - 9, now=NOW - 9).rolled
         assert bases(log) == [0, 3]
-        assert [each.offset for each in log.append_time_resets] == [3]
+        assert [each.offset for each in log.floor.resets] == [3]
 
 
 def would_block(log: Log, batch: Batch, now: int, origin: Origin = Origin.CLIENT) -> bool:
@@ -394,6 +397,29 @@ def test_an_append_that_may_not_block_uses_open_files_only(tmp_path: Path) -> No
         assert log.append(prepared, NOW).rolled, "and the segment must be rolled"
 
 
+def test_an_append_after_a_seen_time_opens_the_companion_only_if_it_may_block(
+    tmp_path: Path,
+) -> None:
+    files = UnsyncedFiles()
+    with new_log(tmp_path, files=files) as log:
+        append(log, NOW)
+        segment = log.segments[-1]
+        files.get(segment.path_of(".appending.deleted"))  # the block map is written at once
+        log.begin_following(1)
+        pull(log, placed(1))  # of a source without append times: kept as seen now
+        log.lead(9, NOW)
+        log.flush()
+        prepared = prepare(batch(NOW), log.config, NOW)
+        files.forget(segment.append_times.path)
+        assert would_block(log, prepared, NOW)
+        assert log.append(prepared, NOW).base_offset == 2
+        assert log.append_times(0, 3) == [
+            AppendTimeStretch(0, NOW),
+            AppendTimeStretch(1, None),
+            AppendTimeStretch(2, NOW),
+        ]
+
+
 def test_stamped_records_become_the_batch_that_was_built_of_them(tmp_path: Path) -> None:
     config = TopicConfig(index_interval_bytes=100)
     sides: list[Any] = []
@@ -410,7 +436,7 @@ def test_stamped_records_become_the_batch_that_was_built_of_them(tmp_path: Path)
                     records = StampedRecords(body.data[61:], count, now)
                     done = log.append(records, now, Origin.COORDINATOR, may_block=False)
                 assert done.size == len(body.data)
-            sides.append((times_in(log), log.counts, records_in(log)))
+            sides.append((times_in(log), log.active.counts, records_in(log)))
         files = partition_dir(directory).glob("0*.*[!d]")  # not the marker of a run
         sides.append(sorted((each.name, each.read_bytes()) for each in files))
     assert sides[:2] == sides[2:]
@@ -461,7 +487,7 @@ def test_stamped_records_begin_a_segment_where_the_batch_built_of_them_does(
                     log.truncate_to(max(log.log_start_offset, log.log_end_offset - number % 3), now)
                 elif step == "roll":
                     log.apply_retention(now, 0)
-            sides.append((bases(log), times_in(log), records_in(log), log.counts))
+            sides.append((bases(log), times_in(log), records_in(log), log.active.counts))
     assert sides[0] == sides[1]
 
 
@@ -486,7 +512,7 @@ def test_stamped_records_are_stored_as_the_settings_and_the_clock_ask(
             prepared = trusted_plain(body, config, now)
             sent: Batch = StampedRecords(body.data[61:], 2, now) if way == "stamped" else prepared
             log.append(sent, now, Origin.COORDINATOR)
-            sides.append((times_in(log), log.counts, records_in(log)))
+            sides.append((times_in(log), log.active.counts, records_in(log)))
     assert sides[0] == sides[1]
 
 

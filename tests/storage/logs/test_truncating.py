@@ -131,7 +131,7 @@ def test_a_log_is_as_if_it_had_never_had_more(tmp_path: Path, to: int) -> None:
         assert log.epochs.entries == tuple(
             EpochStart(3 + each, 6 * each) for each in range((kept + 2) // 3)
         )
-        assert log.last_append_time_ms == (NOW + 49 + kept if kept else None)
+        assert log.floor.last == (NOW + 49 + kept if kept else None)
         assert set_aside(tmp_path / "log") == b"".join(sent[kept:])
         check(log, b"".join(sent[:kept]))
         snapshot_of(tmp_path / "log", tmp_path / "killed")
@@ -139,12 +139,12 @@ def test_a_log_is_as_if_it_had_never_had_more(tmp_path: Path, to: int) -> None:
         pull(log, *others, append_times=[AppendTimeStretch(2 * kept, NOW + 49 + kept)])
         check(log, b"".join([*sent[:kept], *others]))
         assert log.append_times(0, 2 * kept) == times[:kept]
-        assert log.append_time_resets == ()
+        assert log.floor.resets == ()
     assert faults(tmp_path / "log") == []
     with reopened(tmp_path / "killed", SMALL, follows=True) as (log_dir, log):
         check(log, b"".join(sent[:kept]))
         assert log.append_times(0, log.log_end_offset) == times[:kept]
-        assert log.last_append_time_ms == (NOW + 49 + kept if kept else None)
+        assert log.floor.last == (NOW + 49 + kept if kept else None)
         assert [each for one in log_dir.recoveries for each in one.warnings] == []
 
 
@@ -287,7 +287,7 @@ def test_a_transaction_whose_end_goes_is_open_again(tmp_path: Path) -> None:
         assert (log.high_watermark, log.last_stable_offset) == (8, 1)
         pull(log, marker(8, 9, kind=1))
         assert log.last_stable_offset == 9
-        assert log.aborted_transactions(0, 9) == []
+        assert log.look().aborted_transactions(0, 9) == []
 
 
 def test_a_transaction_that_begins_behind_the_cut_is_gone(tmp_path: Path) -> None:
@@ -306,18 +306,18 @@ def test_resets_of_the_append_time_go_with_their_records(tmp_path: Path) -> None
     ahead = [AppendTimeStretch(0, NOW + DAY), AppendTimeStretch(4, NOW)]
     with new_follower(tmp_path / "log", SMALL) as log:
         pull(log, some(0, 8), append_times=ahead)
-        assert [each.offset for each in log.append_time_resets] == [4]
+        assert [each.offset for each in log.floor.resets] == [4]
         log.truncate_to(4, NOW)
-        assert log.append_time_resets == ()
-        assert log.last_append_time_ms == NOW + DAY
+        assert log.floor.resets == ()
+        assert log.floor.last == NOW + DAY
         pull(log, some(4, 6), append_times=[AppendTimeStretch(4, NOW + DAY)])
-        assert log.append_time_resets == ()
+        assert log.floor.resets == ()
         log.truncate_to(0, NOW)
-        assert log.last_append_time_ms is None
+        assert log.floor.last is None
     with reopened(tmp_path / "log", SMALL, follows=True) as (_, log):
-        assert log.last_append_time_ms is None
+        assert log.floor.last is None
         pull(log, some(0, 2), append_times=[AppendTimeStretch(0, NOW - DAY)])
-        assert log.append_time_resets == ()
+        assert log.floor.resets == ()
 
 
 # Kills, and disks that refuse.
@@ -370,7 +370,7 @@ def check_left(path: Path, log: Log, to: int, *, anew: bool) -> None:
     check(log, kept + some(end, end + 6, epoch=7, late_ms=3))
     assert log.append_times(end, end + 6) == stamps(end, end + 6, 40)
     assert log.epochs.epoch_at(end) == 7
-    assert log.append_time_resets == ()
+    assert log.floor.resets == ()
     assert faults(path) == []
 
 

@@ -238,5 +238,5 @@ def test_a_missing_index_of_aborted_transactions_is_no_empty_one(tmp_path: Path)
         (partition_dir(tmp_path) / "00000000000000000000.txnindex").unlink()
         log.files.forget(log.segments[0].path_of(".txnindex"))
         with pytest.raises(CorruptIndex, match=r"txnindex is missing") as caught:
-            log.aborted_transactions(0, 2)
+            log.look().aborted_transactions(0, 2)
         assert code_for(caught.value) == ErrorCode.kafka_storage_error

@@ -120,7 +120,7 @@ class Story:
                 self.is_mixed = True
             case "reset append time":
                 self.log.reset_append_time(self.now_ms)
-                last_ms = self.log.last_append_time_ms
+                last_ms = self.log.floor.last
                 assert last_ms is None or last_ms <= self.now_ms
             case "clock", int(days):
                 self.step_ms = days * DAY
@@ -145,7 +145,7 @@ class Story:
         if was_empty:
             assert done.log_append_time_ms in (-1, self.now_ms)
         stamps = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        appended_ms = self.log.last_append_time_ms  # never goes back, unless reset
+        appended_ms = self.log.floor.last  # never goes back, unless reset
         assert appended_ms is not None
         offsets = range(done.base_offset, done.base_offset + len(times))
         self.stamped = self.stamped.union(offsets) if stamps else self.stamped.difference(offsets)
@@ -315,7 +315,7 @@ class Story:
         is_stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         if is_stamped and not self.is_mixed:
             went_back = {b.offset for a, b in pairwise(visible) if b.timestamp < a.timestamp}
-            assert went_back <= {reset.offset for reset in self.log.append_time_resets}
+            assert went_back <= {reset.offset for reset in self.log.floor.resets}
             floors = {segment.base_offset for segment in self.log.segments}
             assert went_back <= floors, "no segment holds records of both sides of a reset"
         top = self.log.find_max_timestamp()

@@ -47,7 +47,7 @@ async def describe_times(
     """
     partition = broker.partition(topic, ask.partition)
     log = partition.log
-    appended = log.counts
+    appended = log.active.counts
     times, unknown, first, last = await broker.searchers.run(peer, lambda: _known(log))
     return PartitionTimes(
         times.records,

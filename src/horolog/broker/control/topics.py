@@ -117,7 +117,7 @@ async def describe_append_times(
         partitions=len(topic.partitions),
         ahead=len(ahead),
         most_ahead_ms=max(ahead, default=0),
-        resets=sum(len(partition.log.append_time_resets) for partition in served),
+        resets=sum(len(partition.log.floor.resets) for partition in served),
     )
 
 

@@ -79,7 +79,7 @@ class Scrape:
                 if partition is None:
                     continue
                 numbers.append(_numbers_of(partition, now_ms))
-                counts.append(partition.log.counts)
+                counts.append(partition.log.active.counts)
                 if by_partition:
                     for family, number in zip(_SUMMED, numbers[-1], strict=True):
                         found.add(family, number, topic.name, index)

@@ -47,7 +47,7 @@ class SegmentFile:
         """Its directory has another name, and what now has this path is another's."""
 
     def open(self) -> OpenFile:
-        """The file, open.
+        """Open the file under its current name.
 
         Raises:
             FileMissing: it is gone, or another has its name.

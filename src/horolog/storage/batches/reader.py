@@ -218,7 +218,7 @@ class BatchReader:
             return
 
     def header(self, position: int) -> BatchHeader:
-        """The header at one position.
+        """Return the header of the batch at a position.
 
         Raises:
             CorruptBatch, TornTail: as `headers`.
@@ -382,7 +382,7 @@ class BatchReader:
         return memoryview(self._window)[begin : begin + header.size - HEADER_SIZE]
 
     def more_records(self, position: int, header: BatchHeader, held: int) -> Iterator[memoryview]:
-        """The rest of the records behind the first `held` bytes, in pieces, as far as asked for.
+        """Yield the records of a batch after the first `held` bytes, in pieces.
 
         More than a few pieces count as `may_block`.
         """
@@ -398,7 +398,7 @@ class BatchReader:
             at, ahead = at + len(piece), min(4 * ahead, PIECE_BYTES)
 
     def batch(self, position: int, header: BatchHeader) -> memoryview:
-        """The bytes of one whole batch, valid until the reader moves on."""
+        """Return the bytes of a batch, valid until the next read."""
         size = header.size
         begin = position - self._start
         if not 0 <= begin <= len(self._window) - size:
@@ -491,7 +491,7 @@ class BatchReader:
         end_offset: int,
         wants: Callable[[BatchHeader], bool] | None,
     ) -> memoryview:
-        """The whole batches from a selected one at `position` to before the next that is not.
+        """Return the consecutive selected batches from a position on.
 
         Goes no further than one read of `ahead` bytes. Without `wants` every batch before
         `end_offset` is selected, and hardly looked at here.

@@ -27,7 +27,7 @@ class Slice:
     """Whether compaction has left no record of the first batch."""
 
     def read(self) -> Buffer:
-        """The bytes; may wait for the disk.
+        """Return the bytes; may wait for the disk.
 
         Raises:
             StorageFailed: the disk refused.

@@ -64,7 +64,7 @@ class _Search:
         self._budget = BUDGET_BYTES + log.size - start
 
     def at(self, position: int) -> BatchHeader | None:
-        """The whole batch that begins at a position, if one does."""
+        """Return the header of the whole batch at a position; None if no batch is whole there."""
         try:
             header = self._log.header(position)
             if header.base_offset < 0:

@@ -150,7 +150,7 @@ class LogStarts:
         self._are_ours = self._ids.are_of(files, path)
 
     def of(self, partition: TopicPartition, topic_id: UUID | None, first: int, end: int) -> int:
-        """The first offset that consumers read.
+        """Return the first offset that consumers can read.
 
         Beyond the log's end where a broker would set aside all that is there.
 

@@ -87,7 +87,6 @@ def read_offsets(
     """Read an offset checkpoint; empty if the file is missing.
 
     Args:
-        files: the way to the disk.
         damage: if given, what is wrong with the file is appended to it as sentences, and the
             lines that can be read count.
 
@@ -189,12 +188,12 @@ def write_topic_id(files: Files, path: str, topic_id: UUID, *, sync: bool = Fals
 
 
 def kafka_uuid(value: UUID) -> str:
-    """An id as Kafka prints it."""
+    """Return an id in the form that Kafka prints."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> UUID:
-    """An id as Kafka prints it: 22 characters of url-safe base64.
+    """Parse an id as Kafka prints it: 22 characters of url-safe base64.
 
     Raises:
         ValueError: it is none.
@@ -211,7 +210,6 @@ def read_meta_properties(
     """Read a `meta.properties` of version 0 (`broker.id`) or 1 (`node.id`); None if it is missing.
 
     Args:
-        files: the way to the disk.
         damage: if given, what is wrong with the file is appended to it as sentences, and what
             can be read counts.
 
@@ -312,7 +310,7 @@ def _int64(text: str) -> int:
 
 
 def _number(text: str, least: int, most: int) -> int:
-    """A number as Kafka writes it: ASCII digits and at most a minus sign before them."""
+    """Parse a number as Kafka writes it: ASCII digits and at most one minus sign."""
     if not _NUMBER.fullmatch(text) or not least <= (number := int(text)) <= most:
         raise ValueError(f"{text:.40} is no number from {least} to {most}")
     return number
@@ -340,7 +338,7 @@ def _read_counted(
     width: int,
     damage: list[str] | None = None,
 ) -> list[_T]:
-    """The entries of a file that begins with a version and their number; see `read_offsets`."""
+    """Read the entries of a file that begins with a version and their number."""
     found: list[str] = []
     text = _read(files, path, found if damage is not None else None)
     if not text and not found:

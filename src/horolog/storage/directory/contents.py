@@ -76,7 +76,7 @@ def earlier_files(log_dir: Path) -> list[str]:
 
 
 def files_of(directory: str) -> set[str]:
-    """The names in a partition's directory.
+    """Return the names in a partition's directory.
 
     Raises:
         StorageFailed: it cannot be listed, or something that is no regular file has a name that

@@ -210,7 +210,7 @@ def _is_shared(path: str) -> bool:
 
 
 def _range(kind: int, start: int = 0) -> bytes:
-    """A lock from a byte to the end, whatever the file's length."""
+    """Return a lock request from a byte to the end of the file."""
     return _RANGE.pack(kind, os.SEEK_SET, start, 0, 0)
 
 

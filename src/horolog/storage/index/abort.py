@@ -34,7 +34,6 @@ def read_aborted(
     """Read the aborted transactions that ended in a segment; None if the file is missing.
 
     Args:
-        files: the way to the disk.
         size: bytes of the entries that are published; None if all of the file is.
         from_offset: only transactions that ended there or later.
 

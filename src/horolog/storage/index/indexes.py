@@ -170,7 +170,7 @@ class Indexes:
     # Of any segment.
 
     def largest(self, log_size: int) -> TimeEntry | None:
-        """The largest timestamp, and the last offset of the batch that first reached it.
+        """Return the largest timestamp, and the last offset of the batch that first reached it.
 
         From appending, from the seal, or else from all headers: never from the time
         index alone. None if no record has a timestamp.
@@ -183,7 +183,7 @@ class Indexes:
         return self.largest_seen
 
     def largest_to_search(self, log_size: int) -> TimeEntry | None:
-        """The largest timestamp; without a seal, the one of `proved_largest`."""
+        """Return the largest timestamp; without a seal, the one of `proved_largest`."""
         if self._largest_known or self.is_growing:
             return self.largest(log_size)
         proved = self.proved_largest(log_size)

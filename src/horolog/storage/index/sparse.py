@@ -98,7 +98,7 @@ class OffsetIndex(_SegmentIndex):
             self.entries.append_all([(offset - self.base_offset, at) for offset, at in found])
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry not after `offset`; a search for the offset may start there."""
+        """Return the last entry not after `offset`, where a search may start."""
         found = self.entries.last_at(offset - self.base_offset)
         if found is None:
             return OffsetPosition(self.base_offset, 0)
@@ -110,7 +110,7 @@ class OffsetIndex(_SegmentIndex):
         return None if found is None else found[1]
 
     def last_before(self, position: int) -> OffsetPosition:
-        """The last entry of a batch that begins before `position`."""
+        """Return the last entry of a batch that begins before `position`."""
         return self[self.entries.search(1, position - 1) - 1]
 
 
@@ -155,14 +155,14 @@ class TimeIndex(_SegmentIndex):
             self._last = found[-1]
 
     def lookup(self, timestamp: int) -> TimeEntry:
-        """The last entry not after `timestamp`; a search may start at its offset."""
+        """Return the last entry not after `timestamp`, where a search may start."""
         found = self.entries.last_at(timestamp)
         if found is None:
             return TimeEntry(NO_TIMESTAMP, self.base_offset)
         return TimeEntry(found[0], self.base_offset + found[1])
 
     def last_before(self, offset: int) -> TimeEntry:
-        """The last entry of a batch that ends before `offset`."""
+        """Return the last entry of a batch that ends before `offset`."""
         return self[self.entries.search(1, offset - self.base_offset - 1) - 1]
 
     def keep(self, count: int) -> None:

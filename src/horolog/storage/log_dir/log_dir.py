@@ -139,7 +139,6 @@ class LogDir:
             known_epoch: the leader epoch that the metadata have of a partition, which is led in
                 none that is lower; -1 if it is not known. Called after `choose`.
             succeeds_another: another broker led the partitions last.
-            files: the way to the disk.
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
             state_dir: has the partitions of the coordinators' topics, made if it is not there; it
@@ -263,7 +262,7 @@ class LogDir:
         return contents
 
     def _found(self, contents: Contents) -> "FoundPartitions":
-        """The partitions on disk with their topic ids."""
+        """Return the partitions on disk with their topic ids."""
         ids: dict[TopicPartition, uuid.UUID | None] = {}
         for partition in contents.partitions:
             path = f"{self._path(partition)}/{names.PARTITION_METADATA}"
@@ -433,7 +432,7 @@ class LogDir:
         return self._files.without_blocking(look)
 
     def remove_deleted(self, monotonic_ms: int) -> int:
-        """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many.
+        """Remove directories of partitions that were deleted long enough ago; return how many.
 
         Any number of threads may call it: what one removes, the others wait for.
         """
@@ -445,27 +444,27 @@ class LogDir:
             return len(due)
 
     def checkpoint(self) -> None:
-        """Write down how far each log is flushed, where it starts, and its high watermark."""
+        """Write recovery points, log starts, high watermarks and cleaner points of all logs."""
         for root in self._roots:
             root.checkpoints.write(self._logs_in(root))
 
     def checkpoint_starts(self) -> None:
-        """Write down where the logs start, so far as their first segments do not show it.
+        """Write the log start offsets of all logs.
 
         Raises:
             StorageFailed: the disk refused; the earlier content stays.
         """
         for root in self._roots:
-            root.checkpoints.write_starts(self._logs_in(root))
+            root.checkpoints.write(self._logs_in(root), names.LOG_START_OFFSETS)
 
     def checkpoint_cleaner(self) -> None:
-        """Write down up to where the logs were cleaned, if that has changed.
+        """Write the cleaner points of all logs, if they have changed.
 
         Raises:
             StorageFailed: the disk refused; the earlier content stays.
         """
         for root in self._roots:
-            root.checkpoints.write_cleaner_points(self._logs_in(root))
+            root.checkpoints.write(self._logs_in(root), names.CLEANER_OFFSETS)
 
     @property
     def was_clean(self) -> bool:
@@ -533,7 +532,7 @@ class LogDir:
         for log, paths in unsynced.items():
             errors = [refused[path] for path in paths if path in refused]
             if errors:
-                log.doubt()
+                log.flusher.doubt()
                 failures.append(f"{log}: {errors[0]}")
             else:
                 log.finished()

@@ -71,7 +71,7 @@ class OffsetCheckpoints:
         self._starts_are_ours = self._found_ids.are_of(self._files, starts)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
-        """Every line that can be read; of a damaged file a copy is kept next to it."""
+        """Return every line that can be read, and keep a copy of a damaged file."""
         path, damage = self._path(name), list[str]()
         try:
             offsets = read_offsets(self._files, path, damage)
@@ -140,27 +140,15 @@ class OffsetCheckpoints:
             if not keys.isdisjoint(self._ids_on_disk):
                 self._write(names.LOG_START_OFFSETS, logs)
 
-    def write(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write down everything.
+    def write(self, logs: Mapping[TopicPartition, Log], only: str | None = None) -> None:
+        """Write all files, or one of them. Cleaner points are written only if they have changed.
 
         Raises:
             StorageFailed: the disk refused; of each file the old or the new content is there.
         """
-        with self._writing:
-            self._write(names.RECOVERY_POINTS, logs)
-        self.write_starts(logs)
-        with self._writing:
-            self._write(names.HIGH_WATERMARKS, logs)
-        self.write_cleaner_points(logs)
-
-    def write_cleaner_points(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write down up to where the logs were cleaned, if that has changed.
-
-        Raises:
-            StorageFailed: the disk refused; the earlier content stays.
-        """
-        with self._writing:
-            self._write(names.CLEANER_OFFSETS, logs)
+        for name in _OFFSETS if only is None else (only,):
+            with self._writing:
+                self._write(name, logs)
 
     def note_cleaned(self, partition: TopicPartition, offset: int) -> None:
         """Write down up to where a log was cleaned, where no log is open; the other lines stay.
@@ -173,15 +161,6 @@ class OffsetCheckpoints:
             found[partition] = offset
             self._left_alone |= found.keys()
             self._write(names.CLEANER_OFFSETS, {})
-
-    def write_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write down where the logs start; Kafka's file so far as first segments do not show it.
-
-        Raises:
-            StorageFailed: the disk refused; the earlier content stays.
-        """
-        with self._writing:
-            self._write(names.LOG_START_OFFSETS, logs)
 
     # Under the lock: what is older must have been written before newer offsets are asked for.
 
@@ -219,6 +198,7 @@ class OffsetCheckpoints:
 
 
 def _start_to_write(log: Log) -> int | None:
+    """Return the log start for Kafka's file, unless the first segment shows it."""
     start = log.log_start_offset
     return start if start > log.segments[0].base_offset else None
 

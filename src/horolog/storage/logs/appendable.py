@@ -29,7 +29,6 @@ from typing import NamedTuple, NoReturn
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.markers import TransactionEnd
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
-from horolog.storage.companion.counts import BlockTotals
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.flusher import Flusher
@@ -147,16 +146,6 @@ class AppendableLog(ReadableLog):
     def active(self) -> ActiveSegment:
         """The last segment, to be appended to."""
         return self.writer.active
-
-    @property
-    def last_append_time_ms(self) -> int | None:
-        """The last append time that was given out; no later record gets an earlier one."""
-        return self.floor.last
-
-    @property
-    def counts(self) -> BlockTotals:
-        """Totals of the appends since the log was opened. They never shrink; any thread may ask."""
-        return self.active.counts
 
     # Appending.
 
@@ -313,8 +302,8 @@ class AppendableLog(ReadableLog):
     def find_unstable(self) -> None:
         """Recompute the first transaction whose end consumers cannot read yet.
 
-        One that is open here, and that the source says no marker ends, counts as it does there.
-        It is named among those before the last stable offset passes it.
+        A transaction that no marker ends, by what the source says, counts here as it does at the
+        source. It is listed in `unended` before the last stable offset passes it.
         """
         if self.is_following:
             is_open = self.producers.is_open
@@ -409,8 +398,8 @@ class AppendableLog(ReadableLog):
 
         Return None if it is not ahead of the clock.
 
-        The active segment is rolled and flushed first, and the reset is on the disk when this
-        returns. Lookups by time need not know of it: they ask each segment for its largest.
+        The active segment is rolled and flushed first, and the reset is on disk when this
+        returns. Lookups by time need no change: they ask each segment for its largest time.
 
         Raises:
             StorageFailed: the disk refused; the append time is as it was.

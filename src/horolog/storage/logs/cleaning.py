@@ -90,7 +90,6 @@ class Cleaning:
 
         Args:
             log: to be cleaned; no other run is at it.
-            key_map: an empty one.
             monotonic_ms: one that never goes back.
         """
         self._log = log
@@ -177,7 +176,7 @@ class Cleaning:
             end_offset=chosen.end,
             legacy_horizon_ms=legacy_horizon(clean, delete_retention_ms),
             producers=last_of_producers(log.producers),
-            aborted=log.aborted_transactions(segments[0].base_offset, end_offset),
+            aborted=log.look().aborted_transactions(segments[0].base_offset, end_offset),
         )
 
     def _write(

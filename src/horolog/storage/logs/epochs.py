@@ -152,7 +152,7 @@ def disagreement(
 
 
 def _headers_around(segments: Sequence[SegmentReader], offset: int) -> Iterator[BatchHeader]:
-    """A few batches before an offset, and the first that begins there or behind."""
+    """Yield a few batches before an offset, and the first that begins there or behind."""
     for segment in segments:
         position = 0
         if offset > segment.base_offset:
@@ -165,7 +165,7 @@ def _headers_around(segments: Sequence[SegmentReader], offset: int) -> Iterator[
 
 
 def epochs_of(segments: Iterable[SegmentReader]) -> FoundEpochs:
-    """The leader epochs that all batch headers of a log name, as far as segments can be read."""
+    """Return the leader epochs that the batch headers of a log name."""
     entries: list[EpochStart] = []
     falls_at = None
     for segment in segments:

@@ -48,7 +48,6 @@ class Flusher:
         """Start with the recovery point and the doubt that an earlier process left.
 
         Args:
-            files: the way to the disk.
             recovery_point: all records before this offset are flushed.
             is_in_doubt: whether an earlier process has seen a sync fail, and none succeed since.
         """

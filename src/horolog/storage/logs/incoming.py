@@ -45,7 +45,7 @@ class StampedRecords(NamedTuple):
     def numbered(
         self, base_offset: int, leader_epoch: int, append_ms: int, config: TopicConfig
     ) -> Numbered:
-        """The batch that is stored.
+        """Build the stored batch, with its offsets and append time.
 
         Raises:
             RequestRefused: it is larger than a segment may be (18).

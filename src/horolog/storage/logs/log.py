@@ -229,7 +229,7 @@ class Log(AppendableLog):
             self.log_start_offset,
             stable_end,
             now_ms,
-            self.append_time_resets,
+            self.floor.resets,
         )
 
     def must_roll_to_clean(self, now_ms: int) -> bool:
@@ -387,13 +387,9 @@ class Log(AppendableLog):
             return unsynced
 
     def finished(self) -> None:
-        """The disk has all that `finish` named."""
+        """Note that the disk has all files that `finish` returned."""
         self.is_settled = True
         self.flusher.synced_everything(self)
-
-    def doubt(self) -> None:
-        """Note that the disk has failed to sync the files that `finish` returned."""
-        self.flusher.doubt()
 
     def end_repairs(self) -> None:
         """Replace no index from here on, also where a thread is checking one: another may write."""

@@ -16,9 +16,8 @@ from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.batches.slices import Slice
-from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
+from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.view import LogView, segments_from
@@ -158,9 +157,9 @@ class ReadableLog:
 
     @property
     def high_watermark(self) -> int:
-        """Consumers read up to here: all replicas have it.
+        """Offset up to which consumers read, because all replicas have these records.
 
-        Alone, a log has its end as high watermark. One that follows is told by its source
+        Without replicas it is the log end. A log that follows gets it from its source
         (`Log.advance_high_watermark`).
         """
         end_offset, told = self.log_end_offset, self.known_high_watermark
@@ -168,11 +167,11 @@ class ReadableLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Consumers of committed records read up to here: no transaction is open before it.
+        """Offset up to which consumers of committed records read: no open transaction is before it.
 
-        One that another broker left open counts as aborted or committed (`aborted_transactions`);
-        in a log that follows as soon as the source has said so. Of an open one whose first records
-        were deleted it is the log start.
+        A transaction that another broker left open counts as committed or aborted. In a log that
+        follows it counts so once the source has said so. If the first records of an open
+        transaction were deleted, the offset is the log start.
         """
         stable, unstable = self.high_watermark, self.first_unstable
         return stable if unstable is None else min(stable, max(unstable, self.log_start_offset))
@@ -183,7 +182,7 @@ class ReadableLog:
         return self.first_unstable is not None
 
     def readable_end(self, *, committed: bool) -> int:
-        """The end offset for a consumer by isolation level."""
+        """Return the end offset for a consumer, by its isolation level."""
         return self.last_stable_offset if committed else self.high_watermark
 
     @property
@@ -196,11 +195,6 @@ class ReadableLog:
         """True if no record can be read, though deleted records may still be in the file."""
         return self.log_start_offset >= self.log_end_offset
 
-    @property
-    def append_time_resets(self) -> tuple[AppendTimeReset, ...]:
-        """Offsets at which append times were lowered, in order."""
-        return self.floor.resets
-
     # Batches.
 
     def read(
@@ -211,7 +205,7 @@ class ReadableLog:
         min_one_batch: bool = True,
         up_to: int | None = None,
     ) -> Slice:
-        """The stretch of a file that a fetch from `offset` is answered with.
+        """Return the stretch of a file that answers a fetch from `offset`.
 
         It begins with the batch that holds the offset, or with the next one where
         compaction has left a gap, and ends within a segment, at the high watermark, or before the
@@ -232,7 +226,7 @@ class ReadableLog:
             has_limit = self.known_high_watermark is not None
             high_watermark, stable = self.high_watermark, self.last_stable_offset
             unended = self.unended  # first: one that a marker ends meanwhile is in a segment then
-            start, resets = self.log_start_offset, self.append_time_resets
+            start, resets = self.log_start_offset, self.floor.resets
             if segments is self.segments:  # else what was said may be of others
                 break
         return LogView(
@@ -266,10 +260,6 @@ class ReadableLog:
         load_kernels()
         return replay_latest(self.segments, self.log_start_offset, take)
 
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that reach into `[offset, end_offset)`; see `LogView`."""
-        return self.look().aborted_transactions(offset, end_offset)
-
     def is_news(self, said: Iterable[Unended]) -> bool:
         """Return True if the log was not yet told of all these transactions."""
         return not self.said_unended.issuperset(said)
@@ -302,7 +292,7 @@ class ReadableLog:
         raise RequestRefused(code, f"{self} is led in epoch {self.leader_epoch}, not in {epoch}")
 
     def end_of_epoch(self, epoch: int) -> EpochStart | None:
-        """The largest epoch up to `epoch`, and the offset where the next one starts (KIP-320)."""
+        """Return the largest epoch up to `epoch`, and where the next one starts."""
         end_offset = self.log_end_offset  # first: what is appended later may be of a later epoch
         if epoch == self.leader_epoch:
             found: EpochStart | None = EpochStart(epoch, end_offset)
@@ -333,10 +323,10 @@ class ReadableLog:
         return None if found is None or self._is_hidden(found.offset) else found
 
     def find_by_append_time(self, ms: int) -> AppendedAt | None:
-        """The first record that was appended at or after `ms`; see lookup/by_append_time.py.
+        """Find the first record that was appended at or after `ms`.
 
-        Append times never go back but at `append_time_resets`: behind one, records may have been
-        appended before `ms` again.
+        Append times decrease only at resets (`floor.resets`): behind a reset, records may have
+        been appended before `ms` again.
 
         Raises:
             CorruptBatch: the log is damaged where it has to be read.
@@ -356,19 +346,13 @@ class ReadableLog:
         """
         return self.look().append_times(from_offset, to_offset, seen=seen)
 
-    def append_times_within(
-        self, offset: int, size: int, *, seen: bool = False
-    ) -> list[AppendTimeStretch]:
-        """Return the append times of the batches in `size` bytes; see `LogView`."""
-        return self.look().append_times_within(offset, size, seen=seen)
-
     def way_to(self, timestamp: int) -> LookupWay:
         """Explain how `find_by_timestamp` finds its answer; it may wait for the disk."""
         start = self.log_start_offset
         return way_to(self.segments_from(start), timestamp, start, self._max_batch_bytes)
 
     def time_ranges(self, window: TimeRange, from_offset: int, limit: int) -> TimeRanges:
-        """The offsets from one on that may hold a record of a time; see lookup/time_ranges.py."""
+        """Return the offsets that may hold a record in a time window."""
         end_offset = self.high_watermark
         start = max(from_offset, self.log_start_offset)
         found = time_ranges(self.segments_from(start), window, start, end_offset, limit)
@@ -385,7 +369,7 @@ class ReadableLog:
         return [offset for offset in found if offset <= end_offset]
 
     def find_max_timestamp(self) -> TimestampOffset | None:
-        """The first of the records with the largest timestamp; see lookup/by_timestamp.py."""
+        """Find the first record with the largest timestamp."""
         start = self.log_start_offset
         segments = self.segments_from(start)
         self.index_checks.need_no_check(segments[:-1])
@@ -409,5 +393,5 @@ class ReadableLog:
         return self.known_high_watermark is not None and offset >= self.high_watermark
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
-        """The segment that holds an offset, and all that follow."""
+        """Return the segment with an offset, and all later segments."""
         return segments_from(self.segments, offset)

@@ -66,7 +66,6 @@ def replace_segments(
     """Let new segments take the place of old ones.
 
     Args:
-        files: the way to the disk.
         directory: of the partition, which nobody else changes meanwhile.
         work: a directory of the same file system that holds finished, synced segments alone; they
             have all records of what they replace that are to stay.
@@ -82,7 +81,7 @@ def replace_segments(
 def begin_replacement(
     files: Files, directory: str, work: str, replaced: Sequence[int] | None = None
 ) -> Replacement:
-    """The first half of `replace_segments`: the new ones count, and do not have their names yet.
+    """Let the new segments count, before they have their final names.
 
     `finish_replacement` gives them those; `take_back` undoes it.
 
@@ -139,7 +138,6 @@ def write_cleaned(
     """Write the cleaned segments of a group and sync them; yields each piece after its write.
 
     Args:
-        files: the way to the disk.
         work: the directory to write into; what is in it goes.
         cleaning: the pass, whose keys are read.
         group: the next of its groups.
@@ -175,7 +173,7 @@ def mark_cleaned(files: Files, work: str) -> None:
 
 
 def size_of_logs(files: Files, work: str) -> int:
-    """The bytes of the logs in a work directory."""
+    """Return the total size of the logs in a work directory."""
     return sum(
         files.size(f"{work}/{names.segment_file(base, names.LOG)}")
         for base in base_offsets(files.names_in(work), names.LOG)
@@ -249,7 +247,7 @@ class Swap:
 
 
 def _coming(log: AppendableLog, work: str) -> list[Segment]:
-    """The segments of a directory as they will be in a log."""
+    """Return the segments of a work directory as they will be in a log."""
     files, present = log.files, log.files.names_in(work)
     return [
         Segment(

@@ -82,7 +82,7 @@ class LogView:
         min_one_batch: bool = True,
         up_to: int | None = None,
     ) -> Slice:
-        """The stretch of a file that a fetch is answered with; see `ReadableLog.read`.
+        """Return the stretch of a file that answers a fetch; see `ReadableLog.read`.
 
         Raises:
             RequestRefused: the offset is out of range (1).
@@ -153,7 +153,7 @@ class LogView:
         return None if found >= up_to else found
 
     def _behind(self, offset: int, up_to: int, passes: Callable[[BatchHeader], bool]) -> int:
-        """The offset behind the batches that are passed; `up_to` if no other is before it."""
+        """Return the offset after the batches that are passed, at most `up_to`."""
         seen = 0
         for segment in self._from(offset):
             found = segment.locate(offset)
@@ -168,7 +168,7 @@ class LogView:
         return up_to
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that reach into `[offset, end_offset)`.
+        """Return the aborted transactions that reach into `[offset, end_offset)`.
 
         A transaction that was open when its broker stopped for good has no producer left that could
         end it; it counts as aborted unless its commit was decided, and so everything up to the log
@@ -191,7 +191,7 @@ class LogView:
         return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
 
     def end_of_read(self, offset: int, size: int, end_offset: int) -> int:
-        """An offset behind the batches of `size` bytes from `offset` on; `end_offset` at most.
+        """Return an offset after the batches of a read, at most `end_offset`.
 
         As near as the offset index says without a look into the log.
         """
@@ -254,7 +254,7 @@ class LogView:
         return []
 
     def find_by_append_time(self, ms: int) -> AppendedAt | None:
-        """The first record that was appended at or after `ms`; see `ReadableLog`.
+        """Return the first record that was appended at or after `ms`; see `ReadableLog`.
 
         Raises:
             CorruptBatch: the log is damaged where it has to be read.
@@ -266,7 +266,7 @@ class LogView:
         return find_by_append_time(self._from(start), ms, start, resets)
 
     def time_stats(self) -> tuple[TimeStats, int]:
-        """The times of all records from the log start on, from block maps alone.
+        """Return statistics of the times of all readable records, from block maps alone.
 
         The block that has the log start counts as a whole.
 
@@ -328,7 +328,7 @@ class LogView:
 
 
 def segments_from(segments: tuple[Segment, ...], offset: int) -> tuple[Segment, ...]:
-    """The segment that holds an offset, and all that follow."""
+    """Return the segment with an offset, and all later segments."""
     return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
 
 

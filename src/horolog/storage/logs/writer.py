@@ -72,7 +72,6 @@ class LogWriter:
         """Write to an open log, or to segments that are to become part of one.
 
         Args:
-            files: the way to the disk.
             append_times: the floor of the log's append times; None where it has none yet.
             epochs: its leader epochs; None where it has none yet.
             producers: who wrote it, up to its end; None if it is not asked which transactions were
@@ -201,7 +200,7 @@ class LogWriter:
         now_ms: int,
         by_time: bool,
     ) -> Iterator[list[Numbered]]:
-        """The batches as runs that are written at once, each when the next one is asked for.
+        """Yield runs of batches that are written at once.
 
         There is room for each. Those that are columns already are written here.
         """

@@ -79,7 +79,7 @@ class LargestTimes:
         self._so_far = array("q", accumulate(own, max))
 
     def first_reaching(self, timestamp: int) -> int:
-        """The index of the first segment with that time, 0 or later, or a later one."""
+        """Return the index of the first segment that may have a record of that time or later."""
         return bisect_left(self._so_far, timestamp)
 
 
@@ -202,7 +202,7 @@ def _candidates(
 def _batches(
     segment: SegmentReader, timestamp: int, start: int, end: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from a position on that may hold the target, or be passed by their headers."""
+    """Yield the batches from a position on that may contain the target."""
     if timestamp >= 0:
         yield from segment.headers(start, end)
         return
@@ -311,7 +311,7 @@ def _largest_in(
 
 
 def _top_from(batch: bytes, header: BatchHeader, from_offset: int, max_batch_bytes: int) -> int:
-    """The largest timestamp of the records from an offset on; the header knows it of them all."""
+    """Return the largest timestamp of the records from an offset on."""
     if header.base_offset >= from_offset:
         return header.max_timestamp
     facts = scan_batch(batch, header, max_bytes=max_batch_bytes, min_offset=from_offset)

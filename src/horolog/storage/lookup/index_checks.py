@@ -33,7 +33,7 @@ class IndexChecks:
         self._largest_times = LargestTimes(())  # only of segments with a valid seal
 
     def largest_times_of(self, finished: tuple[Segment, ...]) -> LargestTimes:
-        """The largest timestamps of finished segments."""
+        """Return the largest timestamps of finished segments."""
         times = self._largest_times
         if len(times.segments) != len(finished) or times.segments != finished:
             are_final = self.need_no_check(finished)  # asked first: it may change them

@@ -25,7 +25,7 @@ class TimeRanges(NamedTuple):
 def time_ranges(
     segments: Sequence[Segment], window: TimeRange, from_offset: int, end_offset: int, limit: int
 ) -> TimeRanges:
-    """The ranges between two offsets that may hold a record in a window, `limit` at most.
+    """Return at most `limit` ranges of offsets that may hold a record in a window.
 
     Args:
         segments: the one that holds `from_offset`, and all that follow.

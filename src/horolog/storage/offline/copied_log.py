@@ -203,6 +203,6 @@ class CopiedLog:
             for path in self._log.finish():
                 self._files.sync_path(path)
         except SyncFailed:
-            self._log.doubt()
+            self._log.flusher.doubt()
             raise
         self._log.finished()

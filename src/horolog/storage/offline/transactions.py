@@ -90,7 +90,7 @@ def find_transactions(
     """Find the transactions of a partition, by a walk over all its batches.
 
     A transaction that is open at the end counts as committed if that was decided. It counts as
-    aborted if no coordinator is left to end it (`ReadableLog.aborted_transactions`). Behind damage
+    aborted if no coordinator is left to end it (`LogView.aborted_transactions`). Behind damage
     the walk continues with the next whole batch.
 
     Args:

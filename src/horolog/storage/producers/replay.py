@@ -38,7 +38,6 @@ def replay(
     """Rebuild the state of producers as of the end of the log, from a snapshot and later batches.
 
     Args:
-        files: the way to the disk.
         producers: what they are now does not count.
         snapshots: the offsets of those that are there. Those beyond the log end are of
             batches that are gone, and go too.
@@ -82,7 +81,7 @@ def find_aborted(
     index: int,
     snapshots: Iterable[int],
 ) -> list[AbortedTxn]:
-    """The aborted transactions of one segment, from its markers; nothing is written."""
+    """Return the aborted transactions of one segment, from its markers; nothing is written."""
     producers = Producers()
     segment, base = segments[index], segments[index].base_offset
     start = _start(files, directory, segments, producers, snapshots, base, now_ms=0)
@@ -95,7 +94,7 @@ def find_aborted(
 def aborted_by_segment(
     files: Files, directory: str, segments: Sequence[Segment], snapshots: Iterable[int]
 ) -> Iterator[tuple[Segment, list[AbortedTxn]]]:
-    """The aborted transactions of each segment, from the markers of the whole log."""
+    """Yield the aborted transactions of each segment, from the markers of the whole log."""
     producers, first = Producers(), segments[0].base_offset
     _start(files, directory, segments, producers, snapshots, first, now_ms=0)
     for segment in segments:
@@ -193,7 +192,7 @@ def _read(
 
 
 def read_producers(files: Files, directory: str, segments: Sequence[SegmentReader]) -> Producers:
-    """The producers as the last of these batches left them; nothing is written.
+    """Return the producers after the last of these batches, without writing anything.
 
     Raises:
         StorageFailed: the disk refused.
@@ -212,7 +211,7 @@ def read_producers(files: Files, directory: str, segments: Sequence[SegmentReade
 def _replay_segment(
     segment: SegmentReader, start: int, producers: Producers, now_ms: int
 ) -> list[AbortedTxn]:
-    """The transactions that are aborted in a segment from an offset on, up to any damage."""
+    """Note the batches of a segment up to any damage; return the aborted transactions."""
     aborted: list[AbortedTxn] = []
     try:
         replay_batches(segment, start, producers, now_ms, aborted)

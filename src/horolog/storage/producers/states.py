@@ -321,7 +321,7 @@ class Producers:
         return None
 
     def ended_by(self, header: BatchHeader, marker: Marker) -> CompletedTransaction | None:
-        """The open transaction that a marker ends; it stays open."""
+        """Return the open transaction that a marker ends; it stays open."""
         first = self._open.get(header.producer_id)
         if first is None:
             return None
@@ -437,7 +437,7 @@ class Producers:
         return len(self._open)
 
     def open_now(self, most: int) -> list[OpenNow]:
-        """The first of them with epochs; any thread may ask while batches are noted."""
+        """Return the first open transactions with epochs. Any thread may ask."""
         while True:
             try:
                 opened = list(islice(self._open.items(), most))
@@ -503,7 +503,6 @@ class Producers:
         """Replace the state by the snapshot of `offset`.
 
         Args:
-            files: the way to the disk.
             offset: up to which the batches count.
             now_ms: when all of them count as heard of.
             alone: leave out what was written beside the snapshot.
@@ -580,7 +579,7 @@ class _Companion(NamedTuple):
 
 
 def _summed(version: int, *parts: bytes | bytearray) -> tuple[bytes, int]:
-    """A file of these parts, and its checksum."""
+    """Join the parts of a file, and compute its checksum."""
     body = b"".join(parts)
     crc = crc32c.crc32c(body)
     return version.to_bytes(2, "big") + crc.to_bytes(4, "big") + body, crc

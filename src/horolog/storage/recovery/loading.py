@@ -231,7 +231,7 @@ class _Loader:
         return found
 
     def _load_epochs(self, recovery: SegmentRecovery, log_start_offset: int) -> LeaderEpochs:
-        """The leader epochs of the log: those of its file only if its batches agree."""
+        """Load the leader epochs; the file counts only if the batches agree."""
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
         is_readable, segments = True, recovery.segments
         try:

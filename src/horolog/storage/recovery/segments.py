@@ -87,7 +87,6 @@ class SegmentRecovery:
         """Prepare to recover a directory without leftovers.
 
         Args:
-            files: the way to the disk.
             append_times: of the partition; learn what recovery finds in batches.
             recovery_point: all records before this offset are sure; None if that is unknown.
         """
@@ -437,7 +436,7 @@ class SegmentRecovery:
 def _walk_checked(
     segment: Segment, config: TopicConfig, limit: int | None
 ) -> tuple[IndexBuilder, CorruptBatch | None]:
-    """The facts of all batches before the first that is damaged, and its damage.
+    """Return the facts of all batches before the first damaged one, and its error.
 
     `limit` is the base offset of the next segment, None if there is none.
     """

@@ -68,7 +68,6 @@ class ActiveSegment:
         """Wrap a segment whose end is known.
 
         Args:
-            files: the way to the disk.
             created_ms: the clock when it was created or opened.
             jitter_ms: by how much earlier than `segment.ms` it is rolled.
         """
@@ -119,7 +118,7 @@ class ActiveSegment:
         return active
 
     def is_ready(self, append_ms: int | None) -> bool:
-        """Return True if the files are open that the next append writes to."""
+        """Return True if the files are open that a leader's append at this time writes to."""
         entries, blocks, times = self._entries, self._blocks, self._append_times
         return (
             entries is not None
@@ -127,7 +126,10 @@ class ActiveSegment:
             and blocks.is_ready
             and self._files.is_open(self.segment.log.path)
             and times.is_growing
-            and (append_ms == times.last_ms or self._files.is_open(times.path))
+            and (
+                (append_ms == times.last_ms and not times.last_is_seen)
+                or self._files.is_open(times.path)
+            )
             and (entries.until_entry >= 0 or entries.is_ready())
         )
 

@@ -166,7 +166,7 @@ class SegmentReader:
         return self.log.batches(end).headers(start)
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        """The bytes of one batch."""
+        """Return the bytes of one batch."""
         return self._files.read_at(self.log.open(), header.size, position)
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:

@@ -48,7 +48,7 @@ class NumberedRun(NamedTuple):
         return next(self.each())
 
     def each(self) -> Iterator[Numbered]:
-        """The batches."""
+        """Yield the batches one by one."""
         view, starts = memoryview(self.data), self.starts.tolist()
         times = [None] * len(starts) if self.append_ms is None else self.append_ms.tolist()
         for start, end, ms in zip(starts, [*starts[1:], len(view)], times, strict=True):

@@ -68,7 +68,7 @@ class MessageSet(NamedTuple):
     """Makes them for a first offset, in place of `data`; may take long."""
 
     def placed(self, base_offset: int, append_time_ms: int | None) -> bytearray:
-        """The messages with offsets from `base_offset` on.
+        """Return the messages with offsets from `base_offset` on.
 
         On a LogAppendTime topic all of v1 get `append_time_ms`.
 
@@ -105,7 +105,7 @@ class MessageSet(NamedTuple):
     def numbered(
         self, base_offset: int, leader_epoch: int, append_ms: int, counts: bytes, *, stamps: bool
     ) -> Numbered:
-        """The messages as a leader stores them.
+        """Return the messages with their offsets and append time.
 
         Args:
             counts: bytes of the counts of the records' times, as they were sent.
@@ -173,7 +173,7 @@ def set_of_batch(
     partition: str,
     max_uncompressed_bytes: int,
 ) -> MessageSet:
-    """The records of a batch of v2 that has been checked, as messages of the topic's format.
+    """Convert a checked batch of v2 to messages of the topic's format.
 
     Raises:
         RequestRefused: they have headers (43), are to be compressed with zstd (76), or are larger
@@ -268,7 +268,7 @@ def _write(
     partition: str,
     base_offset: int,
 ) -> bytearray:
-    """The records as messages with offsets from `base_offset` on."""
+    """Return the records as messages with offsets from `base_offset` on."""
     magic, is_plain = config.message_format_version, codec is Codec.NONE
     room = min(config.segment_bytes, MAX_SET_BYTES if is_plain else config.max_message_bytes)
     header, pieces = open_records()

@@ -55,7 +55,7 @@ def too_large(size: int, config: TopicConfig, partition: str) -> RequestRefused:
 
 
 def codec_of(header: BatchHeader, produce_version: int | None) -> Codec:
-    """The codec; an unknown one is refused with 76, in Kafka with UNKNOWN_SERVER_ERROR (-1)."""
+    """Return the codec of a batch; an unknown one is refused (76)."""
     number = header.codec_number
     if number < _ZSTD:
         return _CODECS[number]
@@ -235,5 +235,5 @@ def level_of(codec: Codec, config: TopicConfig) -> int | None:
 
 
 def invalid(message: str) -> BatchRefused:
-    """A batch that Kafka's log refuses (87)."""
+    """Return the error for a batch that Kafka's log refuses (87)."""
     return BatchRefused(ErrorCode.invalid_record, message)

@@ -389,7 +389,7 @@ def is_old_format(records: Buffer, produce_version: int | None) -> bool:
 
 
 def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
-    """The header of the one batch that a produce request may hold for a partition."""
+    """Return the header of the one batch that a produce request may hold for a partition."""
     if not _is_whole(records, 0):
         raise _unfit(produce_version, "must have at least one record batch per partition")
     if records[MAGIC_POSITION] != MAGIC:
@@ -448,7 +448,7 @@ def _check_header(header: BatchHeader, admission: Admission | None) -> None:
 
 
 def _scan(batch: Buffer, header: BatchHeader, max_bytes: int, now_ms: int) -> RecordFacts:
-    """The checksum holds, so nonsense inside is the producer's (87), not the wire's (2)."""
+    """Scan records with a valid checksum, so that damage is the producer's fault (87)."""
     try:
         return scan_batch(batch, header, max_bytes=max_bytes, arrival_ms=now_ms)
     except CorruptBatch as error:
