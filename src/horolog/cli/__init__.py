@@ -1,6 +1,6 @@
 """The `horolog` command. Exit codes: 0 success, 1 failure or problems found, 2 usage error.
 
-A module per command, named after it; `lazy` says which, and imports them when they run:
+Each command has a module of its name; `lazy` lists them, and imports one when it runs:
     serve, health, follow, promote     a broker
     topics (topic_cleaning, topic_times), groups, history, lag, offsets, offline
     produce (lines, produce_tables, table_files), consume, replay
@@ -8,10 +8,10 @@ A module per command, named after it; `lazy` says which, and imports them when t
                log_screen
     retention  retention_simulate, retention_moving, retention_screen
     report, demo, and spark: the jobs, whose commands `jobs` makes
-What commands share:
-    options, connecting, properties_files     what they are given
-    terminal                                  the one place that prints text
-    screen, showing, working, held_up         what they print: tables, records, progress
+Modules that commands share:
+    options, connecting, properties_files     options, and how outcomes become output
+    terminal                                  the only module that prints text
+    screen, showing, working, held_up         tables, records, progress
     log_lines                                 the broker's log output
 """
 

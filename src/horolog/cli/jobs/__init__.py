@@ -1,6 +1,7 @@
 """Command lines of the jobs: options, progress and summaries.
 
-command    the command of a job: its options, those of all jobs, the session, the config file
-stopping   what ends a job that runs on
-JOB        one module for each job, with a `typer.Typer` called `app`
+command    the command of a job from its dataclass: options, session, config file, outcome
+stopping   ends of continuous jobs
+tables     rows of Spark as tables and as JSON
+JOB        a job whose command does more than run it, with a `typer.Typer` called `app`
 """

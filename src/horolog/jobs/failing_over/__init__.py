@@ -27,9 +27,9 @@ where producers write seldom, the records of one with a slow way may never have 
 KIP-33's proposal, the consumed create time minus the largest latency, is the same where a group
 has read all that has arrived.
 
-    marks       what records before and after each committed offset hold, in one scan
-    recorded    what is kept, and T
-    looking     what the source says before its records are read
-    needed      which of them
+    marks       sums of the records before and after each committed offset, in one scan
+    recorded    results of all recordings, and T
+    looking     answers of the source before its records are read
+    needed      which records are read
     recording, planning, applying      the three steps
 """

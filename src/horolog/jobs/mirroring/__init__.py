@@ -1,19 +1,19 @@
 """The job `mirror`: topics of a cluster, or segment files, to another or a directory (KIP-32).
 
-    run          rounds on the driver: what is new, units, what they did
-    ledger       how far each partition is mirrored, in the state directory
-    offset_map   which offset of the target a record went to
+    run          rounds on the driver: find new records, and let tasks move them
+    ledger       position of each partition, in the state directory
+    offset_map   offsets of the target by those of the source
     topics       names, partitions and settings
-    known_topics those of a run, and whether they are still the same
+    known_topics topics of a run, and checks that they were not created again
     bundles      units of small partitions in one task
-    cluster      a cluster as the target
+    cluster      destination that is a cluster
     moving       stretches of partitions in one transaction, in a task
-    directory    a log directory as the target
-    keeping      a stretch of a partition, in a task: the same bytes at the same offsets
+    directory    destination that is a log directory
+    keeping      stretches of partitions in a log directory, in a task
     reading      whole batches of the source
-    batches      what a batch of the source becomes
+    batches      batches of the source converted for the target
     groups       committed offsets, carried over
-    report       what was done, and the lag
+    report       outcome of a mirror, with lags
 
 Create times are kept. Batches move as bytes. Only their headers are rewritten, and the deltas of
 records where small batches are joined.

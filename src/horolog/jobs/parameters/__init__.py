@@ -1,10 +1,10 @@
 """Options of each job, declared once as the fields of a dataclass.
 
-    option     what is said of a field, and the state's fingerprint of a job
-    function   the function of `horolog.jobs` that is made of a job
-    shared     the options that many jobs have
+    option     declarations of fields, and the fingerprint of a job for its state
+    function   the function of `horolog.jobs` for a job
+    shared     options of many jobs
     table      all jobs, by their commands
-    others     the jobs themselves, with the help of their commands
+    others     the jobs, with the help of their commands
 
 To add a job, write a dataclass here under `option.command(name, module, summary, counts=...)`, and
 its function in that module of `horolog.jobs`. The function returns a `horolog.results.Outcome`. The
