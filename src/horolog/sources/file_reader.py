@@ -40,69 +40,48 @@ def batches_in_file(
         CorruptBatch: a batch is damaged; those before it are given.
     """
     for piece, reader in present_segments(root, stretch):
-        yield from _batches_in_segment(
-            root,
-            piece,
-            reader,
-            row_filter,
-            with_append_times=with_append_times,
-            with_markers=with_markers,
-            runs_ahead=runs_ahead,
+        makes_map = piece.start == piece.maps_from
+        windows, appended = row_filter.windows, row_filter.append_times
+        if not appended.is_everything:
+            within = appended_within(
+                reader, appended.first_ms, appended.last_ms, piece.start, piece.end
+            )
+            if within is None:
+                continue
+            size = reader.size_up_to(within.end)  # so that nothing behind is read ahead
+            segment = piece.segment._replace(size=size)
+            piece = replace(piece, segment=segment, start=within.start, end=within.end)
+            if within.is_exact:
+                windows = tuple(window for window in windows if not window.of_append)
+                appended = EVER_APPENDED
+        # Without a limit in time, all that is within the offsets is worth reading.
+        takes = None
+        if windows:
+            takes = partial(
+                _may_hold,
+                start=piece.start,
+                from_ms=row_filter.from_ms,
+                to_ms=row_filter.to_ms,
+                appended=appended,
+                has_append_times=reader.has_append_times,
+                with_markers=with_markers,
+            )
+        if with_markers:
+            windows = ()  # they may be anywhere
+        buffers = chain.from_iterable(
+            reader.log.batches(
+                span.end, FEWEST_BYTES, least_offset=span.base_offset, limit=span.next_offset
+            ).selected(span.position, piece.end, takes)
+            for span in _stretches(reader, piece, windows, row_filter.from_ms, makes_map=makes_map)
         )
-
-
-def _batches_in_segment(
-    root: Root,
-    stretch: SegmentStretch,
-    reader: SegmentReader,
-    row_filter: RowFilter,
-    *,
-    with_append_times: bool,
-    with_markers: bool,
-    runs_ahead: bool,
-) -> Iterator[Batches]:
-    makes_map = stretch.start == stretch.maps_from
-    windows, appended = row_filter.windows, row_filter.append_times
-    if not appended.is_everything:
-        within = appended_within(
-            reader, appended.first_ms, appended.last_ms, stretch.start, stretch.end
-        )
-        if within is None:
-            return
-        size = reader.size_up_to(within.end)  # so that nothing behind is read ahead
-        segment = stretch.segment._replace(size=size)
-        stretch = replace(stretch, segment=segment, start=within.start, end=within.end)
-        if within.is_exact:
-            windows = tuple(window for window in windows if not window.of_append)
-            appended = EVER_APPENDED
-    # Without a limit in time, all that is within the offsets is worth reading.
-    takes = None
-    if windows:
-        takes = partial(
-            _may_hold,
-            start=stretch.start,
-            from_ms=row_filter.from_ms,
-            to_ms=row_filter.to_ms,
-            appended=appended,
-            has_append_times=reader.has_append_times,
-            with_markers=with_markers,
-        )
-    if with_markers:
-        windows = ()  # they may be anywhere
-    buffers = chain.from_iterable(
-        reader.log.batches(
-            span.end, FEWEST_BYTES, least_offset=span.base_offset, limit=span.next_offset
-        ).selected(span.position, stretch.end, takes)
-        for span in _stretches(reader, stretch, windows, row_filter.from_ms, makes_map=makes_map)
-    )
-    times = None
-    if with_append_times and reader.has_append_times:
-        times = partial(reader.append_times.stretches, seen=True)
-        check_unproved(reader, stretch.end)
-    goes_ahead = runs_ahead and not root.is_local
-    with ahead(buffers) if goes_ahead else nullcontext(buffers) as coming:
-        for buffer in coming:
-            yield Batches(buffer, stretch.start, stretch.end, times, stretch.aborted or None)
+        times = None
+        if with_append_times and reader.has_append_times:
+            times = partial(reader.append_times.stretches, seen=True)
+            check_unproved(reader, piece.end)
+        goes_ahead = runs_ahead and not root.is_local
+        with ahead(buffers) if goes_ahead else nullcontext(buffers) as coming:
+            for buffer in coming:
+                yield Batches(buffer, piece.start, piece.end, times, piece.aborted or None)
 
 
 def _stretches(
