@@ -352,7 +352,7 @@ def _tear(files: Any, number: int, permille: int) -> None:
 
 
 def _die_before_marker(number: int) -> None:
-    from horolog.broker.coordinators.transaction_markers import LocalMarkers
+    from horolog.broker import LocalMarkers
 
     markers: Any = LocalMarkers
     left, turn, end = [number], asyncio.Lock(), markers.end
