@@ -36,7 +36,7 @@ def missing_extra(error: ImportError, what: str, extra: str | None = None) -> Mi
     """Return the error for a failed import; None if no extra installs the missing package.
 
     Args:
-        extra: is named where it has the package; otherwise the first that has it.
+        extra: preferred extra for the sentence, if it has the package.
     """
     package = (error.name or "").partition(".")[0]
     having = [name for name, packages in _PACKAGES.items() if package in packages]
@@ -53,9 +53,9 @@ def lazy_names(
     """Make `__getattr__` and `__dir__` for a package whose names are imported on use.
 
     Args:
-        modules: the names of each module in the package, separated by spaces. A name may be that
-            of a module in a room of the package.
-        extras: the extra that a module needs, of those that need one.
+        modules: for each module of the package its names, separated by spaces. A name may also be
+            that of a module in a sub-package.
+        extras: the extra that a module needs, if any.
 
     Returns:
         A function that gives a name's value, and one that lists the names that can be used: one

@@ -36,8 +36,8 @@ class NamePattern:
         """Compile a pattern.
 
         Args:
-            expression: in RE2's syntax.
-            captures: whether `groups` is asked for, which takes longer.
+            expression: regular expression in RE2's syntax.
+            captures: allows `groups`, which takes longer.
 
         Raises:
             ValueError: the expression is too long, or RE2 refuses it; the text is a sentence.
@@ -102,8 +102,8 @@ def given_pattern(expression: str, option: str) -> NamePattern:
     """Return the pattern that a user has given.
 
     Args:
-        expression: in RE2's syntax.
-        option: that it was given in, for the error.
+        expression: regular expression in RE2's syntax.
+        option: name of the option, for the error.
 
     Raises:
         Misconfigured: it is none.

@@ -2,22 +2,22 @@
 
 client        `Client`, for one thread. It holds parts: `topics`, `groups`, `offsets`, `records`,
               `appends`, `transactions`, and `asking`, for what only horolog's brokers answer
-configs, metadata, fetching   requests of the parts, and what their answers say
-kafka_lag, open_transactions   lag and open transactions at brokers that lack our questions
-topic_facts   the partitions of a topic: leaders, offsets, largest timestamps
-config        how brokers are reached; `properties`, the same from Kafka's properties
-brokers       which broker leads a partition; `link` and `connection` lead there
-retrying      requests again after an error that may pass, until the `deadline`
-closing       what is closed at the end of a `with` block
+configs, metadata, fetching   requests and responses of the parts
+kafka_lag, open_transactions   lag and open transactions at brokers without horolog's questions
+topic_facts   partitions of a topic: leaders, offsets, largest timestamps
+config        configuration of a client; `properties` makes it from Kafka's properties
+brokers       connections and cached leaders; `link` and `connection` are one connection
+retrying      repeats calls after retriable errors, until the `deadline`
+closing       base of objects that a `with` block closes
 appends       batches to several partitions at once
 producer      Arrow tables to batches (`arrow_rows`, `row_batches`) and requests
 lines         numbered lines to records and requests
 transactional the producer in a transaction; `rows_digest` compares two attempts
-leader        many partitions of one leader at once; `fetch_session` fetches them (KIP-227)
-fetch_ahead   the next fetch is sent before the last is worked on
+leader        requests about many partitions of one leader; `fetch_session` fetches them (KIP-227)
+fetch_ahead   sends the next fetch before the last one is processed
 security      TLS and SASL
 
-`Producer` and `TransactionalProducer` import pyarrow, when they are first looked up.
+`Producer` and `TransactionalProducer` import pyarrow on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -58,13 +58,13 @@ class Appends(RetriedCalls):
     ) -> Produced:
         """Append batches of format v2 to a partition, exactly as they are.
 
-        A topic that does not exist is created if the broker does so (`auto.create.topics.enable`).
-        The request is sent again only where it is known not to have been carried out.
+        A missing topic is created if the broker allows it (`auto.create.topics.enable`). The
+        request is repeated only if the broker cannot have carried it out.
 
         Raises:
-            RecordsRejected: the broker refuses the batch for what some of its records say.
-            RequestRefused: or for another reason.
-            NoAnswer: the leader does not respond; `sent` says whether it may have appended.
+            RecordsRejected: the broker refuses the batch because of some of its records.
+            RequestRefused: the broker refuses the batch for another reason.
+            NoAnswer: the leader does not respond. With `sent` it may have appended the batch.
         """
         at = topic, partition
 
@@ -90,14 +90,14 @@ class Appends(RetriedCalls):
     ) -> None:
         """Append one batch of format v2 to each of several partitions, one request a leader.
 
-        `produced` is filled with what has been appended, also when this fails. Batches of an
-        idempotent producer are sent again when an answer is lost; others only where it is known
-        that they were not appended. Batches of a transaction come with its id.
+        `produced` receives the results of all appended batches, also if the call fails. Batches
+        of an idempotent producer are repeated after a lost response. Other batches are repeated
+        only if they cannot have been appended. Batches of a transaction need its id.
 
         Raises:
-            RecordsRejected: a broker refuses a batch for what some of its records say.
-            RequestRefused: or for another reason; names the partition.
-            NoAnswer: a leader does not respond; `sent` says whether it may have appended.
+            RecordsRejected: a broker refuses a batch because of some of its records.
+            RequestRefused: a broker refuses a batch for another reason; names the partition.
+            NoAnswer: a leader does not respond. With `sent` it may have appended batches.
         """
 
         def attempt(deadline: Deadline) -> None:
@@ -129,12 +129,12 @@ class Appends(RetriedCalls):
 
         `finish_append` reads the responses.
 
-        Several may be under way; they are finished in the order in which they were sent. Until
-        then the client can be used for nothing else.
+        Several may be in flight; they are finished in the order of sending. Until then the client
+        must not be used otherwise.
 
         Raises:
-            RequestRefused: a partition has no leader, or there is no such partition.
-            NoAnswer: a leader does not take the request.
+            RequestRefused: a partition does not exist or has no leader.
+            NoAnswer: a leader does not accept the request.
         """
         deadline = Deadline.after_ms(self.config.timeout_ms)
         sent = [
@@ -150,10 +150,10 @@ class Appends(RetriedCalls):
     ) -> None:
         """Read the responses of the earliest `append_soon` that is not finished.
 
-        `produced` is filled with what has been appended, also when this fails.
+        `produced` receives the results of all appended batches, also if the call fails.
 
         Raises:
-            RequestRefused: a leader refuses a batch, for now or for good.
+            RequestRefused: a leader refuses a batch.
         """
         failures: list[HorologError] = []
         for sent in appending.sent:

@@ -25,7 +25,7 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
     """Return a reader of a table, a record batch or an object that exports an Arrow stream.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the object is of another type.
     """
     if isinstance(data, pa.RecordBatchReader):
         return data

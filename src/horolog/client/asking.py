@@ -25,8 +25,8 @@ _LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
 class Ask(RetriedCalls):
     """Asks brokers horolog's own questions: `client.ask(TIMES, "clicks", AskPartition(0))`.
 
-    The answer is whole, however many pages it has. It is None from a broker that does not announce
-    the question, as Apache Kafka's.
+    All pages of an answer are joined. The answer is None if the broker does not announce the
+    question, as Apache Kafka's.
     """
 
     def __call__(
@@ -35,9 +35,8 @@ class Ask(RetriedCalls):
         """Ask the leader of the partition in `takes`; any broker if `takes` has no partition.
 
         Args:
-            question: a row of the table.
-            about: the name of the topic or group; empty for the broker itself.
-            takes: what the question takes, where that has no defaults.
+            about: name of the topic or group; empty for the broker itself.
+            takes: arguments of the question, if it has no defaults.
         """
         given: Any = _default(question) if takes is None else takes
         resource = about, getattr(given, "partition", ANY_BROKER)
@@ -62,8 +61,7 @@ class Ask(RetriedCalls):
         """Ask about many resources: one request to each leader, sent to all leaders at a time.
 
         Args:
-            question: a row of the table.
-            asks: what the question takes, by name and partition; `ANY_BROKER` for no leader.
+            asks: arguments by topic or group and partition; `ANY_BROKER` for no partition.
 
         Raises:
             RequestRefused: of one resource, which is named.

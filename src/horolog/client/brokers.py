@@ -2,8 +2,8 @@
 
     bootstrap addresses ── first contact ──> metadata ──> a link per broker, opened when needed
 
-What is cached may be out of date: a caller whose request is refused for that calls
-`forget`, and the next question asks again.
+The cache may be out of date. A caller whose request is refused for that reason calls `forget`,
+and the next request reloads the metadata.
 """
 
 from collections.abc import Iterable
@@ -64,7 +64,7 @@ class Brokers:
         """Return any broker that answers: a connected one, otherwise a known or a bootstrap one.
 
         Raises:
-            NoAnswer: none does; names each address and what happened there.
+            NoAnswer: no broker answers; lists each address with its error.
         """
         for address, link in list(self._links.items()):
             if link.connection.is_usable():

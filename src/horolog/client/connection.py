@@ -35,7 +35,7 @@ _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 class NoAnswer(HorologError):
     """Raised if a broker cannot be reached, closes the connection or does not respond in time.
 
-    `sent` says whether the request may have been carried out.
+    `sent` is True if the broker may have carried out the request.
     """
 
     def __init__(self, message: str, *, sent: bool = False) -> None:
@@ -128,8 +128,8 @@ class Connection:
         """Return the response to the earliest unanswered request, and the position of its body.
 
         Args:
-            memory: gives writable memory of a size or more for it; its own, if there is none. It
-                is asked again where that is full: for more, into which this is copied.
+            memory: returns writable memory of a size or more. It is called again for more
+                memory when the first is full; the bytes are then copied.
 
         Raises:
             NoAnswer: the broker closed the connection, or the deadline has passed.

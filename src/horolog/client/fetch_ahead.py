@@ -30,9 +30,9 @@ class FetchAhead(Closeable):
     `Client.fetch` does, with its retries. Closing leaves the client as it was.
 
     Args:
-        client: of the caller, who closes it.
-        reuses_memory: records are valid only until the next fetch, which writes over them; that
-            saves a third of what receiving costs.
+        client: the client to use; the caller closes it.
+        reuses_memory: the next fetch overwrites the records. That saves a third of the cost of
+            receiving.
     """
 
     def __init__(self, client: Client, *, reuses_memory: bool = False) -> None:

@@ -1,9 +1,9 @@
 """Repeated fetches of many partitions from one leader, in a session (KIP-227).
 
-The first fetch names all partitions. Where the broker then offers a session, the next ones name
-only what has changed, and are answered with those partitions alone that have something to say;
-1,000 idle partitions then cost a request of some bytes. A broker that offers none is asked for all
-each time. A partition that gave records goes to the end of the order, so that none waits for ever.
+The first fetch contains all partitions. If the broker offers a session, later fetches contain only
+changes, and responses only partitions with news. So 1,000 idle partitions cost a request of some
+bytes. Without a session every fetch contains all partitions. A partition that returned records moves
+to the end of the order, so that no partition waits for ever.
 """
 
 from collections.abc import Iterable, Mapping
@@ -74,7 +74,7 @@ class ClientFetchSession:
     For one thread.
 
     Args:
-        highest: version of Fetch to ask with.
+        highest: the highest version of Fetch to use.
     """
 
     def __init__(self, limits: FetchLimits, *, highest: int = 0x7FFF) -> None:
@@ -136,7 +136,7 @@ class ClientFetchSession:
         Their records are valid until the next fetch, which may write over them.
 
         Args:
-            link: to the leader; a session ends with its link.
+            link: connection to the leader. A session ends with it.
             max_wait_ms: how long the leader may wait for `min_bytes`.
 
         Raises:

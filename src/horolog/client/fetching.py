@@ -92,7 +92,7 @@ class PartitionFetch:
 def append_times_level(leader: Link, *, seen: bool) -> int:
     """Return the addition to the isolation level that requests append times, and seen ones.
 
-    A horolog that does not announce those has none: to it, they are unknown.
+    Seen times are requested only from brokers that announce them.
     """
     return WITH_APPEND_TIMES + WITH_SEEN_TIMES * (seen and SEEN_TIME in leader.features)
 

@@ -157,12 +157,12 @@ class Groups(RetriedCalls):
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Return committed offsets of a group; without `partitions`, all of them.
 
-        Partitions asked for that it has not committed are None. `require_stable` waits for
+        Requested partitions without a committed offset are None. `require_stable` waits for
         transactions that commit offsets (KIP-447).
 
         Raises:
-            RequestRefused: the coordinator refuses the group or some partition, or
-                `require_stable` (UNSUPPORTED_VERSION: it is older than Kafka 2.5).
+            RequestRefused: the coordinator refuses the group or a partition, or is older than
+                Kafka 2.5 and has no `require_stable` (UNSUPPORTED_VERSION).
         """
         requested, lowest = None, 2
         if partitions is not None:

@@ -28,15 +28,15 @@ def group_lags(
 
     An Apache Kafka gives only part of them.
 
-    That is offsets, the lag by append time of topics with LogAppendTime, and the first open
-    transaction of a partition, as far as `open_transactions.held_up` finds it. Not known there are
-    records, the oldest create time, the pace of a group, and what retention deletes. Partitions
-    without a leader are left out: see `offline_positions`.
+    Apache Kafka gives offsets, the lag by append time of topics with LogAppendTime, and the first
+    open transaction of a partition if `open_transactions.held_up` finds it. Records, the oldest
+    create time, the pace of a group and coming deletions are unknown there. Partitions without a
+    leader are left out (`offline_positions` returns them).
 
     Args:
-        now_ms: the clock, for what brokers do not measure.
-        clock: whose time a lag is measured by.
-        read_committed: the groups read up to last stable offsets.
+        now_ms: the present time, for ages that brokers do not report.
+        clock: the clock of records by which a lag is measured.
+        read_committed: the groups read committed records only.
 
     Raises:
         RequestRefused: of a group, which it names.

@@ -1,7 +1,7 @@
 """Requests of a follower to the leader of many partitions, over a given link.
 
-Each partition has an answer of its own, which may be an error; one that the answer does not mention
-is missing. Nothing is retried.
+Each partition has its own result, which may be an error. Partitions that the response omits are
+missing. Nothing is retried.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def epoch_ends(
     """Return the end offsets of leader epochs (OffsetForLeaderEpoch, KIP-320).
 
     Args:
-        asked: for each partition its current leader epoch, and the epoch whose end is asked for.
+        asked: for each partition its current leader epoch, and the epoch to look up.
 
     Raises:
         NoAnswer: the broker closed the connection, or the deadline has passed.

@@ -56,9 +56,10 @@ class Offsets(RetriedCalls):
     ) -> dict[TopicPartition, FoundOffset | None]:
         """Return the first offset with a record at or after a time, for each partition.
 
-        Targets are milliseconds, or `EARLIEST`, `LATEST` or `MAX_TIMESTAMP`. Partitions without
-        such a record are None. So are those that store format v0, where they `may_lack_times`:
-        brokers search no times in them (UNSUPPORTED_FOR_MESSAGE_FORMAT), whatever they hold.
+        Targets are milliseconds, or `EARLIEST`, `LATEST` or `MAX_TIMESTAMP`. The result is None
+        for a partition without a matching record. With `may_lack_times` it is also None for a
+        partition that stores format v0, in which brokers do not search for times
+        (UNSUPPORTED_FOR_MESSAGE_FORMAT).
         """
         return self._list_offsets(targets, int(read_committed), may_lack_times=may_lack_times)
 
@@ -67,9 +68,8 @@ class Offsets(RetriedCalls):
     ) -> dict[TopicPartition, int]:
         """Return an offset per partition before which all records are earlier than a time.
 
-        Offset 0 where brokers do not know: of a time before 1970, which Kafka's requests cannot
-        ask for, and in format v0. "None" may mean that Kafka looked into a segment without times
-        and no further: only the largest time of all proves that there is nothing.
+        Partitions in which all records are earlier are left out. The offset is 0 if brokers cannot
+        tell: for times before 1970, which Kafka's requests do not allow, and in format v0.
         """
         if from_ms < 0:
             return dict.fromkeys(partitions, 0)
@@ -77,6 +77,8 @@ class Offsets(RetriedCalls):
             dict.fromkeys(partitions, from_ms), read_committed=read_committed, may_lack_times=True
         )
         starts = {partition: answer.offset for partition, answer in found.items() if answer}
+        # Kafka may have looked into a segment without times and no further. Only the largest time of
+        # a partition proves that nothing is at or after the time.
         unproven = [partition for partition in partitions if partition not in starts]
         for partition, largest in self.largest(unproven, read_committed=read_committed).items():
             if largest is None or largest.timestamp >= from_ms:
@@ -111,11 +113,11 @@ class Offsets(RetriedCalls):
     ) -> dict[TopicPartition, FoundRecord | None]:
         """Return the first record at or after a time, by one clock, for each partition.
 
-        Times are milliseconds, before 1970 too: none has a special meaning. Of format v0 it is as
-        in `list`.
+        Times are milliseconds and may be before 1970; no value has a special meaning. Format v0 is
+        treated like in `list`. The result is None for a partition without a matching record.
 
         Raises:
-            RequestRefused: the broker cannot (Apache Kafka), or for one partition, which it names.
+            RequestRefused: the broker keeps no append times (Apache Kafka), or refuses a partition.
         """
         level = int(read_committed) + (
             BY_APPEND_TIME if clock is RecordClock.APPEND else BY_CREATE_TIME
@@ -143,8 +145,8 @@ class Offsets(RetriedCalls):
         In one request to each leader, and to all at a time.
 
         Args:
-            where: for each partition where to begin and where to stop.
-            times: which times, and by which clock.
+            where: for each partition the first offset, and the offset to stop before.
+            times: the range of times, and the clock of records.
 
         Returns:
             None of a partition whose broker does not know (Apache Kafka's): every offset may.

@@ -1,17 +1,17 @@
 """Transactions that hold up consumers of committed records, found without horolog's questions.
 
-In the way of `kafka-transactions.sh find-hanging` (KIP-664), with a few requests to each broker:
+The method is that of `kafka-transactions.sh find-hanging` (KIP-664), with few requests:
 
     leaders       DescribeProducers      which transactions are open in a partition, and from where
     coordinators  ListTransactions       the transactional ids of their producers
     coordinators  DescribeTransactions   whether their transactions have the partition
 
-A coordinator adds a partition to a transaction before records are appended, and forgets it behind
-the marker. So what is open before and after its answer, and not in the answer, *hangs*. But a
-transactional id is left out for principals without Describe on it. Therefore only what is older
-than any transaction may become is said to hang, as that tool does; of the rest it is not known.
+A coordinator adds a partition to a transaction before records are appended, and removes it after
+the marker. So a transaction *hangs* if it is open before and after the coordinator's response, and
+not in the response. But a response omits transactional ids that the principal may not describe.
+Therefore only transactions older than the maximum timeout are reported as hanging, as by that tool.
 
-What a broker does not answer (Apache Kafka before 3.0), or not to this principal, is left out.
+Brokers that do not answer (Apache Kafka before 3.0), or not to this principal, are left out.
 """
 
 from collections import defaultdict

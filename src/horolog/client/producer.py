@@ -108,17 +108,17 @@ class Producer(Closeable):
             producer.send("clicks", table)
 
     Args:
-        client: Used by a thread of the producer while `send` runs.
+        client: A thread of the producer uses it while `send` runs.
         acks: 0, 1 or -1 (all).
-        idempotent: Whether a retry never appends twice (needs acks -1, Kafka's default).
-        batch_bytes: The uncompressed size that batches are filled to.
-        now_ms: The clock of records without a time.
-        compression_level: Of the codec; None is its default.
-        request_bytes: The size that requests of several batches are filled to.
-        first_turn: Which partition, modulo their number, rows without a key begin with.
-        on_rejected: What to append in place of a batch that is refused because of some of its
-            records. It runs in a thread of the producer and may raise, which ends the call.
-            `metadata` cannot be combined with it.
+        idempotent: Retries never append twice (needs acks -1, Kafka's default).
+        batch_bytes: Uncompressed size up to which batches are filled.
+        now_ms: Clock for records without a time.
+        compression_level: Level of the codec; None is its default.
+        request_bytes: Size up to which requests of several batches are filled.
+        first_turn: First partition, modulo their number, for rows without a key.
+        on_rejected: Returns the records to append in place of a batch that is refused because of
+            some of its records. It runs in a thread of the producer. An error that it raises ends
+            the call. `metadata` cannot be combined with it.
     """
 
     def __init__(
@@ -172,14 +172,14 @@ class Producer(Closeable):
         stream: a polars or pandas DataFrame, a DuckDB relation. Columns: `value`; `key`,
         `headers` (list of structs of key and value), `partition`, and `timestamp_ms` or
         `timestamp` (floored to milliseconds) where they are there. Strings are written as UTF-8.
-        A null time is the clock's (KIP-32), a null partition the key's (murmur2, as Kafka's
-        producers), and rows without a key fill one partition after another. What is
-        written is added to `into`, also when this fails.
+        A null time becomes the clock's (KIP-32), and a null partition that of the key (murmur2, as
+        in Kafka's producers). Rows without a key fill one partition after another. The results are
+        added to `into`, also if the call fails.
 
         Raises:
             RecordsRejected: a broker refuses a batch; `errors` number the rows of `data`.
-            RequestRefused: or for another reason.
-            NoAnswer: a leader does not respond; `sent` says whether it may have appended.
+            RequestRefused: a broker refuses a batch for another reason.
+            NoAnswer: a leader does not respond. With `sent` it may have appended batches.
             ValueError: a column is missing, unknown or of a type that cannot be written.
         """
         if metadata and self._on_rejected is not None:
@@ -401,8 +401,8 @@ class Producer(Closeable):
     def _answered(self) -> "list[tuple[_Sent, dict[TopicPartition, Produced]]]":
         """Return the requests behind the first one in flight, and their results.
 
-        A batch behind one that is refused was refused as well, because of its sequence. It is
-        written under another one soon, so that it must not be at the broker still.
+        Batches behind a refused one are refused as well, because of their sequences. They are sent
+        again under other sequences, so that the earlier requests must have ended.
         """
         answered: list[tuple[_Sent, dict[TopicPartition, Produced]]] = []
         for sent in list(self._in_flight)[1:]:

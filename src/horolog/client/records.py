@@ -47,13 +47,13 @@ class Records(RetriedCalls):
     ) -> Fetched:
         """Return batches, starting with the one that contains `offset`.
 
-        Waits up to `max_wait_ms` until there are `min_bytes`; the first batch comes whole even if
-        it is larger than `max_bytes`. Large records are a view of the answer, not a copy.
-        With `with_append_times` it says when the records were appended, and with `with_seen_times`,
-        too, when a follower saw those of which that is unknown (`AppendTimeStretch.is_seen`).
+        Waits up to `max_wait_ms` for `min_bytes`. The first batch is returned whole even if it is
+        larger than `max_bytes`. Large records are a view of the response, not a copy.
+        `with_append_times` adds append times. `with_seen_times` also adds when a follower saw
+        records without a known append time (`AppendTimeStretch.is_seen`).
 
         Raises:
-            RequestRefused: `offset_out_of_range` if the log has no such offset, or another reason.
+            RequestRefused: the log has no such offset (`offset_out_of_range`), or another reason.
         """
         return self.answer_to(
             PartitionFetch(
@@ -87,11 +87,11 @@ class Records(RetriedCalls):
     ) -> None:
         """Return once a partition has records at its position, or after `max_wait_ms`.
 
-        Costs one fetch for each leader, which share the time. A partition that cannot be
-        fetched from ends the wait, too: the caller asks about it next.
+        Sends one fetch to each leader, which share the time. A partition with an error ends the
+        wait, so that the caller can look at it.
 
         Raises:
-            RequestRefused: there is no such partition, or it has no leader.
+            RequestRefused: a partition does not exist or has no leader.
         """
 
         def attempt(deadline: Deadline) -> None:

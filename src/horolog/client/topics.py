@@ -79,11 +79,11 @@ class Topics(RetriedCalls):
     ) -> ClusterMetadata:
         """Return brokers and topics of the cluster, from `node` or any broker; `None`: all topics.
 
-        A topic that does not exist is there with its error, even where `auto_create` has just
-        made the broker create it.
+        A missing topic is in the result with its error, also if `auto_create` made the broker
+        create it just now.
 
         Raises:
-            NoAnswer: no broker answers; of one that is named, after one attempt.
+            NoAnswer: no broker answers; a given `node` is tried once.
         """
         names = None if topics is None else list(topics)
         if node is not None:
@@ -103,7 +103,7 @@ class Topics(RetriedCalls):
     ) -> dict[str, UUID | None]:
         """Create topics with a number of partitions (-1: the broker's default) and these settings.
 
-        Gives their ids, None from brokers that have none.
+        Returns their ids; None from brokers without topic ids.
         """
         if -1 in {replication_factor, *topics.values()}:
             count, replicas = self._defaults_of_topics()
@@ -198,9 +198,9 @@ class Topics(RetriedCalls):
     def settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
         """Return settings of topics, or of their brokers, without the defaults of the software.
 
-        The format that a broker stores is its own (KIP-32), unless it is set for the topic, and so
-        is `min.insync.replicas`, which a Kafka 4 stores for the whole cluster (KIP-966).
-        Topics that do not exist or may not be described are not in it.
+        The stored format (KIP-32) and `min.insync.replicas`, which Kafka 4 stores for the cluster
+        (KIP-966), are left out unless they are set for the topic. Topics that do not exist or may
+        not be described are missing in the result.
         """
         found: dict[str, dict[str, str]] = {}
         for start in range(0, len(topics), _DESCRIBED_AT_ONCE):
@@ -247,8 +247,8 @@ class Topics(RetriedCalls):
     def cluster_time_ms(self) -> int | None:
         """Return the time of the active controller, in milliseconds (KIP-836).
 
-        None from a cluster that does not say it: one with ZooKeeper, one before Kafka 3.3, or one
-        that does not let this client describe it.
+        None from clusters with ZooKeeper, clusters before Kafka 3.3, and clusters that this client
+        may not describe.
         """
 
         def attempt(deadline: Deadline) -> int | None:
@@ -310,7 +310,7 @@ class Topics(RetriedCalls):
 
         Args:
             servers: the bootstrap servers of the cluster, as the broker reaches it.
-            topics_pattern: a regular expression, in RE2's syntax, that whole names match.
+            topics_pattern: regular expression in RE2's syntax, matched against whole names.
         """
         self._ask.act(DEMOTE, "", json.dumps(Demotion(servers, topics_pattern)._asdict()))
 

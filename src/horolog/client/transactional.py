@@ -31,16 +31,16 @@ class TransactionalProducer(Producer):
                 producer.commit_offsets("group", {("source", 0): CommittedOffset(42)})
                 producer.commit()
 
-    A transaction begins with the first `send` or `commit_offsets` after the one before it.
-    Consumers with `isolation.level=read_committed` see its rows when it is committed. One that is
-    neither committed nor aborted stays open until its time is over, or another producer of the
-    same transactional id begins. After an error it can only be aborted.
+    A transaction begins with the first `send` or `commit_offsets` after the previous one.
+    Consumers with `isolation.level=read_committed` see its rows once it is committed. A transaction
+    that is neither committed nor aborted stays open until its timeout, or until another producer of
+    the transactional id starts. After an error it can only be aborted.
 
     Args:
-        client: As of `Producer`, as are the arguments not named here.
-        transactional_id: Of all producers that give the same one, the last one counts: earlier
-            ones are fenced, and what they have open is aborted.
-        transaction_timeout_ms: How long a transaction may be open.
+        client: Like the arguments that are not listed here, the one of `Producer`.
+        transactional_id: The latest producer with this id fences earlier ones, and aborts their
+            open transactions.
+        transaction_timeout_ms: Longest time that a transaction stays open.
 
     Raises:
         RequestRefused: the broker has no transactions, or refuses the id or the time.
@@ -124,9 +124,9 @@ class TransactionalProducer(Producer):
         """Commit the open transaction: all of its rows become visible, or none.
 
         Raises:
-            RequestRefused: another producer has the transactional id, or the transaction was open
-                for too long: it is aborted.
-            NoAnswer: the coordinator does not answer: whether it is committed is not known.
+            RequestRefused: another producer has the transactional id, or the transaction exceeded
+                its timeout and is aborted.
+            NoAnswer: the coordinator does not answer. The transaction may be committed.
         """
         self._refuse_after_errors()
         self._end(commit=True)

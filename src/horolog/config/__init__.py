@@ -1,10 +1,10 @@
 """Broker and topic settings under Kafka's own names: type, default, bounds, synonyms.
 
 tables      `topic_settings.txt` and `broker_settings.txt`: every setting of Kafka 4 and its
-            status here; `setting` is a row, `values` and `rules` say what it may be
-settings    `Settings`: the given values and their sources, and what is effective
-topic, broker   the effective ones as typed values: `TopicConfig`, `BrokerConfig`
-describe    what DescribeConfigs returns of them
+            status here; `setting` is a row, `values` and `rules` check its values
+settings    `Settings`: given values by source, resolved to effective ones
+topic, broker   effective settings as typed values: `TopicConfig`, `BrokerConfig`
+describe    settings as DescribeConfigs returns them
 alter       changes while the broker runs
 properties  the format of `server.properties`
 listeners   the broker's endpoints

@@ -71,9 +71,9 @@ class Settings:
     ) -> TopicConfig:
         """Return the effective settings of a topic with these overrides.
 
-        Where one lag of compaction is the topic's own and the other the broker's, and they
-        contradict each other, its own counts; unless that is `asked` for now: then it is refused,
-        as by Kafka, which looks at them together at no other time.
+        If one lag of compaction is the topic's own, the other is the broker's, and they contradict
+        each other, the topic's own is used. With `asked` the contradiction is refused, as Kafka
+        does when settings are altered.
 
         Raises:
             ValueError: A name is unknown or a value invalid.

@@ -39,9 +39,9 @@ class Broker:
         """Prepare a broker, without starting it.
 
         Args:
-            settings: the broker's, under Kafka's names, stronger than those of `for_tests`.
+            settings: settings under Kafka's names, which override those of `for_tests`.
             clock: the broker's clock; by default a new one that follows the system's until moved.
-            log_dir: where the log is kept, and stays; a temporary directory unless given.
+            log_dir: log directory, which is kept; by default a temporary one.
         """
         self.clock = ManualClock.following() if clock is None else clock
         self._settings = for_tests(as_text(settings or {}))

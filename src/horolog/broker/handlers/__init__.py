@@ -1,11 +1,11 @@
 """Handlers of Kafka's requests; importing them fills the table in `dispatch`.
 
-    topics, configs, cluster         what the broker has
-    produce, fetch, list_offsets     records, and where they are; `records`: the rest
-    groups, group_tools              members of groups; what tools ask
-    commits, offsets                 offsets that groups commit; that they have committed
-    transactions, transaction_tools  requests of producers; what tools ask
-    authorized                       authorized operations, as Kafka's bit fields
+    topics, configs, cluster         topics, settings, and the cluster itself
+    produce, fetch, list_offsets     records and their offsets; `records`: deletion, leader epochs
+    groups, group_tools              requests of group members; requests of tools
+    commits, offsets                 commits of offsets; reading and deleting committed offsets
+    transactions, transaction_tools  requests of producers; requests of tools
+    authorized, results              authorized operations as bit fields; parts of responses
 
 The versions of an API stand above its handler.
 """

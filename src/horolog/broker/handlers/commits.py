@@ -79,8 +79,9 @@ async def named_topics(
     """Look up the topics of a request, and check which offsets can be committed.
 
     Args:
-        named: for each what finds it, or raises RequestRefused, and its partitions.
-        row: the offset to commit; RequestRefused is the error of the partition.
+        named: for each topic a function that looks it up or raises RequestRefused, and its
+            partitions.
+        row: returns the offset to commit, or raises RequestRefused for the partition.
     """
     topics = []
     number = 0

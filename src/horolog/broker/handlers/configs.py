@@ -51,7 +51,7 @@ async def alter_each(
     A resource that the request contains twice is refused, and one with a setting twice.
 
     Args:
-        replaces: AlterConfigs: the changes replace all settings of a resource, but no loggers.
+        replaces: the changes replace all settings of a resource (AlterConfigs), but no loggers.
     """
     times = Counter(
         [

@@ -40,9 +40,9 @@ async def delete_records(
 ) -> "DeleteRecordsResponse":
     """Advance the log start offsets of partitions; -1 stands for the high watermark.
 
-    The answer has a code for each partition and no message, so the log says why a policy refuses.
-    Answered when it is written down where the logs start. Kafka writes that now and then, and what
-    was deleted is back after a kill.
+    A partition that is repeated counts once, with its last offset. The response has no messages, so
+    the log contains the reason if a policy refuses. The response waits until the log start offsets
+    are on disk. Kafka writes them now and then, and deleted records are back after a kill.
     """
     asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.body.topics:

@@ -4,7 +4,7 @@ turns            slices of time on the event loop, for requests that take long
 begun            coroutines that become tasks only where they have to wait
 fair_pool        threads in which clients take turns; the threads that check batches
 codec_threads    threads that decode and encode, in slices of time
-inline_tries     whether a lookup is tried on the event loop before it goes to a thread
+inline_tries     back-off of lookups on the event loop while the page cache is cold
 write_queue      the writes of one log, in order: checked, then appended; `jobs` are its entries
 group_queue      the operations on one consumer group, in order
 metadata_thread  the thread of the metadata store, and what it commits together
@@ -13,5 +13,5 @@ delayed_fetch    fetches that wait for appends
 pace             a rate of bytes per second that threads share
 garbage          full garbage collections, at quiet moments
 
-Nothing here knows a broker or a request: logs, groups and calls are given to it.
+Nothing here knows a broker or a request. Logs, groups and calls are passed in.
 """

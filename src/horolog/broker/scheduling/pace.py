@@ -23,7 +23,7 @@ class ThreadPace:
 
         Args:
             size: bytes that were read or written.
-            rate: gives it, in bytes per second; asked again while this waits.
+            rate: returns the bytes per second; called again while this waits.
         """
         while not stop.is_set():
             left_s = self._left_s(size, rate())

@@ -86,13 +86,10 @@ class WriteQueue:
         Batches of one owner are appended in the order of the calls.
 
         Args:
-            batch: to append.
-            now_ms: the clock.
-            produce_version: of the request.
-            owner: a connection.
-            in_thread: validates the batch in a thread, even a small one.
-            admission: of a batch of a transaction.
-            may_block: whether the batch may be validated or written in a thread, or queue.
+            owner: the connection of the client, which keeps the order of its batches.
+            in_thread: the batch is validated in a thread, even if it is small.
+            admission: permission of the transaction coordinator, for a batch of a transaction.
+            may_block: the batch may be validated or written in a thread, or wait in the queue.
 
         Raises (or sets on the future):
             WouldBlock: it would, and may not; there is no effect.

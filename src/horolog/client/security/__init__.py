@@ -1,11 +1,11 @@
 """TLS and SASL of a client, under the names of Kafka's own client settings.
 
-- settings: which settings there are, and which of them this client obeys
+- settings: table of the settings, and the ones that this client obeys
 - jaas: `sasl.jaas.config`
 - stores, jks: certificates and a private key, from PEM, JKS and PKCS#12
-- tls: the `ssl.SSLContext` that the settings ask for, and what failures mean
+- tls: the `ssl.SSLContext` made from the settings, and explanations of failures
 - sasl: PLAIN, SCRAM and OAUTHBEARER, message by message
-- tokens: where OAUTHBEARER takes its token from
+- tokens: sources of OAUTHBEARER tokens
 - token_endpoint: the request to a token endpoint
 
 `tls`, `stores`, `sasl`, `tokens` and `token_endpoint` are imported when the settings require them.

@@ -41,8 +41,8 @@ def parse_jaas(text: str) -> LoginModule:
     """Read the value of `sasl.jaas.config`.
 
     Raises:
-        Misconfigured: it is not one login module with options; nothing of it is repeated but
-            the names of options.
+        Misconfigured: the text is not one login module with options. Option values are not
+            repeated.
     """
     tokens = _tokens(text)
     if len(tokens) < 2 or tokens[0] == _MARK_END:

@@ -1,8 +1,7 @@
 """Security settings of Kafka's clients: the obeyed ones, and the ones refused by name.
 
 The names, defaults and rules are those of Kafka's Java clients (SslConfigs and SaslConfigs of
-Apache Kafka 4). `SECURITY_SETTINGS` is the only table of them: commands and the Spark source hand
-on what they were given.
+Apache Kafka 4). This is their only table: commands and the Spark source pass settings on unchanged.
 """
 
 import difflib

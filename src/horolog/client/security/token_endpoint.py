@@ -24,7 +24,7 @@ def checked_url(url: str) -> urllib.parse.SplitResult:
     """Return the parts of the URL of a token endpoint, or of a file with a token.
 
     Raises:
-        Misconfigured: it is none; without what may be a secret in it.
+        Misconfigured: the URL is not usable. Parts that may be secret are not repeated.
     """
     try:
         parts = urllib.parse.urlsplit(url)
