@@ -2,8 +2,8 @@
 
 The first fetch contains all partitions. If the broker offers a session, later fetches contain only
 changes, and responses only partitions with news. So 1,000 idle partitions cost a request of some
-bytes. Without a session every fetch contains all partitions. A partition that returned records moves
-to the end of the order, so that no partition waits for ever.
+bytes. Without a session every fetch contains all partitions. A partition that returned records
+moves to the end of the order, so that no partition waits for ever.
 """
 
 from collections.abc import Iterable, Mapping

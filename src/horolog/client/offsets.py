@@ -77,8 +77,8 @@ class Offsets(RetriedCalls):
             dict.fromkeys(partitions, from_ms), read_committed=read_committed, may_lack_times=True
         )
         starts = {partition: answer.offset for partition, answer in found.items() if answer}
-        # Kafka may have looked into a segment without times and no further. Only the largest time of
-        # a partition proves that nothing is at or after the time.
+        # Kafka may have looked into a segment without times and no further. Only the largest time
+        # of a partition proves that nothing is at or after the time.
         unproven = [partition for partition in partitions if partition not in starts]
         for partition, largest in self.largest(unproven, read_committed=read_committed).items():
             if largest is None or largest.timestamp >= from_ms:

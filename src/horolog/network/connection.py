@@ -66,9 +66,9 @@ _NOT_YET: Reply = ()
 class Shared:
     """State that all connections of a server share.
 
-    `principal_of` is asked once a transport is there, after a TLS handshake where one takes
-    place. It returns the principal where the listener knows it (an anonymous one, or the name in a
-    certificate), and None where the client has to authenticate by requests (SASL) first.
+    `principal_of` is called once there is a transport, after a TLS handshake if any. It returns the
+    principal if the listener knows it (an anonymous one, or the name in a certificate), and None if
+    the client has to authenticate by requests (SASL).
     """
 
     loop: asyncio.AbstractEventLoop

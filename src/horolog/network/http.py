@@ -1,10 +1,10 @@
 """Answers HTTP requests without a body (GET and HEAD), one on each connection.
 
-What a client may cost is bounded: the bytes and the time of its request, the time in which it reads
-the response, and the number of connections. Those without a whole request have places of their own:
-the oldest is closed for one too many, and none of those that are answered. Among these the oldest
-whose client does not read its response is closed for one too many, or else the newest. A response
-is handed to the socket piece by piece, so that a slow reader holds no copy of it.
+The cost of a client is limited: bytes and time of its request, time for reading the response, and
+the number of connections. Connections without a whole request have places of their own. One too
+many closes the oldest of them. Connections with a whole request have other places. One too many
+closes the oldest whose client does not read its response, otherwise the newest. A response is
+handed to the socket piece by piece, so that a slow reader holds no copy of it.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Sends small responses of one iteration of the event loop together, at its end.
 
-A response wakes its client, which takes the kernel longer than the rest of sending it. A client
-that has many connections, or one of several on another processor, is asleep again before the next
-request is answered. Where requests have arrived at once, it is woken once for all of them; and what
-is sent one after the other finds the kernel's code in the processor's caches.
+Waking the client takes the kernel longer than the rest of sending a response. A client with many
+connections is asleep again before the next request is answered. If requests arrived together, the
+client is woken once for all responses. Sending them in a row also finds the kernel's code in the
+processor's caches.
 """
 
 import asyncio

@@ -61,8 +61,8 @@ class Mappings:
     def _take_idle(self, size: int) -> mmap.mmap | None:
         """Return the mapping that was used last, as it may still be in the processor's caches.
 
-        Not one that is far larger: its pages are there, and a client that is slow with a small
-        request would hold memory that it was not charged for.
+        A far larger mapping is not used: a slow client with a small request would hold memory that
+        it was not charged for.
         """
         most = 2 * _rounded(size)
         for place in reversed(range(len(self._idle))):

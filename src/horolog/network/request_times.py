@@ -1,8 +1,8 @@
 """Counts and times of answered requests, by API.
 
-All are counted, and of those that are answered at once one in some `EVERY` of a connection is
-timed: to time each would cost more than counting it. Those a connection counts itself, until they
-are asked for. The quantiles are those of the latest that were timed, as Kafka's are of a sample.
+All requests are counted. Of the requests that are answered at once a connection times one in `EVERY`,
+because timing costs more than counting. Connections keep their counts until these are collected. The
+quantiles are computed from the latest timed requests, as Kafka's are from a sample.
 """
 
 from collections import deque
@@ -55,7 +55,7 @@ class RequestTimes:
     def note(self, request: Buffer, started_at: float) -> None:
         """Count and time a request; its start is a value of `perf_counter`.
 
-        What is answered at once the connection counts.
+        Requests that are answered at once are counted by the connection.
         """
         self.counts[request[1]][request[3]] += 1
         self._latest[request[1]].append(perf_counter() - started_at)

@@ -1,11 +1,10 @@
 """Time slices on the event loop, and the queue of calls that wait for the next one.
 
-Connections have one queue: how much is received and started before the event loop serves others. A
-client may send thousands of small requests at once, and many clients may send one each, small or
-large. In one iteration of the event loop connections start requests and receive large ones for a
-slice, then quick requests only, one of each connection, for a little longer. The others continue in
-turn, in the next iterations. Long requests have another (`broker/scheduling/turns.py`), whose calls
-get an iteration each: what they begin takes a slice of its own.
+All connections share one queue, as one client may send thousands of small requests at once, and many
+clients one each. In an iteration of the event loop connections start requests and receive large
+ones for a slice. Then each connection may start one quick request for a little longer. The others
+continue in turn, in later iterations. Long requests have a queue of their own
+(`broker/scheduling/turns.py`), which makes one call in an iteration.
 """
 
 import asyncio

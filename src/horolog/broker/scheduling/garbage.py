@@ -5,9 +5,9 @@ hundred thousand new objects: often while requests of very many fields are decod
 longest, a tenth of a second or more. Here Python collects young objects only, which takes
 milliseconds, and full collections wait until no such request is in flight.
 
-What has survived a full collection is frozen: the next ones look at what has come since, which
-takes as long with ten thousand topics as with ten. Garbage among frozen objects, which is in cycles
-alone, is found once Python's objects take several times the memory, and not little.
+Objects that survive a full collection are frozen. The next collections look at newer objects only,
+which takes as long with ten thousand topics as with ten. Cyclic garbage among frozen objects is
+collected once Python's objects take several times the memory.
 """
 
 import asyncio
