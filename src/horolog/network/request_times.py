@@ -1,8 +1,8 @@
 """Counts and times of answered requests, by API.
 
-All requests are counted. Of the requests that are answered at once a connection times one in `EVERY`,
-because timing costs more than counting. Connections keep their counts until these are collected. The
-quantiles are computed from the latest timed requests, as Kafka's are from a sample.
+All requests are counted. A connection times one in `EVERY` of the requests that it answers at once,
+because timing costs more than counting. Connections keep their counts until these are collected.
+The quantiles are computed from the latest timed requests, as Kafka's are from a sample.
 """
 
 from collections import deque

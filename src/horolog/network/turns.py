@@ -1,9 +1,9 @@
 """Time slices on the event loop, and the queue of calls that wait for the next one.
 
-All connections share one queue, as one client may send thousands of small requests at once, and many
-clients one each. In an iteration of the event loop connections start requests and receive large
-ones for a slice. Then each connection may start one quick request for a little longer. The others
-continue in turn, in later iterations. Long requests have a queue of their own
+All connections share one queue, as one client may send thousands of small requests at once, and
+many clients one each. In an iteration of the event loop connections start requests and receive
+large ones for a slice. Then each connection may start one quick request for a little longer. The
+others continue in turn, in later iterations. Long requests have a queue of their own
 (`broker/scheduling/turns.py`), which makes one call in an iteration.
 """
 
