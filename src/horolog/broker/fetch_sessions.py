@@ -261,7 +261,7 @@ class FetchSessions:
         return session.id
 
     def end(self, session_id: int) -> None:
-        """End a session, if there is one."""
+        """End a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partitions -= session.size
@@ -343,7 +343,7 @@ class FetchSessions:
         return None if len(partitions) > MOST_PARTITIONS else partitions
 
     def _evicted(self, is_privileged: bool, size: int, now_ms: int) -> int | None:
-        """Return the id of the session that makes room for one of this size, if there is one."""
+        """Return the id of the session that makes room for one of this size, if any does."""
         if not self._sessions:
             return None
         oldest = next(iter(self._sessions.values()))

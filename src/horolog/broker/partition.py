@@ -127,7 +127,7 @@ class Partition:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the partition is no longer served."""
+        """True if the partition is no longer served."""
         return self._is_closing or self.writes.is_closed
 
     # --- following --------------------------------------------------------------------

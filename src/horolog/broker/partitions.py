@@ -87,11 +87,11 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         return "it has no log here" if reason is None else reason
 
     def values(self) -> ValuesView[Partition]:
-        """All served partitions."""
+        """Return all served partitions."""
         return self._served.values()
 
     def items(self) -> ItemsView[tuple[str, int], Partition]:
-        """All served partitions by topic name and index."""
+        """Return all served partitions by topic name and index."""
         return self._served.items()
 
     # --- changes of topics ------------------------------------------------------------
@@ -152,7 +152,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         epoch: int,
         committed: Mapping[int, Container[int]],
     ) -> None:
-        """Take records of producers from now on, in this leader epoch.
+        """Take records of producers in this leader epoch.
 
         Args:
             committed: producer ids whose open transactions are committed, by partition.

@@ -115,7 +115,10 @@ class MetadataLog:
 
     @property
     def next_offset(self) -> int:
-        """Offset of the next appended record. A broker's epoch is such an offset."""
+        """Offset of the next appended record.
+
+        A broker's epoch is the offset of its registration.
+        """
         before = self._opening(0) if self._leads_in is None else []
         return self._replay.next_offset + len(before)
 

@@ -63,7 +63,7 @@ class Topic:
 
 
 class TopicRegistry:
-    """All topics, indexed by name and by id."""
+    """Topics of a broker, indexed by name and by id."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
@@ -98,27 +98,27 @@ class TopicRegistry:
             del self._by_folded[_folded(name)]
 
     def find(self, name: str) -> Topic | None:
-        """The topic with this name, or None."""
+        """Return the topic with this name, or None."""
         return self._by_name.get(name)
 
     def find_id(self, topic_id: UUID | None) -> Topic | None:
-        """The topic with this id, or None."""
+        """Return the topic with this id, or None."""
         return None if topic_id is None else self._by_id.get(topic_id)
 
     def id_of(self, name: str) -> UUID | None:
-        """The id of the topic with this name; None if there is none."""
+        """Return the id of the topic with this name; None if it does not exist."""
         topic = self._by_name.get(name)
         return None if topic is None else topic.topic_id
 
     def named(self, name: str | None) -> Topic:
-        """The topic with this name; raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return the topic with this name, or raise UNKNOWN_TOPIC_OR_PARTITION."""
         topic = None if name is None else self._by_name.get(name)
         if topic is None:
             raise unknown_topic(name)
         return topic
 
     def with_id(self, topic_id: UUID | None) -> Topic:
-        """The topic with this id; raises UNKNOWN_TOPIC_ID."""
+        """Return the topic with this id, or raise UNKNOWN_TOPIC_ID."""
         topic = None if topic_id is None else self._by_id.get(topic_id)
         if topic is None:
             raise RequestRefused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")

@@ -101,7 +101,7 @@ class SourceLeader:
         forgotten: Mapping[TopicPartition, None],
         max_wait_ms: int,
     ) -> dict[TopicPartition, FetchAnswer]:
-        """See `ClientFetchSession`; `positions` and `forgotten` are what has changed."""
+        """Fetch with a session, given the changed positions and the forgotten partitions."""
         for partition in forgotten:
             self._session.forget(_at_source(partition))
         for partition, position in positions.items():
@@ -139,7 +139,7 @@ class SourceLeader:
         return {_here(key): answer for key, answer in answers.items()}
 
     def interrupt(self) -> None:
-        """Let a request that is waited for fail now; any thread may call it."""
+        """Make a request in another thread fail now; any thread may call it."""
         self._brokers.interrupt()
 
     def close(self) -> None:
@@ -171,7 +171,9 @@ def _here(key: TopicPartition) -> TopicPartition:
 
 
 class LeaderFetcher:
-    """See the module. For the event loop's thread only.
+    """Follows the partitions of one leader.
+
+    For the event loop's thread only.
 
     Args:
         leader: to ask; the fetcher closes it.

@@ -108,7 +108,9 @@ class Promotions:
     async def promote(
         self, given: Collection[str] | None, notes: Callable[[str], Iterable[str]]
     ) -> None:
-        """Lead topics; one that is led here stays so. Transactions are led with the first of them.
+        """Lead topics; a topic that is led here stays so.
+
+        Transactions are led with the first topic.
 
         Args:
             given: names of topics; None to lead everything, and to follow nothing any more.
