@@ -318,7 +318,7 @@ class CleaningPass:
         )
         may_go = self._transactions.meet_small(small)
         if (small.attributes & NOT_PLAIN).any():
-            self._hold_to_rules(small, keep, may_go)
+            self._apply_rules(small, keep, may_go)
         kept = small.counts_of(keep)
         may_stay_empty = np.isin(small.next_offsets, self._ends)
         if len(self._without_records):
@@ -332,11 +332,11 @@ class CleaningPass:
             if end < len(kept):
                 part = parts.part(end)
                 fate = fate_of(part.header, rules, bool(may_go[end]), source.modified_ms)
-                self._clean_to_nothing(part, source, fate, batches)
+                self._add_emptied(part, source, fate, batches)
             first = end + 1
         return len(keep), int(kept.sum())
 
-    def _hold_to_rules(self, small: SmallBatches, keep: Mask, may_go: Mask) -> None:
+    def _apply_rules(self, small: SmallBatches, keep: Mask, may_go: Mask) -> None:
         """Change the mask of kept records as `fate_of` demands for their batches."""
         are_markers = small.attributes & CONTROL_BIT > 0
         are_over = small.attributes & DELETE_HORIZON_BIT > 0
@@ -348,7 +348,7 @@ class CleaningPass:
         keep[small.of_records(are_markers)] = 1
         keep[small.of_records(lose_records)] = 0
 
-    def _clean_to_nothing(
+    def _add_emptied(
         self, part: Part, source: _CleanedSource, fate: Fate, batches: list[Numbered | NumberedRun]
     ) -> None:
         """Add an empty batch in place of one without remaining records, if its fate demands it.
@@ -370,7 +370,7 @@ class CleaningPass:
         fate = fate_of(header, rules, may_go, source.modified_ms)
         count = header.records_count
         if not count and header.magic == MAGIC:
-            self._clean_to_nothing(part, source, fate, batches)
+            self._add_emptied(part, source, fate, batches)
             return 0, 0
         opened, staying = None, StayingRecords()
         horizon_ms = None
@@ -396,7 +396,7 @@ class CleaningPass:
             if fate.needs_horizon or (gets_horizon and not header.has_delete_horizon):
                 horizon_ms = self._horizon_ms
         if not kept:
-            self._clean_to_nothing(part, source, fate, batches)
+            self._add_emptied(part, source, fate, batches)
         elif kept == count and horizon_ms is None:
             batches.append(_numbered(part.data, header, source))
         else:

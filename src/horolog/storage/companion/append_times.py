@@ -178,7 +178,7 @@ class AppendTimeFile:
         data = self._entries.read_between(max(0, first), min(last + 1, count))
         stretches = stretches_of(data, self._base_offset, self._middle_ms)
         if len(stretches) < len(data) // ENTRY.size:
-            self._say_damaged()
+            self._warn_of_damage()
         merged = [AppendTimeStretch(from_offset, None)]
         for stretch in stretches:
             if stretch.offset >= known_to:
@@ -239,7 +239,7 @@ class AppendTimeFile:
             around = range(max(0, min(holding, index) - 1), min(count, max(after, index) + 1))
             near = (index, index - 1, after, after - 1, holding)
             if not all(is_intact(entries[number]) for number in set(near) if number in around):
-                self._say_damaged()
+                self._warn_of_damage()
                 return FirstAppended(from_offset, None)
             if index < count:
                 time, place = entries[index]
@@ -389,7 +389,7 @@ class AppendTimeFile:
         self._stored, self._proves_all = stored, proof.entries == stored and covers_all
         return proof
 
-    def _say_damaged(self) -> None:
+    def _warn_of_damage(self) -> None:
         if self._is_damaged:
             return
         self._is_damaged = True

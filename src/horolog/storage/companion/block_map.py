@@ -40,7 +40,7 @@ from horolog.storage.companion.blocks import (
     Span,
     blocks_of,
     may_hold,
-    sound,
+    possible_entries,
     spans,
     unpack,
 )
@@ -217,10 +217,10 @@ class BlockMap:
                 written = b""
             entries = written + unwritten
             end = _end_of(entries)
-            for position, _, entry in _with_gaps(not_published):
+            for position, _, entry in _placed(not_published):
                 if position >= end:
                     entries += entry
-            return fitting(entries, size)
+            return entries_within(entries, size)
         entries = self._proved(
             self._read(self._companion.map) or self._read(self._growing.map), size
         )
@@ -271,7 +271,7 @@ class BlockMap:
         blocks = bytearray()
         at, offset = 0, self._base_offset
         try:
-            for start, end, entry in (*_with_gaps(entries), (size, size, b"")):
+            for start, end, entry in (*_placed(entries), (size, size, b"")):
                 if start > at:
                     for part in self._scanned(at, start, offset, append_times):
                         blocks += part
@@ -306,8 +306,8 @@ class BlockMap:
         content = cache.read(self._log.path)
         if content is None or len(content) < _OF_LOG.size:
             return b""
-        entries = sound(content[_OF_LOG.size :], self._base_offset)
-        if fitting(entries, size) != entries:
+        entries = possible_entries(content[_OF_LOG.size :], self._base_offset)
+        if entries_within(entries, size) != entries:
             return b""
         *before, batches = _OF_LOG.unpack_from(content)
         now = self._version()
@@ -342,14 +342,14 @@ class BlockMap:
     def _read(self, read: Callable[[], bytes]) -> bytes:
         """Read entries from the companion, or from the file of a growing map."""
         try:
-            return sound(read(), self._base_offset)
+            return possible_entries(read(), self._base_offset)
         except StorageFailed as error:
             _logger.warning("The block map is not read: %s", error)
             return b""
 
     def _proved(self, entries: bytes, size: int) -> bytes:
         """Return the entries up to the last one whose batch is in the log (proof.py)."""
-        entries = fitting(entries, size)
+        entries = entries_within(entries, size)
 
         def is_in_log(number: int) -> bool:
             at, length, *last = _PROOF.unpack_from(entries, number * ENTRY_SIZE)
@@ -461,7 +461,7 @@ def _stamped_ms(header: BatchHeader) -> int | None:
     return None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
 
 
-def fitting(entries: bytes, size: int) -> bytes:
+def entries_within(entries: bytes, size: int) -> bytes:
     """Return the entries within the first `size` bytes of the log."""
     count = len(entries) // ENTRY_SIZE
     while count:
@@ -484,7 +484,7 @@ def _covered(entries: bytes) -> int:
     return sum(size for (size,) in _SIZE.iter_unpack(entries))
 
 
-def _with_gaps(entries: bytes) -> Iterator[tuple[int, int, bytes]]:
+def _placed(entries: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield start, end and bytes of each entry."""
     for place in range(0, len(entries), ENTRY_SIZE):
         position, size = _POSITION_AND_SIZE.unpack_from(entries, place)

@@ -77,7 +77,7 @@ class BlockWriter:
         self._pending: list[bytes]
         self._pending_bytes = 0  # of those batches in the log
         self._counted: tuple[_OpenBlock | None, int, BlockTotals] = None, 0, NONE  # as one value
-        self._go_on_with(NO_BLOCK, NONE)
+        self._continue_with(NO_BLOCK, NONE)
 
     def add(self, row: bytes | None, size: int) -> None:
         """Add the row of the next batch of the log (`row_of`).
@@ -136,9 +136,9 @@ class BlockWriter:
             if entries:
                 self._publish(entries)  # first: a reader who misses them here finds them there
                 finished = finished.plus(counts_of(entries))
-            self._go_on_with(total, finished)
+            self._continue_with(total, finished)
 
-    def _go_on_with(self, total: "array[int]", finished: BlockTotals) -> None:
+    def _continue_with(self, total: "array[int]", finished: BlockTotals) -> None:
         self._pending = []
         self._pending_bytes = 0
         self._open = _OpenBlock(total, self._pending, finished)

@@ -101,7 +101,7 @@ class Span(NamedTuple):
 
 
 def unpack(content: Buffer, start: int) -> Block:
-    """Parse the entry at a position of bytes that `sound` returned."""
+    """Parse the entry at a position of bytes that `possible_entries` returned."""
     position, size, last_position, batches, base_offset, length, records, control, *rest = (
         _ENTRY.unpack_from(content, start)
     )
@@ -126,11 +126,11 @@ def unpack(content: Buffer, start: int) -> Block:
 
 
 def blocks_of(entries: Buffer) -> list[Block]:
-    """Parse entries that `sound` returned."""
+    """Parse entries that `possible_entries` returned."""
     return [unpack(entries, at) for at in range(0, len(entries), ENTRY_SIZE)]
 
 
-def sound(content: bytes, base_offset: int) -> bytes:
+def possible_entries(content: bytes, base_offset: int) -> bytes:
     """Return the leading entries that are possible: whole, in order, with a valid CRC.
 
     The batches of the log are not compared.
@@ -172,16 +172,16 @@ def spans(
         if position + length > size:
             break
         if position > at:
-            _take(parts, Span(at, position, offset, base))
+            _join(parts, Span(at, position, offset, base))
         at, offset = position + length, base + offsets
         if _overlap(one, *times) and all(_overlap(other, *times) for other in others):
-            _take(parts, Span(position, at, base, offset))
+            _join(parts, Span(position, at, base, offset))
     if at < size:
-        _take(parts, Span(at, size, offset, next_offset))
+        _join(parts, Span(at, size, offset, next_offset))
     return parts
 
 
-def _take(parts: list[Span], span: Span) -> None:
+def _join(parts: list[Span], span: Span) -> None:
     if parts and parts[-1].end == span.position:
         before = parts.pop()
         span = Span(before.position, span.end, before.base_offset, span.next_offset)

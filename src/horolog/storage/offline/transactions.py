@@ -181,14 +181,14 @@ class _Walk:
             StorageFailed: the disk refused.
         """
         if self._next < part.start:
-            self._miss(part.start, is_lost=False)
+            self._note_gap(part.start, is_lost=False)
         log, at = part.batches, 0
         damage: CorruptBatch | None = None
         self._next = part.start
         try:
             for position, header in log.headers(0, before=part.end):
                 at = position
-                self._take(part, position, header)
+                self._add(part, position, header)
                 at += header.size
         except TornTail as error:
             if part.must_reach_end:  # otherwise a batch is being written
@@ -201,25 +201,25 @@ class _Walk:
         if self._next >= part.end:
             return
         if damage is None:
-            self._miss(part.end, is_lost=part.must_reach_end and not self._is_compacted())
+            self._note_gap(part.end, is_lost=part.must_reach_end and not self._is_compacted())
             return
-        self._take_whole_ones(part, at, str(damage))
+        self._walk_whole_batches(part, at, str(damage))
 
-    def _take_whole_ones(self, part: OpenLogPart, at: int, damage: str) -> None:
+    def _walk_whole_batches(self, part: OpenLogPart, at: int, damage: str) -> None:
         """Walk over the whole batches of a damaged part, from a position on."""
         is_damaged = True
         with suppress(CorruptBatch):  # too much looks like batches
             for position, header in whole_batches(part.batches, at):
                 if part.start < header.next_offset <= part.end:
                     if is_damaged or position > at or header.base_offset < self._next:
-                        self._lose(header.base_offset, damage)
-                    self._take(part, position, header)
+                        self._note_damage(header.base_offset, damage)
+                    self._add(part, position, header)
                     is_damaged, at = False, position + header.size
         if self._next < part.end:
-            self._lose(part.end, damage)
+            self._note_damage(part.end, damage)
         self._next = part.end
 
-    def _take(self, part: OpenLogPart, position: int, header: BatchHeader) -> None:
+    def _add(self, part: OpenLogPart, position: int, header: BatchHeader) -> None:
         is_v2, log = header.magic == MAGIC, part.batches
         is_suspect = self._has_v2 if not is_v2 else header.is_control or _may_be_marker(header)
         if is_suspect:
@@ -227,10 +227,10 @@ class _Walk:
         if header.next_offset > part.start:
             self._has_v2 = self._has_v2 or is_v2
             if header.is_transactional:
-                self._take_transactional(log, position, header)
+                self._track(log, position, header)
             self._next = header.next_offset
 
-    def _take_transactional(self, log: BatchReader, position: int, header: BatchHeader) -> None:
+    def _track(self, log: BatchReader, position: int, header: BatchHeader) -> None:
         producer_id = header.producer_id
         self.uncertain.discard(producer_id)
         if not header.is_control:
@@ -245,16 +245,16 @@ class _Walk:
         else:
             del self.open[producer_id]
 
-    def _miss(self, end: int, *, is_lost: bool) -> None:
+    def _note_gap(self, end: int, *, is_lost: bool) -> None:
         """Note that no batch contains the offsets up to `end`."""
         if is_lost:
-            self._lose(end, f"offsets {self._next} to {end - 1} are in none of the files")
+            self._note_damage(end, f"offsets {self._next} to {end - 1} are in none of the files")
         elif end <= self._log_start_offset:
             self.open.clear()
         else:
             self.uncertain |= self.open.keys()
 
-    def _lose(self, end: int, damage: str) -> None:
+    def _note_damage(self, end: int, damage: str) -> None:
         """Note that the batches with the offsets up to `end` cannot be read.
 
         An `end` before the next offset is the base offset of a batch that contradicts earlier ones.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from horolog.errors import StorageFailed
 from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME, TimeStats
 from horolog.storage.batches.log_file import LogFile
-from horolog.storage.companion.blocks import ENTRY_SIZE, Block, blocks_of, sound, unpack
+from horolog.storage.companion.blocks import ENTRY_SIZE, Block, blocks_of, possible_entries, unpack
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.folding import NO_BLOCK, folded, place_of
 from horolog.storage.files import Files
@@ -33,7 +33,7 @@ class BlockEntries:
                 self._content = companion.marker.map()
         except StorageFailed as error:
             self._failure = str(error)
-        self._entries = sound(self._content, base_offset)
+        self._entries = possible_entries(self._content, base_offset)
         self._blocks = enumerate(blocks_of(self._entries))
         self._number = -1
         self._block: Block | None = None

@@ -197,7 +197,7 @@ class SegmentScan:
                 for one in batch.singly(log):
                     counted, finding = self._meet_batch(log, one)
                     if finding is not None:
-                        yield from self._some(finding)
+                        yield from self._limited(finding)
                     batches += 1
                     records += counted
                 size += batch.end - position
@@ -208,7 +208,7 @@ class SegmentScan:
             yield Checked(size, batches, records)
         except CorruptBatch as error:
             yield Checked(size, batches, records)
-            return (yield from self._explain(log, position, error))
+            return (yield from self._report_missing_batch(log, position, error))
         return None
 
     def _limit(self) -> int | None:
@@ -228,8 +228,8 @@ class SegmentScan:
         count = max(0, header.records_count) if records is None else records.count
         self.facts.is_sound &= finding is None
         if finding is None:
-            self._compare(position, header, batch)
-            self._take(header, count)
+            self._compare_indexes(position, header, batch)
+            self._add_to_facts(header, count)
             if self.facts.is_sound:
                 self.index.add(position, header)
         else:
@@ -264,13 +264,13 @@ class SegmentScan:
         place = {"position": position, "offset": header.base_offset}
         return damage(facts.path, what, mend, **place), None
 
-    def _some(self, finding: Finding) -> Iterator[Finding]:
+    def _limited(self, finding: Finding) -> Iterator[Finding]:
         """Yield a finding, unless too many of its kind were yielded. Later ones are counted."""
         self._reported += 1
         if self._reported <= _MAX_FINDINGS:
             yield finding
 
-    def _compare(self, position: int, header: BatchHeader, batch: Buffer | None) -> None:
+    def _compare_indexes(self, position: int, header: BatchHeader, batch: Buffer | None) -> None:
         """Compare the indexes with the next batch of the log."""
         is_sound, last_offset = self.facts.is_sound, header.last_offset
         largest = None if self.index.largest is None else self.index.largest.timestamp
@@ -285,7 +285,7 @@ class SegmentScan:
                     marker = read_marker(batch)
             self._aborted.meet(header, marker, judge=is_sound)
 
-    def _take(self, header: BatchHeader, records: int) -> None:
+    def _add_to_facts(self, header: BatchHeader, records: int) -> None:
         """Add a whole batch to the facts."""
         facts, first, last = self.facts, header.base_offset, header.last_offset
         facts.has_delete_horizon |= header.has_delete_horizon
@@ -303,7 +303,9 @@ class SegmentScan:
 
     # Where no batch begins.
 
-    def _explain(self, log: BatchReader, position: int, error: CorruptBatch) -> Steps[int | None]:
+    def _report_missing_batch(
+        self, log: BatchReader, position: int, error: CorruptBatch
+    ) -> Steps[int | None]:
         """Report the bytes where no batch begins.
 
         Returns the position to continue at; None to stop.
@@ -329,7 +331,7 @@ class SegmentScan:
         if following is not None:
             start, offset = following
             self._follows_damage = True
-            yield from self._some(
+            yield from self._limited(
                 damage(
                     facts.path,
                     f"No batch begins here: {error.reason}; {start - position} bytes up to offset "

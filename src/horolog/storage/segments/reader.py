@@ -29,7 +29,7 @@ from horolog.storage.batches.reader import FEWEST_BYTES, HEADERS, BatchReader, R
 from horolog.storage.batches.slices import Slice
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.companion.append_times import AppendTimeFile
-from horolog.storage.companion.block_map import BlockMap, fitting
+from horolog.storage.companion.block_map import BlockMap, entries_within
 from horolog.storage.companion.file import Companion
 from horolog.storage.companion.proof import Proof
 from horolog.storage.file_errors import FileMissing
@@ -150,7 +150,7 @@ class SegmentReader:
         """Limit the companion to the shorter log."""
         self.blocks.leave()
         self.append_times.truncate(before.times)
-        self.blocks.put(fitting(before.blocks, self.end.size))
+        self.blocks.put(entries_within(before.blocks, self.end.size))
 
     @property
     def size(self) -> int:

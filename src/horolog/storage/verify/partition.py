@@ -77,7 +77,7 @@ def check_around_segments(
         listed, present = stable_look(lambda: _names_in(files, str(directory)))
         # A running broker may have removed some since they were read.
         segments = [facts for facts in segments if Path(facts.path).name in present]
-        yield from _beside(files, directory, listed, present)
+        yield from _check_beside(files, directory, listed, present)
         yield from check_order(directory, present, segments, around)
         if segments:
             across = TransactionsAcross()
@@ -154,7 +154,7 @@ def situation_of(
     )
 
 
-def _beside(
+def _check_beside(
     files: Files, directory: Path, listed: Sequence[str], present: Sequence[str]
 ) -> Iterator[Finding]:
     findings: list[Finding] = []

@@ -129,8 +129,8 @@ def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator
         for entry in log_dir.iterdir()
         if entry.is_dir() and names.partition_of(name := entry.name)
     }
-    yield from _absent(log_dir, around, present)
-    yield from _leftovers(log_dir)
+    yield from _check_absent(log_dir, around, present)
+    yield from _check_leftovers(log_dir)
 
 
 def _is_of_an_old_kafka(meta: MetaProperties) -> bool:
@@ -138,7 +138,7 @@ def _is_of_an_old_kafka(meta: MetaProperties) -> bool:
     return meta.version == 0 and meta.cluster_id is None and meta.node_id is not None
 
 
-def _absent(log_dir: Path, around: Surroundings, present: set[str]) -> Iterator[Finding]:
+def _check_absent(log_dir: Path, around: Surroundings, present: set[str]) -> Iterator[Finding]:
     for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
         absent = sorted({str(partition) for partition in around.offsets[name]} - present)
         if absent:
@@ -149,7 +149,7 @@ def _absent(log_dir: Path, around: Surroundings, present: set[str]) -> Iterator[
             )
 
 
-def _leftovers(log_dir: Path) -> Iterator[Finding]:
+def _check_leftovers(log_dir: Path) -> Iterator[Finding]:
     for entry in sorted(log_dir.iterdir()):
         name = entry.name
         if entry.is_dir() and names.is_deleted_directory(name):
