@@ -49,7 +49,7 @@ TopicId = Callable[[str], UUID | None]
 
 
 def records_of(change: GroupChange, now_ms: int) -> list[LogRecord]:
-    """The records of a change in their order, stamped with `now_ms`.
+    """Return the records of a change in their order, stamped with `now_ms`.
 
     A group is dropped after its offsets: what a kill leaves of a drop still has the group.
 
@@ -76,7 +76,7 @@ def records_of(change: GroupChange, now_ms: int) -> list[LogRecord]:
 
 
 def transaction_batch(change: GroupChange, now_ms: int, codec: Codec = Codec.NONE) -> bytes | None:
-    """The whole batch of a change that is part of a transaction or ends one; None for others.
+    """Return the whole batch of a change that is part of a transaction or ends one.
 
     Raises:
         RequestRefused: as `records_of`.
@@ -104,7 +104,7 @@ class _Kept(NamedTuple):
 
 
 def held_bytes(key: bytes, value: bytes) -> int:
-    """What a record takes in memory, roughly."""
+    """Return roughly the memory of a record."""
     return RECORD_BYTES + len(key) + len(value)
 
 
@@ -154,7 +154,7 @@ class _PendingRecords:
                 del self._by_producer[producer_id]
 
     def records(self) -> Iterator[tuple[int, LogRecord]]:
-        """All of them, with their producers; those of one in their order."""
+        """Yield all records with their producers; those of a producer in their order."""
         for producer_id, records in self._by_producer.items():
             for record in records.values():
                 yield producer_id, record
@@ -165,7 +165,7 @@ class _PendingRecords:
 
 
 class GroupReplay:
-    """See the module. Groups and offsets are decoded once each key's last record is known."""
+    """State of a log of groups: the last record of each key, decoded once it is known."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -188,7 +188,7 @@ class GroupReplay:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no transaction is open."""
+        """True if no transaction is open."""
         return not self._pending
 
     def take(self, batch: Buffer) -> None:
@@ -216,7 +216,7 @@ class GroupReplay:
         return []
 
     def _that_count(self, records: Iterable[LogRecord]) -> list[LogRecord]:
-        """Those of a batch that are not left out."""
+        """Return the records of a batch that are not left out."""
         return list(records)
 
     def _apply(self, records: Iterable[LogRecord]) -> None:
@@ -242,12 +242,12 @@ class GroupReplay:
             self.reason = reason
 
     def records(self) -> Iterator[LogRecord]:
-        """The last record of each key in the order of the log, of unknown types too."""
+        """Yield the last record of each key in the order of the log, of unknown types too."""
         for kept in sorted(self._kept.values(), key=lambda each: each.at):
             yield LogRecord(kept.timestamp, kept.key, kept.value)
 
     def rows(self, topic_id: TopicId) -> tuple[list[GroupRow], list[OffsetRow]]:
-        """Groups and committed offsets; what cannot be read is left out and noted.
+        """Return groups and committed offsets; unreadable records are left out and noted.
 
         An offset whose topic was deleted, and made again or not, is left out: its value has
         another topic id. Values without one, of earlier releases, count whatever the topic is.
@@ -262,7 +262,7 @@ class GroupReplay:
         return groups, offsets
 
     def pending(self, topic_id: TopicId) -> list[PendingRow]:
-        """The offsets of open transactions in the order of the log; left out as by `rows`."""
+        """Return the offsets of open transactions, in log order; selected as by `rows`."""
         found: list[tuple[int, PendingRow]] = []
         for producer_id, record in self._pending.records():
             at = record.offset or 0
