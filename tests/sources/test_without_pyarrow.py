@@ -32,7 +32,7 @@ def test_a_path_in_an_object_store_says_what_to_install() -> None:
     said = run_without_pyarrow(
         """
         from horolog.errors import Misconfigured
-        from horolog.sources.file_systems import Root
+        from horolog.sources import Root
         from horolog.sources.uris import LogPath
         try:
             Root(LogPath.parse("s3://a:secret@logs/kafka"))

@@ -35,7 +35,7 @@ class _Choice(NamedTuple):
     preference: int
 
 
-def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[ReplicaStretch]:
+def merge_replicas(replicas: Sequence[Sequence[EpochSpan]]) -> list[ReplicaStretch]:
     """Return the spans of the merged log in order, each with the place of its replica."""
     borders = sorted({edge for spans in replicas for span in spans for edge in span[:2]})
     merged: list[ReplicaStretch] = []

@@ -8,7 +8,7 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.transactions import AbortedTransaction
 from horolog.sources.file_systems import Root
-from horolog.sources.merge import merge
+from horolog.sources.merge import merge_replicas
 from horolog.sources.plan import SegmentStretch
 from horolog.sources.replicas import Replica, epoch_spans
 from horolog.sources.row_filter import RowFilter
@@ -101,7 +101,7 @@ def merged_parts(found: list[tuple[Root, Replica]]) -> Iterator[SegmentPart]:
             yield SegmentPart(root, segment, end, start, end, _is_followed(replica, segment))
         return
     spans = [epoch_spans(root.files, replica) for root, replica in found]
-    for number, first, last in merge(spans):
+    for number, first, last in merge_replicas(spans):
         root, replica = found[number]
         for segment, start, end in replica.stretches():
             begin, stop = max(start, first), min(end, last)
