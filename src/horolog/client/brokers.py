@@ -124,20 +124,20 @@ class Brokers:
         Raises:
             RequestRefused: it does not exist, or has no leader now.
         """
-        found = self.topic(topic, deadline).partitions.get(partition)
-        if found is None:
+        known = self.topic(topic, deadline).partitions.get(partition)
+        if known is None:
             self.forget(topic)
             count = len(self.topic(topic, deadline).partitions)
             refuse(
                 ErrorCode.unknown_topic_or_partition,
                 f"partition {partition} of topic {topic}, which has {count}",
             )
-        assert found is not None
-        if found.leader is None:
+        assert known is not None
+        if known.leader is None:
             self.forget(topic)
-            code = found.error or ErrorCode.leader_not_available
+            code = known.error or ErrorCode.leader_not_available
             refuse(code, f"{topic}-{partition}", "no broker leads it now")
-        return found
+        return known
 
     def leader(self, topic: str, partition: int, deadline: Deadline) -> Link:
         """Return the broker that leads a partition."""

@@ -215,7 +215,7 @@ class ClientFetchSession:
         self._epoch = 0 if session_id == 0 else self._epoch % _LAST_EPOCH + 1
 
     def _answers(self, body: Any, *, with_times: bool) -> dict[TopicPartition, FetchAnswer]:
-        found: dict[TopicPartition, FetchAnswer] = {}
+        answers: dict[TopicPartition, FetchAnswer] = {}
         self.unasked = []
         for topic in body.responses:
             if self._version >= _FIRST_WITH_TOPIC_IDS:
@@ -224,16 +224,16 @@ class ClientFetchSession:
                 name = topic.topic
             for it in topic.partitions:
                 partition = (name, it.partition_index)
-                if partition not in self._positions or partition in found:
+                if partition not in self._positions or partition in answers:
                     self.unasked.append(partition)
                     continue
-                found[partition] = FetchAnswer(
+                answers[partition] = FetchAnswer(
                     error_of(it.error_code),
                     fetched(it, with_times=with_times, committed=False),
                     diverges=getattr(it, "diverging_epoch", None) is not None
                     and it.diverging_epoch.end_offset >= 0,
                 )
-        return found
+        return answers
 
 
 def _neighbours(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[int]]]:

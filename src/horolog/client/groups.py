@@ -79,21 +79,21 @@ class Groups(RetriedCalls):
         """Return all groups in the cluster, in the order of their names."""
 
         def attempt(deadline: Deadline) -> list[GroupListing]:
-            found: dict[str, GroupListing] = {}
+            groups: dict[str, GroupListing] = {}
             for node_id in self.brokers.metadata([], deadline).brokers:
                 link = self.brokers.node(node_id, deadline)
                 request = {"states_filter": (), "types_filter": ()}
                 body = link.ask(ApiKey.LIST_GROUPS, request, deadline)
                 refuse(getattr(body, "error_code", 0), "the list of groups")
                 for group in body.groups:
-                    found[group.group_id] = GroupListing(
+                    groups[group.group_id] = GroupListing(
                         group.group_id,
                         getattr(group, "group_state", None) or None,
                         getattr(group, "group_type", None) or None,
                         group.protocol_type,
                         node_id,
                     )
-            return [found[name] for name in sorted(found)]
+            return [groups[name] for name in sorted(groups)]
 
         return self._persist(attempt)
 
@@ -105,7 +105,7 @@ class Groups(RetriedCalls):
         """
 
         def attempt(deadline: Deadline) -> dict[str, GroupDescription]:
-            found = {}
+            described = {}
             for group_id in group_ids:
                 link = self.brokers.coordinator(group_id, deadline)
                 request = {"groups": [group_id], "include_authorized_operations": False}
@@ -114,14 +114,14 @@ class Groups(RetriedCalls):
                 )
                 for group in body.groups:
                     refuse(group.error_code, f"state of group {group_id}")
-                    found[group_id] = GroupDescription(
+                    described[group_id] = GroupDescription(
                         group_id,
                         group.group_state,
                         group.protocol_type,
                         group.protocol_data,
                         tuple(map(_member, group.members)),
                     )
-            return found
+            return described
 
         return self._persist(attempt)
 
@@ -188,12 +188,12 @@ class Groups(RetriedCalls):
             answer = body.groups[0] if hasattr(body, "groups") else body
             what = f"offsets of group {group_id}"
             refuse(getattr(answer, "error_code", 0), what)
-            found: dict[TopicPartition, CommittedOffset | None] = {}
+            committed: dict[TopicPartition, CommittedOffset | None] = {}
             for topic in answer.topics:
                 for it in topic.partitions:
                     refuse(it.error_code, f"{what} for {topic.name}-{it.partition_index}")
-                    found[topic.name, it.partition_index] = _committed(it)
-            return found
+                    committed[topic.name, it.partition_index] = _committed(it)
+            return committed
 
         return self._persist(attempt)
 

@@ -75,13 +75,13 @@ def epoch_ends(
     ]
     request = {"replica_id": -1, "topics": topics}
     body = link.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, deadline)
-    found: dict[TopicPartition, EpochEnd] = {}
+    ends: dict[TopicPartition, EpochEnd] = {}
     for topic in body.topics:
         for it in topic.partitions:
             if (partition := (topic.topic, it.partition)) in asked:
                 answer = EpochEnd(error_of(it.error_code), it.leader_epoch, it.end_offset)
-                found.setdefault(partition, answer)
-    return found
+                ends.setdefault(partition, answer)
+    return ends
 
 
 def log_bounds(

@@ -121,12 +121,12 @@ def _open_in(
     for partition in partitions:
         with suppress(*_NOT_ANSWERED):
             by_leader[client.brokers.leader(*partition, deadline)].append(partition)
-    found: dict[TopicPartition, _OpenAtBroker] = {}
+    opened: dict[TopicPartition, _OpenAtBroker] = {}
     for link, its in by_leader.items():
         with suppress(*_NOT_ANSWERED):
             for first in range(0, len(its), _AT_ONCE):
-                found.update(_describe_producers(link, its[first : first + _AT_ONCE], deadline))
-    return found
+                opened.update(_describe_producers(link, its[first : first + _AT_ONCE], deadline))
+    return opened
 
 
 def _describe_producers(

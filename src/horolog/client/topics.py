@@ -202,7 +202,7 @@ class Topics(RetriedCalls):
         (KIP-966), are left out unless they are set for the topic. Topics that do not exist or may
         not be described are missing in the result.
         """
-        found: dict[str, dict[str, str]] = {}
+        settings: dict[str, dict[str, str]] = {}
         for start in range(0, len(topics), _DESCRIBED_AT_ONCE):
             some = topics[start : start + _DESCRIBED_AT_ONCE]
             request = describe_request(dict.fromkeys((ResourceType.TOPIC, name) for name in some))
@@ -214,12 +214,12 @@ class Topics(RetriedCalls):
             for result in body.results:
                 if result.error_code == ErrorCode.none:
                     entries = map(_entry, result.configs)
-                    found[result.resource_name] = {
+                    settings[result.resource_name] = {
                         entry.name: entry.value
                         for entry in entries
                         if entry.value is not None and entry.is_given
                     }
-        return found
+        return settings
 
     def alter_configs(
         self,
@@ -297,13 +297,13 @@ class Topics(RetriedCalls):
 
         None from a broker that does not report it.
         """
-        found: list[PromotedEntry] = []
+        entries: list[PromotedEntry] = []
         for some in _parts(topics) or [[]]:
             answer = self._ask(PROMOTED, "", AskPromoted(tuple(some)))
             if answer is None:
                 return None
-            found += answer.entries
-        return found
+            entries += answer.entries
+        return entries
 
     def demote(self, servers: str, topics_pattern: str = ".*") -> None:
         """Make a horolog broker follow a cluster, also in topics that it leads.

@@ -61,13 +61,13 @@ def _listed(
     error_code: ErrorCode,
     checkpoint: Checkpoint,
 ) -> "ListGroupsResponse":
-    found: list[ListedGroup] = []
+    listed: list[ListedGroup] = []
     for group in groups:
         checkpoint()
         state = group.state.value
         if states and state.lower() not in states:
             continue
-        found.append(
+        listed.append(
             {
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type or "",
@@ -75,7 +75,7 @@ def _listed(
                 "group_type": GROUP_TYPE,
             }
         )
-    return {"error_code": error_code, "groups": found}
+    return {"error_code": error_code, "groups": listed}
 
 
 # --- DescribeGroups: state, protocol and members of consumer groups ---------------------

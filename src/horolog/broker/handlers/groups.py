@@ -100,11 +100,11 @@ def _coordinators(
     keys: Sequence[str],
     checkpoint: Checkpoint,
 ) -> "FindCoordinatorResponse":
-    found: list[Coordinator] = []
+    coordinators: list[Coordinator] = []
     for key in keys:
         checkpoint()
-        found.append(find(key))
-    return {"coordinators": found}
+        coordinators.append(find(key))
+    return {"coordinators": coordinators}
 
 
 def _coordinator(node_id: int, host: str, port: int, key_type: int, key: str) -> "Coordinator":

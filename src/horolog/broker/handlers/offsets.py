@@ -188,7 +188,7 @@ def _of_groups(
     """Return the response about several groups, from version 8 on."""
     whole: set[str] = set()  # those all of whose topics are in the answer
     again = 0
-    found: list[OffsetFetchResponseGroup] = []
+    answers: list[OffsetFetchResponseGroup] = []
     for group in groups:
         checkpoint()
         error_code, of_group = ErrorCode.none, committed[group.group_id]
@@ -199,7 +199,7 @@ def _of_groups(
                 again += len(of_group.rows)
                 error_code = ErrorCode.invalid_request if again > MOST_AGAIN else ErrorCode.none
             whole.add(group.group_id)
-        found.append(
+        answers.append(
             {
                 "group_id": group.group_id,
                 "error_code": error_code,
@@ -212,7 +212,7 @@ def _of_groups(
                 ),
             }
         )
-    return {"groups": found}
+    return {"groups": answers}
 
 
 def _topics(
