@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,18 @@ import pytest
 from compacting import COMPACT, put
 from faulty_calls import failing
 from interleave import at_each_line
-from storelogs import NOW, TOPIC_ID, append, new_follower, new_log, open_dir, partition_dir, pull
+from patience import PATIENCE_S
+from storelogs import (
+    NOW,
+    TOPIC_ID,
+    UnsyncedFiles,
+    append,
+    new_follower,
+    new_log,
+    open_dir,
+    partition_dir,
+    pull,
+)
 
 from horolog.errors import CorruptIndex, ErrorCode, RequestRefused, StorageFailed, code_for
 from horolog.record import LogRecord, TransactionEnd, build_batch, iter_headers
@@ -240,3 +252,41 @@ def test_a_missing_index_of_aborted_transactions_is_no_empty_one(tmp_path: Path)
         with pytest.raises(CorruptIndex, match=r"txnindex is missing") as caught:
             log.look().aborted_transactions(0, 2)
         assert code_for(caught.value) == ErrorCode.kafka_storage_error
+
+
+class _HeldFiles(UnsyncedFiles):
+    """Renames the index of aborted transactions once its new name was looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.looked_for = threading.Event(), threading.Event()
+        self.deleting: threading.Thread | None = None
+
+    def rename(self, source: str, target: str) -> None:
+        if target.endswith(".txnindex.deleted"):
+            self.begun.set()
+            assert self.looked_for.wait(PATIENCE_S)
+        super().rename(source, target)
+
+    def read_whole(self, path: str, max_bytes: int) -> bytes | None:
+        data = super().read_whole(path, max_bytes)
+        if path.endswith(".txnindex.deleted") and self.deleting is not None:
+            self.looked_for.set()
+            self.deleting.join(PATIENCE_S)
+        return data
+
+
+def test_aborted_transactions_are_read_while_their_file_is_renamed(tmp_path: Path) -> None:
+    files = _HeldFiles()
+    with new_log(tmp_path, DELETE, files=files) as log:
+        add_aborted(log, 20)
+        segment = log.segments[0]
+        aborted = segment.aborted()
+        assert aborted
+        files.deleting = threading.Thread(target=segment.mark_deleted)
+        files.deleting.start()
+        assert files.begun.wait(PATIENCE_S)
+        assert segment.aborted() == aborted
+        files.looked_for.set()
+        files.deleting.join(PATIENCE_S)
+        assert segment.aborted() == aborted

@@ -400,14 +400,14 @@ class SegmentReader:
             return []
         if from_offset <= self.base_offset:
             from_offset = 0
-        size, path = self._aborted_size, self._stem + names.TXN_INDEX
+        size, ending = self._aborted_size, self._ending
+        path = self._stem + names.TXN_INDEX + ending
         found = read_aborted(self._files, path, size, from_offset=from_offset)
-        # Asked last: until then no other segment's file can have had this path.
-        ending = self._deleted_as
-        if ending is not None:
-            renamed = read_aborted(self._files, path + ending, size, from_offset=from_offset)
-            if renamed is not None or self._ending:
-                path, found = path + ending, renamed
+        if found is None and self._deleted_as is not None:  # it is being renamed
+            path = self._stem + names.TXN_INDEX + self._deleted_as
+            found = read_aborted(self._files, path, size, from_offset=from_offset)
+        if self._ending != ending:  # another segment's file may have the former name by now
+            return self.aborted(from_offset)
         if self.log.is_abandoned:
             raise FileMissing(f"{path} is gone")
         if found is None and self.has_aborted:  # else a truncation has just removed it
