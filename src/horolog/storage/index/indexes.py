@@ -243,7 +243,12 @@ class Indexes:
             with self._repair:
                 if not self.is_checked and not self.is_growing:
                     seal = seal_of_log(self._companion, log_size)
-                    if seal is not None and self._are_of(seal):
+                    files = self._files
+                    if (
+                        seal is not None
+                        and seal.offset_index.is_of(files, self.offsets.entries.path)
+                        and seal.time_index.is_of(files, self.times.entries.path)
+                    ):
                         self.largest_seen, self._largest_known = seal.largest, True
                         self.is_checked = True
                     elif self._trust.repairs:
@@ -456,12 +461,6 @@ class Indexes:
         largest, leaves_out = self.largest_seen, self._says_left_out()
         seal = Seal(next_offset, largest, offsets, times, aborted, last, leaves_out)
         self._companion.write_seal(packed_seal(seal))
-
-    def _are_of(self, seal: Seal) -> bool:
-        """Return True if both indexes match a seal."""
-        return seal.offset_index.is_of(
-            self._files, self.offsets.entries.path
-        ) and seal.time_index.is_of(self._files, self.times.entries.path)
 
     def _says_left_out(self) -> bool:
         """Return True if offsets after the segment may be in no segment."""

@@ -179,7 +179,11 @@ class AppendableLog(ReadableLog):
             if flusher.is_in_doubt:
                 self._refuse_in_doubt()
             if self.is_following and origin in _OF_LEADERS:
-                self._refuse_following()
+                raise RequestRefused(
+                    ErrorCode.not_leader_or_follower,
+                    f"{self} follows another broker: records are produced there, or after its "
+                    "promotion",
+                )
             last_ms, before, append_ms = self.floor.last, writer.active, now_ms
             base_offset, epoch = before.segment.end.next_offset, self.leader_epoch
             if last_ms is not None and last_ms > now_ms:
@@ -418,12 +422,6 @@ class AppendableLog(ReadableLog):
         if flush:
             self.flush_rolled()
         return self.floor.reset(self.log_end_offset, now_ms)
-
-    def _refuse_following(self) -> NoReturn:
-        raise RequestRefused(
-            ErrorCode.not_leader_or_follower,
-            f"{self} follows another broker: records are produced there, or after its promotion",
-        )
 
     def _refuse_in_doubt(self) -> NoReturn:
         raise StorageFailed(

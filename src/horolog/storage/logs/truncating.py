@@ -143,7 +143,10 @@ class Truncator:
             return
         end_offset = log.log_end_offset
         if truncation.anew:
-            _forget_all(log)
+            # First: a log start elsewhere would bring back snapshots and epochs.
+            for offset in _snapshots(log):
+                remove_snapshot(log.files, log.directory, offset)
+            log.epochs.truncate_from_end(0)
         if truncation.needs_checkpoint:
             log.checkpoint()
             truncation.needs_checkpoint = False
@@ -203,13 +206,6 @@ def _set_aside(log: AppendableLog, path: str, offset: int, size: int) -> None:
         offset,
         path,
     )
-
-
-def _forget_all(log: AppendableLog) -> None:
-    """Remove snapshots and epochs, which a new log start would bring back."""
-    for offset in _snapshots(log):
-        remove_snapshot(log.files, log.directory, offset)
-    log.epochs.truncate_from_end(0)
 
 
 def _set_aside_going(log: AppendableLog, truncation: _Truncation) -> None:

@@ -301,18 +301,15 @@ def _largest_in(
         if best is not None and not _is_better(header.max_timestamp, best):
             continue
         batch = segment.read_batch(position, header)
-        top = _top_from(batch, header, from_offset, max_batch_bytes)
+        top: int | None = header.max_timestamp
+        if header.base_offset < from_offset:  # the header knows that of all its records
+            top = scan_batch(
+                batch, header, max_bytes=max_batch_bytes, min_offset=from_offset
+            ).max_timestamp
+        top = NO_TIMESTAMP if top is None else top
         found = find_equal(batch, header, top, from_offset, max_bytes=max_batch_bytes)
         if found is not None and (best is None or _is_better(found[0], best)):
             best = TimestampOffset(*found, header.leader_epoch)
         if best is not None and largest is not None and best.timestamp == largest.timestamp:
             break
     return best
-
-
-def _top_from(batch: bytes, header: BatchHeader, from_offset: int, max_batch_bytes: int) -> int:
-    """Return the largest timestamp of the records from an offset on."""
-    if header.base_offset >= from_offset:
-        return header.max_timestamp
-    facts = scan_batch(batch, header, max_bytes=max_batch_bytes, min_offset=from_offset)
-    return NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp

@@ -87,7 +87,11 @@ class _Loader:
         if plan.follows:  # only records of the log have append times
             self.append_times.last = latest_append_time(segments)
         else:  # the floor in its file may be of an earlier moment
-            self._find_last_append_time(segments)
+            for segment, next_offset, _ in reversed(list(with_ends(segments))):
+                last_ms = segment.append_times.latest_ms
+                if last_ms is not None:
+                    self.append_times.found(last_ms, next_offset)
+                    break
         self.append_times.truncate(end_offset, with_records=plan.follows)
         log_start_offset = max(log_start_offset, segments[0].base_offset)
         epochs = self._load_epochs(recovery, log_start_offset)
@@ -173,14 +177,6 @@ class _Loader:
             )
             return None
         return point
-
-    def _find_last_append_time(self, segments: Sequence[Segment]) -> None:
-        """Let the floor be at least the last append time that a companion file of a segment has."""
-        for segment, end_offset, _ in reversed(list(with_ends(segments))):
-            last_ms = segment.append_times.latest_ms
-            if last_ms is not None:
-                self.append_times.found(last_ms, end_offset)
-                return
 
     def _ensure_segment(
         self, recovery: SegmentRecovery, start: int, present: set[str]

@@ -97,11 +97,6 @@ class MessageSet(NamedTuple):
         counts = NO_RECORDS._replace(records=sent.count, untimed=sent.count).counts()
         return sent._replace(max_timestamp=None, min_timestamp=None, counts=counts)
 
-    @property
-    def has_times(self) -> bool:
-        """True if the messages have timestamps."""
-        return self.magic > 0
-
     def numbered(
         self, base_offset: int, leader_epoch: int, append_ms: int, counts: bytes, *, stamps: bool
     ) -> Numbered:
@@ -114,7 +109,7 @@ class MessageSet(NamedTuple):
             RequestRefused: as `placed`.
         """
         data = self.placed(base_offset, append_ms if stamps else None)
-        stamps = stamps and self.has_times
+        stamps = stamps and self.magic > 0  # v0 has no times
         header = parse_header(data)
         parts: tuple[Buffer, ...] = (data,)
         messages = None
