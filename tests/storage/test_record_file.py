@@ -58,6 +58,18 @@ def test_what_is_whole_in_a_damaged_file_counts(tmp_path: Path) -> None:
     assert offsets_in(file) == [0, 1, 3]
 
 
+@pytest.mark.parametrize("damaged", range(3))
+def test_a_negative_base_offset_loses_no_batch(tmp_path: Path, damaged: int) -> None:
+    batches = [batch_of(bytes([number]), base_offset=number) for number in range(3)]
+    size, content = len(batches[0]), bytearray(b"".join(batches))
+    content[damaged * size] ^= 0x80
+    (tmp_path / "some.log").write_bytes(content)
+    file = file_at(tmp_path)
+    assert values_in(file) == [b"\0", b"\1", b"\2"]
+    assert [(lost.start, lost.end) for lost in file.lost] == [(damaged * size, damaged * size + 8)]
+    assert offsets_in(file) == [0, 1, 2]
+
+
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "some.log").symlink_to("/etc/passwd")
     with pytest.raises(StorageFailed, match="symbolic link"):

@@ -65,6 +65,7 @@ class RecordFile:
             return
         self.torn_bytes, size = 0, self._files.length(file)
         log = BatchReader(self._files, file, size, EVERYTHING)
+        log.in_any_order = True  # a base offset has no checksum, and may be negative
         lost: list[Lost] = []
         end, next_offset = 0, self._least_offset
         try:

@@ -67,7 +67,7 @@ class _Search:
         """Return the header of the whole batch at a position; None if no batch is whole there."""
         try:
             header = self._log.header(position)
-            if header.base_offset < 0:
+            if header.base_offset < 0 and not self._log.in_any_order:
                 return None
         except CorruptBatch:
             return None
