@@ -66,7 +66,7 @@ def test_a_verification_finds_what_log_verify_finds(in_process_spark: Any, log_d
         lost.unlink()
     min(log_dir.glob("small-1/*.index")).write_bytes(b"\xff" * 16)
     before = files_of(log_dir, ".log", *INDEXES)
-    report = jobs.index(in_process_spark, log_dir)
+    report = jobs.index(in_process_spark, (path for path in [log_dir]))
     findings, checked = told_by_verify(log_dir)
     assert set(report.findings) == findings
     assert len(report.findings) == len(findings)

@@ -24,7 +24,6 @@ from horolog.jobs.files.parts import (
 from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import FORMATS, OLD_CODECS, Convert
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.parameters.shared import no_progress
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
 from horolog.report.files import converted_json, converted_lines, failed_lines, loss_lines
@@ -122,7 +121,7 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
     refuse_remote(find(), "segments cannot be swapped there; convert them on a disk")
     if job.zstd_as not in (None, *OLD_CODECS):
         raise Misconfigured(f"zstd_as is {job.zstd_as}: there are {', '.join(OLD_CODECS)}")
-    work = _ConvertPart(replace(job, on_progress=no_progress), SystemClock().now_ms())
+    work = _ConvertPart(job.for_tasks(), SystemClock().now_ms())
     _, worked = work_on(
         spark, "convert", job, find, work, _ConvertedPart, locked_for=Conversion.REASON
     )

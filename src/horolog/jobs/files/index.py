@@ -8,7 +8,7 @@ of its segments, leader epochs, checkpoints) are checked afterwards, from the fa
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,6 @@ from horolog.jobs.files.parts import (
 from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.parameters.shared import no_progress
 from horolog.jobs.spread import spread
 from horolog.metadata.verify import check_store
 from horolog.report.files import failed_lines, finding_lines, reindexed_lines, summary_of
@@ -120,7 +119,7 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
     found = find_parts(request)
     if job.rebuilds:
         refuse_remote(found, "indexes are only verified there, and rebuilt on disks")
-    work = _IndexPart(replace(job, on_progress=no_progress), request.store)
+    work = _IndexPart(job.for_tasks(), request.store)
     log_dirs = {part.target.log_dir for part in found.parts if part.is_local}
     live = {log_dir for log_dir in log_dirs if is_locked(str(log_dir / names.LOCK))}
     why = Reindexing.REASON if job.rebuilds else None

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Annotated, Final
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Final, Self
 
 from horolog.jobs.parameters.option import Option, as_given, command, places
 from horolog.jobs.parameters.shared import (
@@ -48,6 +48,10 @@ class OnFiles(Keeps):
     topics: OfTopics = None
     topics_pattern: OfTopicsPattern = None
     on_progress: Progress = no_progress
+
+    def for_tasks(self) -> Self:
+        """Return the options that tasks need, which can be pickled whatever was given."""
+        return replace(self, paths=(), topics=None, on_progress=no_progress)
 
 
 @command("index", "files.index", "Verify or rebuild indexes of many partitions.", counts="bytes")

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from horolog.jobs.parameters.option import declared, hooks
@@ -53,7 +53,7 @@ def on_spark(
         def function(
             spark: "SparkSession", *args: Options.args, **options: Options.kwargs
         ) -> _Result:
-            return run(spark, job(*args, **options))
+            return run(spark, _made_of(job, args, options))
 
         spark = inspect.Parameter("spark", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return _described(function, run, cast(type, job), [spark])
@@ -68,11 +68,22 @@ def without_spark(
 
     def made(run: Callable[[_Job], _Result]) -> Any:
         def function(*args: Options.args, **options: Options.kwargs) -> _Result:
-            return run(job(*args, **options))
+            return run(_made_of(job, args, options))
 
         return _described(function, run, cast(type, job), [])
 
     return made
+
+
+def _made_of(
+    job: Callable[..., _Job], args: Sequence[object], options: Mapping[str, object]
+) -> _Job:
+    """Make a job; an iterator becomes a list, since the job reads its options more than once."""
+    values, named = (
+        [list(value) if isinstance(value, Iterator) else value for value in given]
+        for given in (args, options.values())
+    )
+    return job(*values, **dict(zip(options, named, strict=True)))
 
 
 def _described(function: Any, run: Any, job: type, before: list[inspect.Parameter]) -> Any:
