@@ -110,6 +110,11 @@ def test_what_cannot_be_rebuilt_is_left_and_reported(
     refused = offline("log", "reindex", log, "--all")
     assert refused.code == 1
     assert "its log is damaged" in refused.out
+    assert refused.err == ""
+    told = offline("log", "reindex", log, "--all", "--json")
+    assert told.code == 1
+    assert not told.json["ok"]
+    assert "its log is damaged" in told.err
 
 
 @pytest.mark.parametrize("name", ["v0-none-0", "v1-gzip-0", "mixed-0"])

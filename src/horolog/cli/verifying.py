@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from horolog.cli.options import with_options
-from horolog.cli.screen import progress
+from horolog.cli.options import Json, with_options
+from horolog.cli.screen import progress, show_outcome
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.metadata.opening import state_dir_of
@@ -121,7 +121,8 @@ def reindex(
         bool, typer.Option("--dry-run", help="Only print what would be done.")
     ] = False,
     interval_bytes: IntervalBytes = INTERVAL_BYTES,
-) -> Answer:
+    as_json: Json = False,
+) -> None:
     """Rebuild missing and wrong indexes from the log, as Apache Kafka's recovery would.
 
     Writes .index and .timeindex, and a .companion that Kafka ignores; never changes a .log. Removes
@@ -147,9 +148,10 @@ def reindex(
         "segments": len(done),
         "reindexed": [segment for segment in done if segment.wrong or segment.written],
     }
-    lines = [*reindexed_lines(done, dry_run=dry_run), summary]
-    wrong = (Aside(f"{segment.path}: {segment.refused}") for segment in refused)
-    return Answer(result, [*lines, *wrong], not refused)
+    lines: list[str] = [*reindexed_lines(done, dry_run=dry_run), summary]
+    if as_json:  # the lines have these, and the result does not
+        lines += [Aside(f"{segment.path}: {segment.refused}") for segment in refused]
+    show_outcome(Answer(result, lines, not refused), as_json=as_json)
 
 
 def bytes_of(target: VerifyTarget) -> int:
