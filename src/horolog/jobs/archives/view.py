@@ -7,6 +7,8 @@ comes twice, whatever retention has removed of the log and whatever is archived 
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -255,12 +257,11 @@ def _file_tasks(
     chosen = _chosen_files(options, row_filter, manifest)
     for files in in_shares(chosen, lambda part: part[1].size, _TASK_BYTES):
         batches: dict[TopicPartition, tuple[ArchivedFile, ...]] = {}
-        for partition in {part[0] for part in files} if with_producers else ():
+        for partition, its in groupby(files, itemgetter(0)) if with_producers else ():
             state = manifest.partition(partition)
             assert state is not None
-            its = [file for other, file, _ in files if other == partition]
-            first = min(file.first_offset for file in its)
-            last = max(file.last_offset for file in its)
+            spans = [(file.first_offset, file.last_offset) for _, file, _ in its]
+            first, last = min(span[0] for span in spans), max(span[1] for span in spans)
             batches[partition] = overlapping(state.batches, first, last + 1)
         yield _FileTask(files, batches)
 
