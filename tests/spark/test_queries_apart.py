@@ -313,13 +313,14 @@ EARLY, LATE = wanting(0, 9, "a"), wanting(50, 59, "b")
 def test_a_push_that_is_alone_is_forgotten_once_a_task_reads_by_it() -> None:
     rows, push = pushes.push("load", EARLY)
     assert rows == EARLY
+    assert push.is_alone
     push.forget()
     assert pushes.push("load", LATE)[0] == LATE
 
 
 def test_a_query_that_is_over_leaves_no_note_behind(notes: Path) -> None:
     pushes.push("load", EARLY)[1].forget()
-    pushes.push("another load", EARLY)[1].withdrawn()
+    pushes.push("another load", EARLY)[1].forget()
     assert list(notes.iterdir()) == []
 
 
@@ -336,7 +337,7 @@ def test_pending_pushes_are_read_together_for_good_and_said_to_be(
     (said,) = [record.getMessage() for record in caplog.records]
     assert "reads more than its filters need" in said
     assert "SPARK-58551" in said
-    push.forget()
+    assert not push.is_alone  # so that no task forgets it
     assert pushes.push("load", LATE)[0].times == TimeRange(0, 59)
     assert pushes.push("another load", LATE)[0] == LATE
     # All of it is in the directory that Spark removes when it stops.
