@@ -17,7 +17,7 @@ def adapt(kind: type[Any], name: str, around: Callable[..., Any]) -> None:
     plain = getattr(kind, name)
 
     @wraps(plain)
-    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+    def method(self: Any, /, *arguments: Any, **named: Any) -> Any:
         return around(plain, self, *arguments, **named)
 
     setattr(kind, name, method)
@@ -50,7 +50,7 @@ def _give_option(plain: Any, self: Any, key: str, value: Any) -> Any:
     return plain(self, key, value)
 
 
-def _give_options(plain: Any, self: Any, **given: Any) -> Any:
+def _give_options(plain: Any, self: Any, /, **given: Any) -> Any:
     _keep_spelling(self, given)
     return plain(self, **given)
 

@@ -49,6 +49,7 @@ def adapt_writes(spark: SparkSession) -> None:
 def _save(
     plain: Any,
     self: Any,
+    /,
     path: Any = None,
     format: Any = None,  # noqa: A002 - Spark's name
     mode: Any = None,
@@ -100,7 +101,7 @@ def _active(writer: Any) -> Iterator[None]:
             sessions.clearActiveSession()
 
 
-def _refuse_table(plain: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+def _refuse_table(plain: Any, self: Any, /, *arguments: Any, **named: Any) -> Any:
     given = named.get("format", arguments[1] if len(arguments) > 1 else None)
     if has_format(self) if given is None else given.lower() == FORMAT:
         raise AnalysisException(f"{NO_TABLE}, and write with save(), or start() of a stream")
@@ -115,6 +116,7 @@ def _choose_mode(plain: Any, self: Any, outputMode: str) -> Any:
 def _start(
     plain: Any,
     self: Any,
+    /,
     path: Any = None,
     format: Any = None,  # noqa: A002 - Spark's name
     outputMode: Any = None,

@@ -31,6 +31,7 @@ def adapt_loads(reader: type[Any]) -> None:
 def _load(
     plain: Any,
     self: Any,
+    /,
     path: Any = None,
     format: Any = None,  # noqa: A002 - Spark's name
     schema: Any = None,
