@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from random import Random
 
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record import HEADER_SIZE, Codec, LogRecord, build_batch, read_records, read_values
@@ -38,6 +41,41 @@ def test_damaged_records_are_refused_or_read(records: list[LogRecord], data: st.
         batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(CorruptBatch):
         assert len(read_values(batch)) == len(records)
+
+
+@given(
+    st.lists(st.none() | st.binary(max_size=70), min_size=1, max_size=140),
+    st.integers(0, 3),
+    st.randoms(use_true_random=False),
+)
+def test_damaged_records_without_keys_are_as_read_records_has_them(
+    values: list[bytes | None], changes: int, random: Random
+) -> None:
+    batch = bytearray(build_batch([LogRecord(5, None, value) for value in values]))
+    for _ in range(changes):
+        batch[random.randrange(HEADER_SIZE, len(batch))] = random.choice([0, 1, 2, 127, 128, 255])
+
+    def read(values_of: Callable[[bytearray], list[bytes | None]]) -> list[bytes | None] | str:
+        try:
+            return values_of(batch)
+        except CorruptBatch as error:
+            return str(error)
+
+    assert read(read_values) == read(lambda it: [record.value for record in read_records(it)])
+
+
+def test_values_of_kafkas_metadata_are_found_without_other_fields(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reading all fields of records without keys would take twice as long."""
+    values: list[bytes | None] = [b"", b"v" * 60, b"v" * 300] * 100
+    batch = build_batch([LogRecord(5, None, value) for value in values])
+
+    def read_fields(*_: object) -> None:
+        raise AssertionError("all fields were read")
+
+    override(monkeypatch, "horolog.record.builder", read_fields=read_fields)
+    assert read_values(batch) == values
 
 
 def test_what_would_decompress_to_too_much_is_refused() -> None:

@@ -34,6 +34,8 @@ from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 Header = tuple[str, bytes | None]
 
 _MAX_BYTES = 1 << 30  # what reading a batch may decompress
+_SMALLEST_BODY = 6  # attributes, two deltas, two sizes, number of headers
+_NULL = 1  # the size -1 as a varint
 
 
 class LogRecord(NamedTuple):
@@ -115,8 +117,12 @@ def read_with_create_times(
         CorruptBatch, RequestRefused: as `read_records`.
     """
     header, data = _opened(batch, parse_header(batch), max_bytes)
-    for fields in _fields_of(header, data):
-        time, delta, key_size, key_start, value_size, value_start, count, position = fields
+    for number, body, record_end in _spans_of(header, data):
+        time, delta, key_size, key_start, value_size, value_start, count, position = read_fields(
+            data, body, record_end
+        )
+        if position < 0:
+            raise _malformed(header, number, record_end)
         timestamp = created = int64(header.base_timestamp + time)
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             timestamp = header.max_timestamp
@@ -149,10 +155,29 @@ def read_values(batch: Buffer, *, max_bytes: int = _MAX_BYTES) -> list[bytes | N
     if header.magic != MAGIC:
         raise CorruptBatch(f"A batch of format v{header.magic}, where v2 is expected")
     header, data = _opened(batch, header, max_bytes)
-    return [
-        None if size < 0 else data[start : start + size]
-        for _, _, _, _, size, start, _, _ in _fields_of(header, data)
-    ]
+    values: list[bytes | None] = []
+    for number, body, end in _spans_of(header, data):
+        size, start = _bare_value(data, body, end)
+        if start < 0:
+            *_, size, start, _, headers_start = read_fields(data, body, end)
+            if headers_start < 0:
+                raise _malformed(header, number, end)
+        values.append(None if size < 0 else data[start : start + size])
+    return values
+
+
+def _bare_value(data: bytes, body: int, end: int) -> tuple[int, int]:
+    """Return size and start of the value of a record without key, headers and time delta.
+
+    The start is -1 for other records, whose fields are read one by one.
+    """
+    if end - body < _SMALLEST_BODY or data[body + 1]:
+        return 0, -1
+    key = body + 3 if data[body + 2] < 0x80 else body + 4  # behind an offset delta of 1 or 2 bytes
+    if data[key - 1] >= 0x80 or data[key] != _NULL or data[end - 1]:
+        return 0, -1
+    size, start = read_varint(data, key + 1, end, 5)
+    return (size, start) if 0 <= size == end - start - 1 else (0, -1)
 
 
 def _opened(batch: Buffer, header: BatchHeader, max_bytes: int) -> tuple[BatchHeader, bytes]:
@@ -170,21 +195,22 @@ def _opened(batch: Buffer, header: BatchHeader, max_bytes: int) -> tuple[BatchHe
     return header, decompress(header.codec, payload, max_bytes=max_bytes)
 
 
-def _fields_of(header: BatchHeader, data: bytes) -> Iterator[tuple[int, ...]]:
-    """Yield the fields of each record, as `read_fields` gives them."""
+def _spans_of(header: BatchHeader, data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield number, start behind the length, and end of each record."""
     position, end = 0, len(data)
     for number in range(header.records_count):
         size, body = read_varint(data, position, end, 5)
-        if body >= 0 and 0 < size <= end - body:
-            position = body + size
-            fields = read_fields(data, body, position)
-            if fields[-1] >= 0:
-                yield fields
-                continue
-        raise CorruptBatch(
-            f"Record {number} of the batch at offset {header.base_offset} is malformed", position
-        )
+        if body < 0 or not 0 < size <= end - body:
+            raise _malformed(header, number, position)
+        position = body + size
+        yield number, body, position
     if position != end:
         raise CorruptBatch(
             "Incorrect declared batch size, records still remaining in file", position
         )
+
+
+def _malformed(header: BatchHeader, number: int, position: int) -> CorruptBatch:
+    return CorruptBatch(
+        f"Record {number} of the batch at offset {header.base_offset} is malformed", position
+    )
