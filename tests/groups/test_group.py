@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -620,6 +621,20 @@ def test_what_members_bring_is_bounded_for_each_group() -> None:
         story.join("a2", a, protocols=(Protocol("range", bytes(19_000)),))
     story.join("a3", a, protocols=(Protocol("range", bytes(11_000)),))
     assert story.joined("a3").error is story.joined("c").error is ErrorCode.none
+
+
+def test_only_the_group_keeps_the_type_of_protocols_which_may_be_long() -> None:
+    class Text(str):
+        """Text that can be looked for."""
+
+    story = Story(delay_ms=10)
+    a, b = story.stable("a", "b", protocol_type="long" * 8_000)
+    for number, member_id in enumerate((b.member_id, a.member_id, "")):
+        given = Text("long" * 8_000)
+        kept = weakref.ref(given)
+        story.join(f"again {number}", member_id, protocol_type=given)
+        del given
+        assert kept() is None
 
 
 def test_an_assignment_that_is_too_large_is_refused_and_another_taken() -> None:

@@ -33,7 +33,7 @@ class Member:
 
     member_id: str
     join: Join
-    """The member's last Join, with copies of its protocols."""
+    """The member's last Join, with copies of its protocols, and without their type."""
     deadline_ms: int
     held_bytes: int
     assignment: bytes = b""
@@ -44,7 +44,8 @@ class Member:
     @classmethod
     def joining(cls, member_id: str, join: Join, deadline_ms: int) -> "Member":
         """Make a new member from its Join."""
-        kept = replace(join, protocols=_kept(join.protocols))
+        # The group has the type once: each member's would be memory that nobody counts.
+        kept = replace(join, protocol_type="", protocols=_kept(join.protocols))
         return cls(member_id, kept, deadline_ms, member_bytes(join))
 
     @classmethod
@@ -198,7 +199,9 @@ class Members:
         is_same = member.join.protocols == join.protocols
         protocols = member.join.protocols if is_same else _kept(join.protocols)
         # A static member may name itself by its member id alone.
-        member.join = replace(join, protocols=protocols, instance_id=member.join.instance_id)
+        member.join = replace(
+            join, protocol_type="", protocols=protocols, instance_id=member.join.instance_id
+        )
 
     def assign(self, member: Member, assignment: bytes | memoryview) -> None:
         """Replace a member's assignment."""
