@@ -10,7 +10,8 @@ from patience import PATIENCE_S, eventually
 from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker import AT_ONCE
+from horolog.broker import AT_ONCE, NewTopic
+from horolog.broker.dispatch import Request
 from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.storage import Log, LogView, Slice
 from horolog.wire import ApiKey
@@ -245,6 +246,26 @@ def test_however_many_partitions_are_read_all_are_answered(
     answer = filled.ask(ApiKey.FETCH, VERSION, **fields).responses[0]
     assert len(answer.partitions) == count
     assert base_offsets(answer.partitions[0])
+
+
+def test_a_topic_that_is_made_again_while_a_fetch_is_looked_up_is_another_one(
+    filled: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch by topic id of many partitions gives way to others between its partitions."""
+    topic = filled.call(lambda: filled.broker.topics.named("t"))
+    checkpoint, controller = Request.checkpoint, filled.broker.controller
+
+    async def make_again(request: Request[Any]) -> None:
+        monkeypatch.setattr(Request, "checkpoint", checkpoint)
+        await controller.delete_topic(topic)
+        await controller.create_topic(NewTopic(name="t", partitions=2))
+        await checkpoint(request)
+
+    monkeypatch.setattr(Request, "checkpoint", make_again)
+    fields = fetch_fields(topic.topic_id, {0: 0})
+    fields["topics"][0]["partitions"] *= AT_ONCE + 1
+    answer = filled.ask(ApiKey.FETCH, 13, **fields).responses[0]
+    assert {it.error_code for it in answer.partitions} == {100}  # UNKNOWN_TOPIC_ID
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ from overrides import override
 from raw_connection import produce_fields
 from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
+from horolog.broker import NewTopic
 from horolog.broker import produce as produce_handler
+from horolog.broker.dispatch import Request
 from horolog.clock import HOUR_MS
 from horolog.errors import ErrorCode
 from horolog.record import Codec, LogRecord, build_batch
@@ -253,6 +255,28 @@ def test_topics_by_id(broker: RunningBroker) -> None:
             ApiKey.PRODUCE, 13, **produce_fields(UUID(int=99), {0: batch(NOW_MS)})
         ).responses[0]
         assert answer.partition_responses[0].error_code == 100
+
+
+def test_a_topic_that_is_made_again_while_partitions_are_looked_up_is_another_one(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of very many partitions gives way to others between its partitions."""
+    topic = broker.call(lambda: broker.broker.topics.named("t"))
+    checkpoint, controller = Request.checkpoint, broker.broker.controller
+
+    async def make_again(request: Request[Any]) -> None:
+        monkeypatch.setattr(Request, "checkpoint", checkpoint)
+        await controller.delete_topic(topic)
+        await controller.create_topic(NewTopic(name="t", partitions=1))
+        await checkpoint(request)
+
+    monkeypatch.setattr(Request, "checkpoint", make_again)
+    fields = produce_fields(topic.topic_id, {0: batch(NOW_MS)}, acks=1)
+    fields["topic_data"][0]["partition_data"] *= 501
+    answer = broker.ask(ApiKey.PRODUCE, 13, **fields).responses[0]
+    codes = {it.error_code for it in answer.partition_responses}
+    assert codes == {ErrorCode.unknown_topic_id}
+    assert broker.produce("t", batch(NOW_MS)).base_offset == 0
 
 
 def test_without_acks_there_is_no_answer(broker: RunningBroker) -> None:

@@ -220,6 +220,8 @@ async def _find_all(
         partitions: Sequence[FetchPartition | SessionPartition] = topic.partitions
         for some in _stretches(partitions):
             await request.checkpoint()
+            # The topic may have been deleted meanwhile, and another one may have its name.
+            name, topic_id = _named(request, broker, topic)
             requested += _find(request, broker, name, some, quiet)
         if requested or asked.session is None:
             topics.append(_FoundTopic(name, topic_id, requested))

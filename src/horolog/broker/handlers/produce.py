@@ -102,6 +102,8 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
         for data in asked.partition_data:
             if request.is_large:
                 await request.checkpoint()
+                # It may have been deleted meanwhile, and another topic may have its name.
+                topic = find_topic(broker, request.version, asked.name, asked.topic_id)
             batch = _SentBatch(topic, data.records or b"", ProducedPartition(data.index))
             sent.append(batch)
             try:
