@@ -218,7 +218,7 @@ def list_offsets_at(
     Args:
         targets: the time, or the special target, of each partition.
         level: isolation level.
-        lowest: version of the request.
+        lowest: least version of the request.
         epochs: the leader epoch of each partition, which the broker then checks.
     """
     if lowest == 1:

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, eventually
 from scripted_broker import HangUp, Raw, ScriptedBroker
 
 from horolog.client import AuthenticationFailed, Client, NoAnswer, NoToken, scram
@@ -379,6 +379,7 @@ def test_an_endpoint_that_answers_byte_by_byte_is_left_when_the_clients_time_is_
             pytest.raises(NoToken, match="does not answer"),
         ):
             client.metadata()
+        assert eventually(lambda: not any(t.name == "horolog-token" for t in threading.enumerate()))
     finally:
         is_over.set()
 

@@ -3,11 +3,13 @@
 import http.client
 import json
 import math
+import socket
 import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final
 
 from horolog.client.deadline import Deadline
@@ -68,11 +70,11 @@ def ask_endpoint(
             its answer has no token.
     """
     answer: Future[tuple[str, float]] = Future()
+    handler = _Handler()
     # A timeout of a socket bounds each read, and an answer may come byte by byte. So the answer is
     # read by a thread, which is not waited for beyond the deadline.
-    threading.Thread(
-        target=_fetch, args=(request, deadline.left_s(), answer), name="horolog-token", daemon=True
-    ).start()
+    arguments = (request, deadline.left_s(), handler, answer)
+    threading.Thread(target=_fetch, args=arguments, name="horolog-token", daemon=True).start()
     try:
         return answer.result(deadline.left_s())
     except urllib.error.HTTPError as error:
@@ -89,13 +91,18 @@ def ask_endpoint(
         raise NoToken(f"{shown} breaks HTTP ({type(error).__name__})") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise NoToken(f"{shown} answered with no access_token in JSON") from None
+    finally:
+        handler.end()
 
 
 def _fetch(
-    request: urllib.request.Request, timeout_s: float, answer: "Future[tuple[str, float]]"
+    request: urllib.request.Request,
+    timeout_s: float,
+    handler: "_Handler",
+    answer: "Future[tuple[str, float]]",
 ) -> None:
     try:
-        opener = urllib.request.build_opener(_NoRedirects)
+        opener = urllib.request.build_opener(handler, _NoRedirects)
         with opener.open(request, timeout=max(timeout_s, 0.001)) as response:
             found = json.loads(response.read(_MAX_ANSWER_BYTES))
         token, lifetime_s = found["access_token"], float(found.get("expires_in", 0))
@@ -112,3 +119,39 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None  # which makes an error of the redirect
+
+
+class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    """Opener of connections that ends their responses once nobody waits for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sockets: list[socket.socket] = []
+        self._is_over = False
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connection(http.client.HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connection(http.client.HTTPSConnection), request)
+
+    def end(self) -> None:
+        """End the responses that are being read, and those that would be."""
+        self._is_over = True
+        for sock in self._sockets:
+            with suppress(OSError):  # it is closed
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _connection(self, kind: type[http.client.HTTPConnection]) -> Any:
+        def connect(host: str, **options: Any) -> http.client.HTTPConnection:
+            connection = kind(host, **options)
+            connection.response_class = self._response  # type: ignore[assignment]
+            return connection
+
+        return connect
+
+    def _response(self, sock: socket.socket, **options: Any) -> http.client.HTTPResponse:
+        self._sockets.append(sock)
+        if self._is_over:
+            raise TimeoutError("timed out")
+        return http.client.HTTPResponse(sock, **options)
