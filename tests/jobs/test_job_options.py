@@ -20,9 +20,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs.parameters.archive import Archive
 from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.parameters.files import Index
-from horolog.jobs.parameters.function import without_spark
-from horolog.jobs.parameters.mirror import Mirror
-from horolog.jobs.parameters.option import Option, declared, names, pinned
+from horolog.jobs.parameters.option import Option, declared, pinned
 from horolog.jobs.parameters.shared import Once, Reads
 from horolog.jobs.parameters.table import JOB_TABLE
 from horolog.jobs.state import JobState
@@ -244,19 +242,17 @@ def test_a_function_has_the_options_of_its_job_as_arguments() -> None:
         jobs.compare(None, sauce="x")
 
 
-def test_an_iterator_that_a_function_gets_is_read_as_often_as_its_job_needs() -> None:
-    @without_spark(Mirror)
-    def groups(job: Mirror) -> tuple[bool, bool, list[str]]:
-        """Tell the groups.
-
-        Returns:
-            the groups.
-        """
-        return job.has_groups, job.has_groups, names(job.groups)
-
-    given = iter(["readers", "others"])
-    told = groups(source="h:1", target="h:2", topics="clicks", groups=given)
-    assert told == (True, True, ["readers", "others"])
+def test_an_iterator_that_a_function_gets_is_read_as_often_as_its_job_needs(tmp_path: Path) -> None:
+    # Source and target are looked at one after the other, each with the groups.
+    with pytest.raises(Misconfigured, match="a log directory keeps no groups"):
+        jobs.mirror(
+            SimpleNamespace(),
+            source="127.0.0.1:1",
+            target=tmp_path / "log",
+            topics="clicks",
+            groups=iter(["readers", "others"]),
+            dry_run=True,
+        )
 
 
 def test_every_job_is_a_command_and_a_function() -> None:
