@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from batches import numbered_batch
 from patience import PATIENCE_S
 from spark_cluster import cluster
 
@@ -136,15 +137,22 @@ def test_a_table_is_loaded_and_logs_are_indexed_and_converted_by_two_workers(
         )
         assert done.returncode == 0, done.stderr[-3000:]
         check(broker_process.address)
+        with Client(broker_process.address) as client:
+            client.create_topics({"plain": PARTITIONS}, configs={"retention.ms": "-1"})
+            for number in range(PARTITIONS):
+                for _ in range(100):
+                    client.produce("plain", number, numbered_batch(100, T0))
         assert broker_process.terminate() == 0
         for index in broker_process.log_dir.glob("t-*/*.timeindex"):
             index.unlink()
         base = [sys.executable, "-m", "horolog", "spark"]
         path = str(broker_process.log_dir)
+        # Loads are sent in transactions, which v1 does not have.
+        plain = [path, "--topics", "plain"]
         for arguments in (
             ["index", path, "--rebuild", "--state", str(tmp_path / "index")],
-            ["convert", path, "--to", "v1", "--state", str(tmp_path / "convert")],
-            ["convert", path, "--to", "v2", "--state", str(tmp_path / "back")],
+            ["convert", *plain, "--to", "v1", "--state", str(tmp_path / "convert")],
+            ["convert", *plain, "--to", "v2", "--state", str(tmp_path / "back")],
             ["index", path],
         ):
             done = subprocess.run(
@@ -153,3 +161,9 @@ def test_a_table_is_loaded_and_logs_are_indexed_and_converted_by_two_workers(
             assert done.returncode == 0, (arguments, done.stdout, done.stderr[-3000:])
     broker_process.start_again()
     check(broker_process.address)
+    with Client(broker_process.address) as client:
+        for number in range(PARTITIONS):
+            fetched = client.fetch("plain", number, 0)
+            pieces = Batches(fetched.records, 0, 10_000, None, fetched.aborted)
+            records = [record for batch in pieces.walk() for record in read_records(batch.data)]
+            assert [record.offset for record in records] == [*range(10_000)]
