@@ -37,8 +37,6 @@ class Partition:
     """One partition of this broker.
 
     For the event loop's thread, unless a method says otherwise.
-
-    For the event loop's thread, except where a method says otherwise.
     """
 
     def __init__(

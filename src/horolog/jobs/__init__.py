@@ -6,10 +6,6 @@ A job is one value: a dataclass in `parameters` whose fields are its options. Fr
 function here, `horolog spark JOB` on the command line and for `spark-submit` (`submit`), the
 reference (`docs/jobs.md`) and the fingerprint of its state. All have the same keyword arguments:
 
-A job is one value: a dataclass in `parameters` whose fields are its options. Of it are made the
-function here, `horolog spark JOB` on the command line and for `spark-submit` (`submit`), the
-reference (`docs/jobs.md`) and the fingerprint of its state. All have the same keyword arguments:
-
     source             host:port of a broker (horolog or Apache Kafka), or a path of segment files
     topics             names, with commas or as a list; or `topics_pattern`, of RE2's syntax
     from_, to          a range of time, [from_, to): ISO 8601 with a zone, milliseconds, or -15m
@@ -18,9 +14,6 @@ reference (`docs/jobs.md`) and the fingerprint of its state. All have the same k
 
 Jobs that answer questions return DataFrames. Jobs that move records return an outcome. Their tasks
 move whole batches, and a killed job is run again with the same state directory.
-
-Jobs that answer questions return DataFrames. Jobs that move records return what they did; each
-task of theirs moves whole batches, and a killed job is run again with the same state directory.
 
 No module of this package has the name of a job: once imported, it would hide the function.
 """

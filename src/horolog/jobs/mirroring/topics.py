@@ -109,7 +109,7 @@ class TargetTopic:
     partitions: int
     topic_id: str | None
     stamps: bool
-    """True if the target replaces create times by append times."""
+    """True if timestamps at the target are append times."""
     receiving: ReceivingTopic | None = None
     """Settings at the target cluster; None in a log directory."""
     notes: list[str] = field(default_factory=list)
