@@ -1,6 +1,7 @@
 """Kernels come when asked for, in the background, with a cache wherever one can be kept."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -114,14 +115,25 @@ def test_a_damaged_cache_is_passed_by(places, damage, suffix):
 def test_a_change_in_any_source_file_means_another_cache(places, tmp_path, monkeypatch):
     home, _ = places
     cache.compile_kernel(SIGNATURE, plus_one)
-    (tmp_path / "kernels.py").write_text("# changed")
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
-    cache.sources_digest.cache_clear()
-    try:
-        cache.compile_kernel(SIGNATURE, plus_one)
-    finally:
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "kernels" / "cache.py"))
+    for number, changed in enumerate(("kernels/text.py", *cache.CONSTANTS), 2):
+        (tmp_path / changed).write_text("# changed")
         cache.sources_digest.cache_clear()
-    assert len(list((home / "horolog").iterdir())) == 2
+        try:
+            cache.compile_kernel(SIGNATURE, plus_one)
+        finally:
+            cache.sources_digest.cache_clear()
+        assert len(list((home / "horolog").iterdir())) == number
+
+
+def test_kernels_take_constants_from_files_whose_change_is_noticed():
+    kernels = Path(cache.__file__).parent
+    sources = [path.read_text() for path in kernels.glob("*_kernels.py")]
+    taken = {name for source in sources for name in re.findall(r"from horolog\.(\S+) im", source)}
+    others = {name for name in taken if not name.startswith("record.kernels.")}
+    assert others <= {f"record.{name.removesuffix('.py')}" for name in cache.CONSTANTS}
+    assert sources
 
 
 def test_numbas_own_setting_stays_as_the_user_has_it(places, monkeypatch):

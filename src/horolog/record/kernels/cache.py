@@ -28,6 +28,8 @@ _njit: Any = numba.njit
 # Counting references to borrowed arrays around every helper would double a kernel's time,
 # and kernels neither make arrays nor keep them.
 _OPTIONS: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+CONSTANTS = ("batch.py", "timestamps.py")
+"""Modules of the package above from which kernels take constants."""
 _CACHE_TROUBLE = (RuntimeError, OSError, EOFError, ValueError, pickle.PickleError)
 
 
@@ -95,6 +97,8 @@ def _places() -> Iterator[Path]:
 def sources_digest() -> str:
     """Return the digest of the sources that kernels are compiled from."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    kernels = Path(__file__).parent
+    with_constants = (path for name in CONSTANTS for path in kernels.parent.glob(name))
+    for source in sorted((*kernels.glob("*.py"), *with_constants)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
