@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from command_runner import Run, heed_interrupts
+from faulty_calls import noted_results
 from patience import PATIENCE_S
 from running_broker import RunningBroker
 
+from horolog.client import ConfigEntry, Topics
 from horolog.sources import ReadPlan, RecordLog
 
 NINE = 1_795_165_200_000  # 2026-11-20T09:00:00Z
@@ -374,3 +376,17 @@ def test_a_record_that_retention_deletes_at_once_is_hinted_at(
     assert old.err.count("horolog topics alter") == int(is_hinted)
     young = horolog("produce", topic, "-k", ":", "--timestamp", "-6d", stdin="k:v\n")
     assert "is older" not in young.err
+
+
+def test_a_broker_whose_retention_is_no_number_gives_no_hint(
+    horolog: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say_no_number(described: dict[Any, dict[str, ConfigEntry]]) -> None:
+        for entries in described.values():
+            entries["retention.ms"] = entries["retention.ms"]._replace(value="")
+
+    asked = noted_results(monkeypatch, Topics, "describe_configs", say_no_number)
+    sent = horolog("produce", "old.odd", "-k", ":", "--timestamp", "-8d", stdin="k:v\n")
+    assert len(asked) == 1
+    assert sent.code == 0
+    assert "is older" not in sent.err

@@ -27,7 +27,7 @@ class TooOldHint:
             if self._receiving is None:
                 self._receiving = ReceivingTopic.described(self._client, self._topic, 0)
             kept_from_ms = self._receiving.kept_from_ms(now_ms)
-        except (RequestRefused, NoAnswer):  # it is a hint
+        except (RequestRefused, NoAnswer, ValueError):  # a hint; the broker may say no number
             kept_from_ms = None
         self._is_over = kept_from_ms is None or oldest_ms < kept_from_ms
         if kept_from_ms is not None and oldest_ms < kept_from_ms:
