@@ -124,6 +124,14 @@ def test_what_a_batch_cannot_do_is_said_first(spark: Any, broker: RunningBroker)
     assert said(writer(nulls, broker).save).startswith("Row 0 of a task has no topic")
 
 
+def test_options_of_other_formats_may_have_any_name(spark: Any, tmp_path: Path) -> None:
+    named = {"plain": "1", "kind": "2", "around": "3"}
+    rows = spark.createDataFrame([("a",)], "name string")
+    rows.write.format("json").options(**named).save(str(tmp_path / "rows"), **named)
+    read = spark.read.options(**named).load(str(tmp_path / "rows"), "json", **named)
+    assert [row.name for row in read.collect()] == ["a"]
+
+
 @pytest.fixture
 def with_late(spark: Any) -> Any:
     """200 rows in one task, of which 20 are a day ahead."""
