@@ -10,8 +10,9 @@ from old_messages import build_messages
 from storelogs import NOW, append, partition_dir, reopened
 
 from horolog.config import TopicConfig
-from horolog.record import Codec, LogRecord, build_batch
-from horolog.storage import BatchReader, Files, whole_batches
+from horolog.record import AppendTimeStretch, Codec, LogRecord, build_batch
+from horolog.storage import BatchReader, Files, SegmentReader, whole_batches
+from horolog.storage.companion.blocks import blocks_of
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -50,6 +51,28 @@ def test_segments_without_times_expire_by_when_they_were_changed(
         assert [each.base_offset for each in log.apply_retention(NOW, NOW)] == [0]
         assert log.log_start_offset == 2
         assert log.find_by_timestamp(0) is None, "there is no time to find"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_gap_of_the_block_map_is_scanned_with_its_own_offsets(tmp_path: Path, magic: int) -> None:
+    """A compressed message behind the entries does not begin with the segment."""
+    messages = [
+        build_messages(rows(NOW, NOW), magic, base_offset=offset, codec=Codec.GZIP)
+        for offset in (0, 2, 4)
+    ]
+    path = tmp_path / f"{0:020d}.log"
+    blocks = []
+    for count in (1, 3):  # the second time an entry covers the first message
+        path.write_bytes(b"".join(messages[:count]))
+        segment = SegmentReader.at(Files(), str(path), 0)
+        assert segment.blocks.complete(segment.size, stretches_of_a_millisecond)
+        blocks = blocks_of(segment.blocks.entries(segment.size))
+    assert [(block.base_offset, block.next_offset) for block in blocks] == [(0, 2), (2, 6)]
+    assert [block.times.append_min_ms for block in blocks] == [NOW, NOW + 2]
+
+
+def stretches_of_a_millisecond(from_offset: int, to_offset: int) -> list[AppendTimeStretch]:
+    return [AppendTimeStretch(offset, NOW + offset) for offset in range(from_offset, to_offset)]
 
 
 @pytest.mark.parametrize("codec", CODECS)

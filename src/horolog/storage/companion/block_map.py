@@ -386,7 +386,8 @@ class BlockMap:
         The last batch before damage is left out, since its base offset may be wrong.
         """
         scan.load_kernels(end - start)
-        log = self._log.batches(end, EVERYTHING)
+        # A compressed message of v0 or v1 takes its base offset from the least offset.
+        log = self._log.batches(end, EVERYTHING, least_offset=offset)
         rows: Iterable[bytes] = ()
         for position, header, listed in log.stretches(start, end):
             yield from rows
