@@ -1,14 +1,16 @@
 """Whatever ApiVersions advertises is answered, every version of it, in that version's shape."""
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
-from raw_connection import fetch_fields, produce_fields
+from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker, a_broker
 
 from horolog.broker import served
 from horolog.record import LogRecord, build_batch
+from horolog.testing import Broker
 from horolog.wire import CLIENT_ONLY, SUPPORTED, ApiKey
 
 BATCH = build_batch([LogRecord(1_700_000_000_000, b"k", b"v")])
@@ -196,7 +198,8 @@ def errors_in(value: Any) -> set[int]:
     """Every error code in an answer."""
     if not isinstance(value, (list, tuple)):
         return set()
-    own = {int(value.error_code)} if hasattr(value, "error_code") else set()
+    names = ("error_code", "partition_error_code")
+    own = {int(getattr(value, name)) for name in names if hasattr(value, name)}
     return own.union(*map(errors_in, value))
 
 
@@ -216,3 +219,30 @@ def test_every_advertised_version_is_answered(key: ApiKey, broker: RunningBroker
             _, answer = connection.receive()
             errors = errors_in(answer) - {0}
             assert errors <= EXPECTED_ERRORS.get(key, set()), (version, answer)
+
+
+@pytest.fixture(scope="module")
+def failing_broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("key", list(served()), ids=lambda key: key.title)
+def test_every_advertised_version_can_be_failed_on_purpose(
+    key: ApiKey, failing_broker: Broker
+) -> None:
+    with RawConnection(failing_broker.bootstrap_servers) as connection:
+        for _ in range(2):
+            created = connection.ask(ApiKey.METADATA, 12, topics=[{"name": "t"}]).topics[0]
+        fields = requests(created.topic_id)[key]
+        for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):
+            given = fields(version) if callable(fields) else fields
+            if key is ApiKey.ADD_PARTITIONS_TO_TXN and version < 4:
+                given = {**given, "v3_and_below_topics": [{"name": "t", "partitions": [0, 1]}]}
+            failing_broker.fail(key.title, "THROTTLING_QUOTA_EXCEEDED")
+            connection.socket.sendall(connection.packed(key, version, given))
+            _, answer = connection.receive()
+            if key is ApiKey.DESCRIBE_LOG_DIRS and version < 3:
+                assert answer.results == ()  # the only way: there is no field for it
+            else:
+                assert errors_in(answer) - {0} == {89}, (version, answer)

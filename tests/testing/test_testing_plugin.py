@@ -128,3 +128,25 @@ def test_the_examples_of_the_documents_run(pytester: pytest.Pytester) -> None:
         (pytester.path / f"test_example_{number}.py").write_text(block)
     result = pytester.runpytest_subprocess(*STRICT)
     result.assert_outcomes(passed=len(blocks))
+
+
+def test_faults_of_a_shared_broker_end_with_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import confluent_kafka
+
+        def test_one(horolog_session_broker):
+            horolog_session_broker.create_topic("t")
+            horolog_session_broker.fail("Produce", "POLICY_VIOLATION", times=None)
+            horolog_session_broker.pause()
+
+        def test_two(horolog_session_broker):
+            servers = {"bootstrap.servers": horolog_session_broker.bootstrap_servers}
+            producer = confluent_kafka.Producer(servers)
+            errors = []
+            producer.produce("t", b"v", on_delivery=lambda error, _: errors.append(error))
+            assert producer.flush(30) == 0
+            assert errors == [None]
+        """
+    )
+    pytester.runpytest_subprocess(*STRICT).assert_outcomes(passed=2)

@@ -29,6 +29,7 @@ from horolog.broker.coordinators.transaction_coordinator import (
     TransactionCoordinator,
 )
 from horolog.broker.coordinators.transaction_markers import LocalMarkers
+from horolog.broker.faults import Faults
 from horolog.broker.fetch_sessions import FetchSessions
 from horolog.broker.kept_memory import KeptMemory
 from horolog.broker.open_files import OpenFiles, share_out
@@ -143,6 +144,8 @@ class BrokerParts:
             catalogue, self.controller, self.groups, self.transactions, self.producer_ids
         )
         self.open_transactions = OpenTransactions(self.topics, self.transactions)
+        self.faults: Faults | None = None
+        """The faults that tests set; None where the broker was started without them."""
         self.left_behind = opened.left_behind
         self.lost_metadata = store.lost
         self.traffic = self.partitions.traffic

@@ -193,7 +193,7 @@ class Dispatcher:
         key, version, _, client_id, position = header
         served = self._served.get(key)
         if served is None or not served.min_version <= version <= served.max_version:
-            return _refuse_version(header)
+            return refuse_version(header)
         self._authorise(peer, key)
         body = decode_request(key, version, frame, position, FIELDS_AT_ONCE)
         request = Request(version, body, client_id or "", peer, frame)
@@ -201,7 +201,7 @@ class Dispatcher:
         if not isinstance(response, CoroutineType):
             if isinstance(response, Apart):
                 return self._task(self._pack(header, request, response))
-            return _packed(header, cast("Response", response))
+            return packed(header, cast("Response", response))
         try:
             awaited = response.send(None)
         except StopIteration as done:
@@ -210,7 +210,7 @@ class Dispatcher:
             return self._task(self._finish(header, request, resumed(response, awaited)))
         if isinstance(response, Apart) or request.is_long:
             return self._task(self._pack(header, request, response))
-        return _packed(header, response)
+        return packed(header, response)
 
     @property
     def in_flight(self) -> int:
@@ -262,7 +262,7 @@ class Dispatcher:
     ) -> Reply | None:
         """Encode a response, in a thread if making it took long."""
         if not (request.is_long or isinstance(response, Apart)):
-            return _packed(header, response)
+            return packed(header, response)
         return await self._codec.run(request.peer, partial(_packed_densely, header, response))
 
     async def _answer_slowly(self, frame: Buffer, peer: Peer) -> Reply | None:
@@ -282,7 +282,7 @@ def _packed_densely(
     header: RequestHeader, response: Response, checkpoint: Checkpoint
 ) -> Reply | None:
     """Encode a response in as few parts as possible, for the event loop to send."""
-    reply = _packed(header, response, checkpoint)
+    reply = packed(header, response, checkpoint)
     if reply is None:
         return None
     dense: list[ReplyPart] = []
@@ -294,7 +294,7 @@ def _packed_densely(
     return dense
 
 
-def _packed(
+def packed(
     header: RequestHeader, answer: Response, checkpoint: Checkpoint | None = None
 ) -> Reply | None:
     """Encode a response behind its length and header; an `Apart` needs a checkpoint."""
@@ -312,7 +312,12 @@ def _packed(
     return (response_prefix(key, version, header.correlation_id, size), *answer)
 
 
-def _refuse_version(header: RequestHeader) -> Reply:
+def refuse_version(header: RequestHeader) -> Reply:
+    """Answer a request of a version that is not served.
+
+    Raises:
+        Hangup: only ApiVersions has an answer to that.
+    """
     if header.api_key is not ApiKey.API_VERSIONS:
         raise Hangup(f"{header.title} is not served here")
     body = unsupported_api_versions(served())

@@ -23,6 +23,8 @@ from horolog import __version__
 from horolog.broker import handlers, kernels
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Dispatcher
+from horolog.broker.faults import Faults
+from horolog.broker.faulty_dispatch import FaultyDispatch
 from horolog.broker.open_files import raise_limit
 from horolog.broker.scheduling.garbage import FullCollections
 from horolog.clock import Clock
@@ -58,6 +60,7 @@ class Service:
         server: Server,
         bound: tuple[Endpoint, ...],
         metrics: "MetricsPage | None",
+        faulty: FaultyDispatch | None,
     ) -> None:
         """Use `start` to create a service."""
         self.broker = broker
@@ -67,6 +70,7 @@ class Service:
         self.metrics = metrics
         """Page of metrics, if it is served."""
         self._dispatcher = dispatcher
+        self._faulty = faulty
         self.server = server
         self._kernels: asyncio.TimerHandle | None = None
         self._garbage = FullCollections(lambda: dispatcher.has_large)
@@ -79,6 +83,7 @@ class Service:
         *,
         load_kernels: bool = True,
         owns_process: bool = False,
+        faults: Faults | None = None,
     ) -> Self:
         """Open the log directory and accept connections.
 
@@ -90,11 +95,11 @@ class Service:
             StorageFailed: a read or write failed.
         """
         if not owns_process:
-            return await cls._started(settings, clock, load_kernels=load_kernels)
+            return await cls._started(settings, clock, faults, load_kernels=load_kernels)
         gc.disable()  # it would look again and again at what is loaded, and find nothing
         try:
             service = await cls._started(
-                settings, clock, load_kernels=load_kernels, owns_process=True
+                settings, clock, faults, load_kernels=load_kernels, owns_process=True
             )
             gc.freeze()
             service._garbage.start()
@@ -107,16 +112,19 @@ class Service:
         cls,
         settings: Settings,
         clock: Clock | None,
+        faults: Faults | None,
         *,
         load_kernels: bool,
         owns_process: bool = False,
     ) -> Self:
         broker = await BrokerParts.open(settings, clock)
         dispatcher = Dispatcher(broker)
+        broker.faults = faults
+        faulty = None if faults is None else FaultyDispatch(dispatcher, broker, faults)
         times = None if broker.config.horolog_metrics_port is None else RequestTimes()
         server = Server(
             lambda: broker.config,
-            dispatcher,
+            dispatcher if faulty is None else faulty,
             broker.readers,
             file_slots=broker.slices_to_send,
             most_connections=broker.open_files.connections,
@@ -130,7 +138,7 @@ class Service:
                 )
 
                 metrics = MetricsPage(broker, times)
-            service = cls(broker, dispatcher, server, server.listen(), metrics)
+            service = cls(broker, dispatcher, server, server.listen(), metrics, faulty)
         except BaseException:
             if metrics is not None:
                 metrics.close()
@@ -171,7 +179,7 @@ class Service:
     async def stop(self) -> None:
         """Stop accepting, answer the requests in flight, and close the logs cleanly."""
         await self._stop_background()
-        await self.server.close(self.broker.end_waits)
+        await self.server.close(self._end_waits)
         self._dispatcher.close()
         await self.broker.close()
 
@@ -179,9 +187,17 @@ class Service:
         """Stop like a crash: no responses, no flush, no clean-shutdown marker; release the lock."""
         await self._stop_background()
         await self.server.abort()
+        if self._faulty is not None:
+            self._faulty.kill()
         self._dispatcher.close()
         self.broker.end_waits()
         await self.broker.close(clean=False)
+
+    def _end_waits(self) -> None:
+        """Complete the requests that wait, and let no more wait."""
+        if self._faulty is not None:
+            self._faulty.end()
+        self.broker.end_waits()
 
     async def _stop_background(self) -> None:
         if self._kernels is not None:
@@ -198,6 +214,7 @@ def serve(
     settings: Settings,
     *,
     clock: Clock | None = None,
+    faults: Faults | None = None,
     on_ready: Callable[[Service], None] = lambda service: None,
 ) -> None:
     """Run a broker in the foreground until SIGTERM or SIGINT.
@@ -212,7 +229,7 @@ def serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     signal.signal(signal.SIGQUIT, _print_stacks)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings, clock, on_ready))
+        runner.run(_serve(settings, clock, faults, on_ready))
 
 
 def _print_stacks(*_: object) -> None:
@@ -231,7 +248,10 @@ def _print_stacks(*_: object) -> None:
 
 
 async def _serve(
-    settings: Settings, clock: Clock | None, on_ready: Callable[[Service], None]
+    settings: Settings,
+    clock: Clock | None,
+    faults: Faults | None,
+    on_ready: Callable[[Service], None],
 ) -> None:
     config = settings.broker_config()
     where = Path(config.log_dir).absolute()
@@ -241,7 +261,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, _LOG.info, "SIGHUP is ignored; SIGTERM stops the broker")
-    service = await Service.start(settings, clock, owns_process=True)
+    service = await Service.start(settings, clock, owns_process=True, faults=faults)
     on_ready(service)
     await stopping.wait()
     _LOG.info("stopping")

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from horolog.broker import service
+from horolog.broker.faults import Faults
 from horolog.cli.log_lines import JsonLines, LogLines
 from horolog.cli.options import pairs, with_options
 from horolog.cli.properties_files import read_properties
@@ -143,6 +144,14 @@ class ServeOptions:
             "machine's, or stops at START, a time or as far from now as -8d.",
         ),
     ] = "system"
+    has_faults: Annotated[
+        bool,
+        typer.Option(
+            "--faults",
+            help="For tests, with a manual clock: clients may make requests fail on purpose, see "
+            "docs/testing.md.",
+        ),
+    ] = False
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -185,6 +194,8 @@ def serve(
     given |= follow_settings(options.follow, options.topics_pattern, options.command_config)
     write_log_to_stderr(verbose=options.verbose, as_json=options.json_log)
     turnable = manual_clock(options.clock)
+    if options.has_faults and turnable is None:
+        raise Misconfigured("--faults: only for tests, so add --clock manual")
     if turnable is not None:
         _LOG.warning("any client can set the clock of this broker and make its records expire")
     settings = Settings(static=given if turnable is None else for_tests(given))
@@ -202,7 +213,8 @@ def serve(
             _LOG.info("metrics are served at http://%s/metrics", running.metrics.address)
         echo(ready_line(running.bound, resolved.advertised_listeners, resolved.log_dir))
 
-    service.serve(settings, clock=turnable, on_ready=on_ready)
+    faults = Faults() if options.has_faults else None
+    service.serve(settings, clock=turnable, faults=faults, on_ready=on_ready)
     if any(thread.daemon for thread in threading.enumerate()):
         _leave()
 

@@ -1,18 +1,32 @@
 """Broker for tests, in the test's process. It leaves no files behind."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
+from weakref import WeakSet
 
 from horolog.broker.background_tasks import Expired
+from horolog.broker.faults import Faults
 from horolog.broker.new_topics import NewTopic
-from horolog.clock import ManualClock
+from horolog.broker.service import Service
+from horolog.clock import Duration, ManualClock
 from horolog.config import Settings, host_port
 from horolog.testing.failures import BrokerFailed
 from horolog.testing.service_thread import ServiceThread
 from horolog.testing.settings import as_text, for_tests
+
+_BROKERS: Final[WeakSet["Broker"]] = WeakSet()
+
+
+def clear_all_faults() -> None:
+    """Remove the faults of all brokers of this process."""
+    for broker in list(_BROKERS):
+        with suppress(RuntimeError, CancelledError):  # a broker that stops meanwhile has none
+            broker.clear_faults()
 
 
 class Broker:
@@ -49,6 +63,8 @@ class Broker:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._thread: ServiceThread | None = None
         self._bootstrap_servers: str | None = None
+        self._faults = Faults()
+        _BROKERS.add(self)
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "stopped"
@@ -102,6 +118,112 @@ class Broker:
         """
         return self._running().call(lambda service: service.background_tasks.expire())
 
+    # --- faults (docs/testing.md) -----------------------------------------------------
+
+    def fail(
+        self,
+        api: str | int,
+        error: str | int,
+        *,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Answer the next requests of an API with an error, and do nothing else.
+
+        Args:
+            api: Kafka's name of the API, as "Produce", or its number.
+            error: Kafka's name of the error, as "NOT_LEADER_OR_FOLLOWER", or its number.
+            times: how many requests; None until `clear_faults`.
+            topic: only requests that name this topic; as a whole, also if they name others.
+            partition: only requests that name this partition.
+
+        Raises:
+            ValueError: an API, an error or a number that does not exist, or a topic or partition
+                for an API whose requests name none.
+        """
+        self._set(
+            lambda faults: faults.fail(api, error, times=times, topic=topic, partition=partition)
+        )
+
+    def delay(
+        self,
+        api: str | int,
+        by: Duration,
+        *,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Do the next requests at once, and answer them later, in real time; see `fail`.
+
+        Args:
+            by: "2s", a `timedelta`, or milliseconds.
+        """
+        self._set(
+            lambda faults: faults.delay(api, by, times=times, topic=topic, partition=partition)
+        )
+
+    def disconnect(
+        self,
+        api: str | int,
+        after_bytes: int = 0,
+        *,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Do the next requests, and close the connection within the answer; see `fail`.
+
+        Args:
+            after_bytes: how many bytes of the answer are sent, with its length of four bytes.
+        """
+        self._set(
+            lambda faults: faults.disconnect(
+                api, after_bytes=after_bytes, times=times, topic=topic, partition=partition
+            )
+        )
+
+    def lose_answer(
+        self,
+        api: str | int,
+        *,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Do the next requests, and close the connection instead of answering; see `fail`."""
+        self._set(
+            lambda faults: faults.lose_answer(api, times=times, topic=topic, partition=partition)
+        )
+
+    def not_leader(self, topic: str) -> None:
+        """Answer the next Produce or Fetch of a topic with NOT_LEADER_OR_FOLLOWER, undone."""
+        self._set(lambda faults: faults.not_leader(topic))
+
+    def pause(self) -> None:
+        """Begin no more requests until `resume`; connections are still accepted."""
+        self._set(lambda faults: faults.pause())
+
+    def resume(self) -> None:
+        """Begin the requests that came meanwhile, in their order."""
+        self._set(lambda faults: faults.resume())
+
+    def clear_faults(self) -> None:
+        """Remove all faults, and resume; the end of each pytest test does it, too."""
+        self._set(lambda faults: faults.clear())
+
+    def _set(self, change: Callable[[Faults], None]) -> None:
+        """Change the faults in the thread that uses them."""
+
+        async def changing(service: Service) -> None:
+            change(self._faults)
+
+        if self._thread is None:
+            change(self._faults)
+        else:
+            self._thread.call(changing)
+
     # --- start and stop ---------------------------------------------------------------
 
     def start(self) -> Self:
@@ -116,7 +238,7 @@ class Broker:
         if self._bootstrap_servers is not None:
             given["listeners"] = f"PLAINTEXT://{self._bootstrap_servers}"
         given.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
-        self._thread = ServiceThread(Settings(given), self.clock)
+        self._thread = ServiceThread(Settings(given), self.clock, self._faults)
         endpoint = self._thread.endpoint
         self._bootstrap_servers = host_port(endpoint.host, endpoint.port)
         return self

@@ -4,6 +4,7 @@ pytest imports this at every start, so it imports nothing but pytest; the broker
 by the first test that needs one.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,14 @@ def horolog_session_broker(
 ) -> "Iterator[Broker]":
     """A Kafka broker for all tests together, with one clock."""
     yield from _broker(horolog_settings, tmp_path_factory)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Clear the faults of all brokers, so that fixtures can close their clients."""
+    module = sys.modules.get("horolog.testing.broker")  # not imported: no test had a broker
+    if module is not None:
+        module.clear_all_faults()
 
 
 def _broker(

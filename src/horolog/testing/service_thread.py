@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from horolog.broker.faults import Faults
 from horolog.broker.service import Service
 from horolog.clock import ManualClock
 from horolog.config import Endpoint, Settings
@@ -22,7 +23,7 @@ TIMEOUT_S: Final = 60.0
 class ServiceThread:
     """Thread with a running broker, from its creation until `end`."""
 
-    def __init__(self, settings: Settings, clock: ManualClock) -> None:
+    def __init__(self, settings: Settings, clock: ManualClock, faults: Faults) -> None:
         """Start the broker, and wait until it accepts connections.
 
         Raises:
@@ -31,6 +32,7 @@ class ServiceThread:
         """
         self._settings = settings
         self._clock = clock
+        self._faults = faults
         self._bound: Future[Endpoint] = Future()
         self._ended: Future[None] = Future()
         self._clean = True
@@ -89,7 +91,9 @@ class ServiceThread:
         self._loop.set_exception_handler(self._failures.on_loop_error)
         self._ending = asyncio.Event()
         # Loading numba would compete with the test for a second. Small data need no kernels.
-        self._service = await Service.start(self._settings, self._clock, load_kernels=False)
+        self._service = await Service.start(
+            self._settings, self._clock, load_kernels=False, faults=self._faults
+        )
         self._bound.set_result(self._service.bound[0])
         await self._ending.wait()
         await (self._service.stop() if self._clean else self._service.kill())

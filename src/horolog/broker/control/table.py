@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from horolog.broker.authorisation import authorise_operation
 from horolog.broker.broker import BrokerParts
-from horolog.broker.control import brokers, groups, history, partitions, topics
+from horolog.broker.control import brokers, faults, groups, history, partitions, topics
 from horolog.broker.control.clock import show_clock
 from horolog.broker.control.rows import (
     ACTION_ROWS,
@@ -24,8 +24,8 @@ from horolog.network.peer import Peer
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.packing import MAX_STRING_BYTES
 
-ANSWERING: Final = (brokers, groups, history, partitions, topics)
-"""The modules whose functions answer questions."""
+ROWS_OF: Final = (brokers, faults, groups, history, partitions, topics)
+"""The modules whose functions answer questions or perform actions."""
 SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = ((ResourceType.BROKER, show_clock),)
 
 _LEAST_OF_TOO_LONG: Final = MAX_STRING_BYTES // 4
