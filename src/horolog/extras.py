@@ -18,12 +18,15 @@ __all__ = ["MissingExtra", "lazy_names", "missing_extra"]
 
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "arrow": ("pyarrow",),
+    "polars": ("polars", "pyarrow"),
+    "sql": ("duckdb", "pyarrow"),
     "spark": ("pyspark", "py4j", "pandas", "pyarrow", "regex"),
     "security": ("cryptography",),
     "demo": ("confluent_kafka", "matplotlib"),
 }
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "arrow": ("pyarrow",),
+    "sql": ("duckdb", "pyarrow"),
     "spark": ("pyspark", "pyarrow"),
 }
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "topics": Lazy("horolog.cli.topics", "List, create, describe, alter and delete topics."),
     "produce": Lazy("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
     "consume": Lazy("horolog.cli.consume", "Print records of a topic or files, or a time range."),
+    "sql": Lazy("horolog.cli.sql", "Query topics or files with SQL, by DuckDB."),
     "replay": Lazy("horolog.cli.replay", "Send records on, merged by time, at their pace."),
     "offsets": Lazy("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
     "groups": Lazy(

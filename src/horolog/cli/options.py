@@ -72,9 +72,13 @@ def path_of(context: typer.Context, text: str) -> Path | None:
         if not path.exists():
             raise Misconfigured(f"there is no {text}")
         return path
-    source = context.get_parameter_source("bootstrap")
-    is_named = source is not None and source.name == "COMMANDLINE"
-    return path if path.exists() and not is_named else None
+    return path if path.exists() and not is_given(context, "bootstrap") else None
+
+
+def is_given(context: typer.Context, parameter: str) -> bool:
+    """Return True if a parameter is on the command line."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def moment_of(text: str | None, zone: tzinfo | None, *, rounds_up: bool = False) -> int | None:

@@ -72,17 +72,18 @@ def _json_line(read: ReadRecord, topic: str, zone: tzinfo, shows_append: bool) -
         **({"append_time": read.appended_ms} if shows_append else {}),
         **({} if read.seen_ms is None else {"seen_time": read.seen_ms}),
         **({} if read.created_ms is None else {"create_time": read.created_ms}),
-        **_json_bytes("key", record.key),
-        **_json_bytes("value", record.value),
+        **json_bytes("key", record.key),
+        **json_bytes("value", record.value),
     }
     if record.headers:
         value["headers"] = [
-            {"key": name, **_json_bytes("value", header)} for name, header in record.headers
+            {"key": name, **json_bytes("value", header)} for name, header in record.headers
         ]
     return json_line(value).encode() + b"\n"
 
 
-def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    """The member of a JSON object for bytes: a text, or base64 under another name."""
     if data is None:
         return {name: None}
     try:

@@ -23,7 +23,10 @@ Where it is:
     arrivals        when batches arrived, as far as that is known
     ahead           an iterator that runs ahead by one item, in a thread
 
-`scan` gives a topic as Arrow; it imports pyarrow, when it is first looked up.
+`scan` gives a topic as Arrow, and `sql` the rows of a query over topics. They import pyarrow, and
+duckdb, when they are first looked up.
+    expressions     the rows that an expression of Arrow can be true for, as a `row_filter`
+    topic_tables    a topic as a table for polars and DuckDB (`queries`), read by such an expression
 """
 
 from typing import TYPE_CHECKING
@@ -33,10 +36,11 @@ from horolog.extras import lazy_names
 if TYPE_CHECKING:
     from horolog.sources.limits import *
     from horolog.sources.options import *
+    from horolog.sources.queries import sql
     from horolog.sources.records import *
     from horolog.sources.tables import scan
 
-__all__ = ["scan"]
+__all__ = ["scan", "sql"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -61,9 +65,19 @@ __getattr__, __dir__ = lazy_names(
         "row_filter": "EVERYTHING Interval NameTest Names Numbers RowFilter",
         "rows": "NO_TIME RowShaper decoded_columns late_by shown_times",
         "segments": "ListedSegment",
+        "expressions": "narrowed",
+        "queries": "running sql",
         "stream_offsets": "StreamOffset limited",
         "tables": "scan",
+        "topic_tables": "TopicTables",
         "uris": "LogPath shown",
     },
-    {"tables": "arrow", "arrow_files": "arrow", "rows": "arrow"},
+    {
+        "tables": "arrow",
+        "arrow_files": "arrow",
+        "expressions": "arrow",
+        "rows": "arrow",
+        "queries": "sql",
+        "topic_tables": "arrow",
+    },
 )

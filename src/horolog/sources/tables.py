@@ -23,7 +23,7 @@ from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
 from horolog.storage.names import TopicPartition
 
-__all__ = ["scan"]
+__all__ = ["options_of", "scan"]
 
 _TABLE_BYTES: Final = 8 << 20
 _TYPES: Final = {
@@ -86,7 +86,7 @@ def scan(
     """
     times = TimeRange.between(from_ms, to_ms, clock)
     options = replace(
-        _source(source, settings or {}, max_wait_ms),
+        options_of(source, settings or {}, max_wait_ms=max_wait_ms),
         subscription=TopicSelection((topic,)),
         appended=times if times.of_append else EVER_APPENDED,
         read_committed=read_committed,
@@ -127,9 +127,17 @@ def scan(
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _source(
-    source: Client | str | os.PathLike[str], settings: Mapping[str, str], max_wait_ms: int
+def options_of(
+    source: Client | str | os.PathLike[str],
+    settings: Mapping[str, str],
+    *,
+    max_wait_ms: int = 500,
 ) -> ReadOptions:
+    """Return the options of a read of a source, as `scan` takes it.
+
+    Raises:
+        Misconfigured: a setting is wrong.
+    """
     given = {name.lower(): value for name, value in settings.items()}
     brokers = source.config if isinstance(source, Client) else None
     if not isinstance(source, Client):

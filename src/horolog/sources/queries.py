@@ -1,0 +1,204 @@
+"""SQL over topics, by DuckDB: each table that a query names is a topic of one source.
+
+Filters on times, partition and offset become range reads; DuckDB applies whatever else there is.
+Imports duckdb and pyarrow.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from horolog.client import Client
+from horolog.errors import HorologError, Misconfigured
+from horolog.sources.options import ReadOptions
+from horolog.sources.planning import opened_log
+from horolog.sources.tables import options_of
+from horolog.sources.topic_tables import TopicDataset, TopicTables
+
+__all__ = ["running", "sql"]
+
+# A query is of topics: no variable of the caller, and nothing that is fetched for it.
+_SETTINGS: Final = (
+    "SET python_enable_replacements = false",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+)
+_BATCH_ROWS: Final = 100_000
+
+
+def sql(
+    query: str,
+    source: Client | str | os.PathLike[str],
+    *,
+    settings: Mapping[str, str] | None = None,
+    timezone: str = "UTC",
+) -> pa.Table:
+    """Run a query over the topics of a source, and return its rows.
+
+    Every topic is a table with the columns `timestamp`, `append_time` (times with a zone; null for
+    records without one, and where the append time is unknown), `partition`, `offset`, `key`,
+    `value` and `headers`.
+
+    Args:
+        query: one SELECT, in DuckDB's SQL.
+        source: a client of the brokers, or their `host:port`; or a path: of a log directory, also
+            in an object store (`s3://...`).
+        settings: `kafka.*` for brokers and `fs.*` for object stores, as in Spark.
+        timezone: the zone of times without one in the query, and of times that it prints.
+
+    Raises:
+        Misconfigured: the query is no SELECT, or wrong; a table is no topic; a setting is wrong.
+        RequestRefused, NoAnswer: the broker refuses, or does not answer.
+        DataLost, CorruptBatch: records are gone or damaged.
+    """
+    with running(query, source, settings=settings, timezone=timezone) as reader:
+        return reader.read_all()
+
+
+@contextmanager
+def running(
+    query: str,
+    source: Client | str | os.PathLike[str],
+    *,
+    settings: Mapping[str, str] | None = None,
+    timezone: str = "UTC",
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> Iterator[pa.RecordBatchReader]:
+    """Run a query as `sql` does, and give its rows as a stream.
+
+    Args:
+        on_rows: called with the number of rows of each table that was read of a topic.
+    """
+    options = options_of(source, settings or {})
+    failures: list[BaseException] = []
+    with duckdb.connect() as connection, _sentences(failures):
+        for setting in _SETTINGS:
+            connection.execute(setting)
+        connection.execute("SET TimeZone = " + _quoted(timezone))
+        tree = _parsed(connection, query)
+        named = _TableNames()
+        named.visit(tree)
+        if not named.tables:
+            raise Misconfigured("the query names no topic: write SELECT ... FROM TOPIC")
+        for name in sorted(named.tables):
+            if name in named.subqueries and not _is_topic(options, name):
+                continue
+            _check_topic(options, name)
+            tables = _Noted(TopicTables(options, name, on_rows), failures)
+            connection.register(name, TopicDataset(tables))
+        text = query
+        if named.is_changed:
+            ((text,),) = connection.execute(
+                "SELECT json_deserialize_sql(?)", [json.dumps(tree)]
+            ).fetchall()
+        yield connection.sql(text).to_arrow_reader(_BATCH_ROWS)
+
+
+class _Noted(TopicTables):
+    """Notes the error that ends a read, which DuckDB passes on as a text."""
+
+    def __init__(self, tables: TopicTables, failures: list[BaseException]) -> None:
+        self._tables = tables
+        self._failures = failures
+
+    def read(
+        self, names: Sequence[str], expression: pc.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the topic, as `TopicTables.read` gives them."""
+        try:
+            yield from self._tables.read(names, expression)
+        except (Exception, KeyboardInterrupt) as error:
+            self._failures.append(error)
+            raise
+
+
+@contextmanager
+def _sentences(failures: Sequence[BaseException]) -> Iterator[None]:
+    """Raise the error that ended a read, or DuckDB's own as a sentence."""
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+        if failures:
+            raise failures[0] from None
+        if isinstance(error, RuntimeError):  # DuckDB's, after Ctrl-C
+            raise KeyboardInterrupt from None if "nterrupt" in str(error) else error
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise Misconfigured(f"the query cannot be run: {lines[0]}") from error
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
+    """Return the syntax tree of the one SELECT that a query is."""
+    ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+    tree: dict[str, Any] = json.loads(text)
+    if tree.get("error"):
+        what = str(tree.get("error_message", "")).rstrip("!")
+        if tree.get("error_type") == "not implemented":
+            what = "only SELECT reads topics"
+        raise Misconfigured(f"the query cannot be run: {what}")
+    if len(tree["statements"]) != 1:
+        raise Misconfigured("give one SELECT: a query has one result")
+    return tree
+
+
+class _TableNames:
+    """The tables that a syntax tree names."""
+
+    def __init__(self) -> None:
+        self.tables: set[str] = set()
+        self.subqueries: set[str] = set()
+        """Names of `WITH`, which may also be topics."""
+        self.is_changed = False
+        """True after a topic with dots in its name was written without quotes."""
+
+    def visit(self, node: Any) -> None:
+        """Note the names in a node and below it."""
+        if isinstance(node, list):
+            for item in node:
+                self.visit(item)
+        if not isinstance(node, dict):
+            return
+        if node.get("type") == "BASE_TABLE":
+            self._note_table(node)
+        ctes = node.get("cte_map")
+        if isinstance(ctes, dict):
+            self.subqueries.update(entry["key"] for entry in ctes.get("map", ()))
+        for item in node.values():
+            self.visit(item)
+
+    def _note_table(self, node: dict[str, Any]) -> None:
+        parts = [node.get("catalog_name"), node.get("schema_name"), node["table_name"]]
+        name = ".".join(part for part in parts if part)
+        if name != node["table_name"]:
+            node.update(catalog_name="", schema_name="", table_name=name)
+            if "qualified_name" in node:
+                node["qualified_name"] = {"path": [name]}
+            self.is_changed = True
+        self.tables.add(name)
+
+
+def _is_topic(options: ReadOptions, name: str) -> bool:
+    try:
+        _check_topic(options, name)
+    except HorologError:
+        return False
+    return True
+
+
+def _check_topic(options: ReadOptions, name: str) -> None:
+    """Make sure that a source has a topic.
+
+    Raises:
+        Misconfigured, RequestRefused: it has not.
+    """
+    with opened_log(TopicTables(options, name).options) as log:
+        log.partitions()
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
