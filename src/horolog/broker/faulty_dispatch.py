@@ -17,7 +17,7 @@ from horolog.buffers import Buffer
 from horolog.errors import ErrorCode
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
-from horolog.network.reply import PIECE_BYTES, Reply, ReplyPart
+from horolog.network.reply import PIECE_BYTES, Reply, ReplyPart, SlicedRecords
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.codec import TooManyFields, decode_request
 from horolog.wire.config_resources import ResourceType
@@ -105,7 +105,7 @@ class FaultyDispatch:
             return packed(header, {"error_code": code, "session_id": 0, "responses": []})
         self._faults.use_up(fault)
         if fault.error is not None:
-            return self._task(self._fail(header, body, peer, fault.error))
+            return self._task(self._fail(header, body, frame, peer, fault.error))
         try:
             answer = self._dispatcher(frame, peer)
         except TooManyFields:
@@ -139,7 +139,7 @@ class FaultyDispatch:
         return task
 
     async def _fail(
-        self, header: RequestHeader, body: Any, peer: Peer, error: ErrorCode
+        self, header: RequestHeader, body: Any, frame: Buffer, peer: Peer, error: ErrorCode
     ) -> Reply | None:
         key, version = header.api_key, header.api_version
         if key is ApiKey.PRODUCE and body.acks == 0:
@@ -148,7 +148,8 @@ class FaultyDispatch:
             return refuse_version(header)
         response = error_response(key, version, body, error, _ON_PURPOSE)
         if key is ApiKey.METADATA:  # without brokers a client would have nobody to ask again
-            request = Request(version, body._replace(topics=()), header.client_id or "", peer)
+            asked = body._replace(topics=())
+            request = Request(version, asked, header.client_id or "", peer, frame)
             answer: Any = HANDLERS[key](request, self._broker)
             answer = await answer if isawaitable(answer) else answer
             if isinstance(answer, dict):
@@ -182,8 +183,14 @@ class FaultyDispatch:
         return [*begun, _CutOff()]
 
 
-class _CutOff:
+class _CutOff(SlicedRecords):
     """Closes the connection in place of a part of a reply, after the parts before it."""
+
+    def __init__(self) -> None:
+        """Hold no file."""
+
+    def __del__(self) -> None:
+        """Release nothing."""
 
     def __len__(self) -> int:
         return 1
