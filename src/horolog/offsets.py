@@ -22,6 +22,18 @@ class OffsetRange(NamedTuple):
     size: int
 
 
+class TimeBlock(NamedTuple):
+    """Offsets from `start` to before `end`, the bytes of their batches, and their earliest time."""
+
+    start: int
+    end: int
+    size: int
+    least_ms: int | None
+    """No record is earlier by the clock that was asked for; None if none has a time by it."""
+    has_untimed: bool
+    """True if a record may have no time by this clock."""
+
+
 class HeldUp(NamedTuple):
     """First open transaction of a partition. Consumers of committed records wait there."""
 

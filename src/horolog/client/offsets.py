@@ -10,11 +10,17 @@ from horolog.client.link import Link
 from horolog.client.metadata import by_topic, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.offsets import OffsetRange, TopicPartition
+from horolog.offsets import OffsetRange, TimeBlock, TopicPartition
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME, BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME
-from horolog.wire.questions import TIME_RANGES, AskTimeRanges, RangeClock
+from horolog.wire.questions import (
+    TIME_BLOCKS,
+    TIME_RANGES,
+    AskTimeBlocks,
+    AskTimeRanges,
+    RangeClock,
+)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -162,6 +168,31 @@ class Offsets(RetriedCalls):
         found: dict[TopicPartition, Sequence[OffsetRange] | None] = dict.fromkeys(where, ())
         for each, answer in self._ask.many(TIME_RANGES, asks).items():
             found[each] = None if answer is None else answer.ranges
+        return found
+
+    def time_blocks(
+        self, where: Mapping[TopicPartition, tuple[int, int]], clock: RecordClock
+    ) -> dict[TopicPartition, Sequence[TimeBlock] | None]:
+        """The blocks of partitions with the earliest time of each, in order.
+
+        In one request to each leader, and to all at a time.
+
+        Args:
+            where: for each partition where to begin and where to stop.
+            clock: the clock of the times.
+
+        Returns:
+            None of a partition whose broker does not know (Apache Kafka's).
+        """
+        by_clock = RangeClock.APPEND if clock is RecordClock.APPEND else RangeClock.RECORD
+        asks = {
+            partition: AskTimeBlocks(partition[1], by_clock, start, end)
+            for partition, (start, end) in where.items()
+            if start < end
+        }
+        found: dict[TopicPartition, Sequence[TimeBlock] | None] = dict.fromkeys(where, ())
+        for partition, answer in self._ask.many(TIME_BLOCKS, asks).items():
+            found[partition] = None if answer is None else answer.blocks
         return found
 
     def _list_offsets(

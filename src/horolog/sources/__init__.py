@@ -21,6 +21,7 @@ Where it is:
     segments        a segment as tasks get it; `segment_parts` joins them to a partition, `replaced`
                     finds those in whose place others are by now
     arrivals        when batches arrived, as far as that is known
+    ordered         records by time, over partitions and inside them; `ordered_tables` as Arrow
     ahead           an iterator that runs ahead by one item, in a thread
 
 `scan` gives a topic as Arrow, and `sql` the rows of a query over topics. They import pyarrow, and
@@ -59,6 +60,8 @@ __getattr__, __dir__ = lazy_names(
         "merge": "EpochSpan ReplicaStretch merge_replicas",
         "object_stores": "StoreOptions",
         "options": "ReadOptions",
+        "ordered": "LEAST_MEMORY Overlap",
+        "ordered_tables": "TableBuffer",
         "plan": "BrokerStretch SegmentStretch left_open share_out",
         "read_option_table": "OF_KAFKA_SOURCE OPTIONS",
         "records": "ReadPlan ReadRecord RecordLog",
@@ -76,6 +79,7 @@ __getattr__, __dir__ = lazy_names(
         "tables": "arrow",
         "arrow_files": "arrow",
         "expressions": "arrow",
+        "ordered_tables": "arrow",
         "rows": "arrow",
         "queries": "sql",
         "topic_tables": "arrow",

@@ -1,21 +1,25 @@
 """Reader of stretches from brokers or segment files."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import Self
 
 from horolog.client import Client
 from horolog.errors import CorruptBatch, Misconfigured
+from horolog.offsets import TimeBlock
 from horolog.record.batch import iter_headers
+from horolog.record.timestamps import ALL_TIMES, RecordClock
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost, loss_hint
 from horolog.sources.broker_reader import fetches, narrowed_to_appends, task_client
 from horolog.sources.file_reader import batches_in_file
 from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
+from horolog.sources.ordered import TimedStretch, group_bytes, timed_parts
 from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
+from horolog.sources.replaced import present_segments
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.uris import LogPath
 from horolog.storage.file_errors import FileMissing
@@ -95,6 +99,42 @@ class StretchReader:
             reuses_memory=self._reuses_memory,
             runs_ahead=self._runs_ahead,
         )
+
+    def timed(
+        self, stretches: Sequence[Stretch], clock: RecordClock, memory: int
+    ) -> list[TimedStretch]:
+        """Cut stretches at the blocks of their logs, each with the earliest time in it.
+
+        The times of a log at a broker of Apache Kafka are unknown.
+
+        Args:
+            memory: how many bytes of records may be held in order.
+        """
+        most = group_bytes(memory, len({stretch.partition for stretch in stretches}))
+        where: dict[tuple[str, int], tuple[int, int]] = {}
+        for stretch in stretches:
+            if isinstance(stretch, BrokerStretch):
+                key = stretch.partition.topic, stretch.partition.partition
+                first, last = where.get(key, (stretch.start, stretch.end))
+                where[key] = min(first, stretch.start), max(last, stretch.end)
+        known = self.client.offsets.time_blocks(where, clock) if where else {}
+        found: list[TimedStretch] = []
+        for stretch in stretches:
+            if isinstance(stretch, BrokerStretch):
+                blocks = known[stretch.partition.topic, stretch.partition.partition]
+                if blocks is None:
+                    blocks = [TimeBlock(stretch.start, stretch.end, 0, ALL_TIMES.first_ms, True)]
+                found += timed_parts(stretch, blocks, most)
+                continue
+            with self.losses(stretch):
+                for piece, reader in present_segments(self._root(stretch.root), stretch):
+                    reader.complete_blocks()
+                    look = reader.blocks.look(min(reader.size, piece.size))
+                    by_append = clock is RecordClock.APPEND
+                    found += timed_parts(
+                        piece, look.time_blocks(piece.end, of_append=by_append), most
+                    )
+        return found
 
     @contextmanager
     def losses(self, stretch: Stretch) -> Iterator[None]:

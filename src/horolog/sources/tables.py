@@ -1,8 +1,9 @@
 """Reading a topic as Arrow tables, wherever its log is. Imports pyarrow."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +18,17 @@ from horolog.sources.limits import TopicSelection
 from horolog.sources.location import Location
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
+from horolog.sources.ordered import (
+    DEFAULT_MEMORY,
+    TimedStretch,
+    WithoutTime,
+    checked_memory,
+    clock_of_order,
+    in_order,
+    untimed_refused,
+)
+from horolog.sources.ordered_tables import PARTITION, TableBuffer, untimed_rows
+from horolog.sources.plan import Stretch
 from horolog.sources.planning import numbered, opened_log, plan_offsets
 from horolog.sources.reading import tables_of
 from horolog.sources.row_filter import RowFilter
@@ -49,6 +61,9 @@ def scan(
     read_committed: bool = False,
     max_wait_ms: int = 500,
     fail_on_data_loss: bool = True,
+    order: str | None = None,
+    without_time: str = WithoutTime.LAST,
+    order_memory: int = DEFAULT_MEMORY,
     settings: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
     """Read the records of a topic up to its present log ends, partition after partition.
@@ -75,10 +90,16 @@ def scan(
         read_committed: leaves out aborted transactions, and what follows an open one.
         max_wait_ms: how long a broker may wait for records.
         fail_on_data_loss: False warns of lost or damaged records, and continues.
+        order: "create_time" or "append_time": by these times instead, over all partitions and
+            inside them, late records included; records of the same time by partition and offset.
+        without_time: with `order`, records without such a time come "last", "first", or are
+            refused ("refuse").
+        order_memory: with `order`, how many bytes of records that overlap in time may be held.
         settings: `kafka.*` for brokers and `fs.*` for object stores, as in Spark.
 
     Raises:
         Misconfigured: the topic or the path is not there, or a setting is wrong.
+        Overlap: records that overlap in time are larger than `order_memory`.
         RequestRefused: a partition or an offset is not there, or the broker refuses.
         NoAnswer: a broker does not answer, or gives nothing although there is more.
         DataLost: records are gone before they are read.
@@ -94,6 +115,11 @@ def scan(
         loss_option="fail_on_data_loss",
     )
     decoded = _decoded(columns)
+    by = None if order is None else clock_of_order(order)
+    of_order = APPEND if by is RecordClock.APPEND else "timestamp_ms"
+    needed = decoded if by is None else tuple(dict.fromkeys((*decoded, of_order)))
+    place = WithoutTime.of(without_time)
+    memory = checked_memory(order_memory)
     ours = [name for name in decoded if name not in _TYPES]
     types = {**_TYPES, **{field.name: field.type for field in batch_schema(ours or ["offset"])}}
     schema = pa.schema([("partition", pa.int32()), *((name, types[name]) for name in columns)])
@@ -109,22 +135,52 @@ def scan(
         )
         stretches = plan_offsets(log, chosen, RowFilter().within(times), starts, ends).stretches
 
+    def read(reader: StretchReader, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        if not times.of_append:
+            stretch = replace(stretch, times=times)
+        with reader.losses(stretch):
+            yield from tables_of(
+                reader, stretch, RowFilter(), options, needed, max_bytes=_TABLE_BYTES
+            )
+
+    def shaped(table: pa.RecordBatch, partitions: pa.Array) -> pa.RecordBatch:
+        asked = [_column(table, name, topic) for name in columns]
+        return pa.RecordBatch.from_arrays([partitions, *asked], schema=schema)
+
     def batches() -> Iterator[pa.RecordBatch]:
-        with StretchReader(options) as reader:
-            for stretch in stretches:
-                if not times.of_append:
-                    stretch = replace(stretch, times=times)
-                with reader.losses(stretch):
-                    for table in tables_of(
-                        reader, stretch, RowFilter(), options, decoded, max_bytes=_TABLE_BYTES
-                    ):
-                        number = pa.scalar(stretch.partition.partition, pa.int32())
-                        asked = [_column(table, name, topic) for name in columns]
-                        yield pa.RecordBatch.from_arrays(
-                            [pa.repeat(number, len(table)), *asked], schema=schema
-                        )
+        with StretchReader(options, runs_ahead=by is None) as reader:
+            if by is None:
+                for stretch in stretches:
+                    number = pa.scalar(stretch.partition.partition, pa.int32())
+                    for table in read(reader, stretch):
+                        yield shaped(table, pa.repeat(number, len(table)))
+                return
+            timed = reader.timed(stretches, by, memory)
+            buffer = TableBuffer(partial(read, reader), of_order, _TABLE_BYTES)
+            passes = [
+                in_order(timed, buffer, memory),
+                _untimed(timed, partial(read, reader), of_order),
+            ]
+            for tables in passes if place is WithoutTime.LAST else reversed(passes):
+                for table in tables:
+                    if place is WithoutTime.REFUSE and tables is passes[1]:
+                        raise untimed_refused(topic, _first_place(table))
+                    yield shaped(table, table.column(PARTITION))
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _untimed(
+    timed: Iterable[TimedStretch],
+    read: Callable[[Stretch], Iterator[pa.RecordBatch]],
+    times: str,
+) -> Iterator[pa.RecordBatch]:
+    """The rows that have no time, in the order of the stretches."""
+    for stretch, _, _, has_untimed in timed:
+        for table in read(stretch) if has_untimed else ():
+            rows = untimed_rows(table, times, stretch.partition.partition)
+            if rows is not None:
+                yield rows
 
 
 def options_of(
@@ -150,6 +206,13 @@ def options_of(
         )
     assert brokers is not None
     return ReadOptions.of_client(brokers, max_wait_ms=max_wait_ms)
+
+
+def _first_place(table: pa.RecordBatch) -> str:
+    partition = table.column(PARTITION)[0].as_py()
+    if "offset" not in table.schema.names:
+        return f"partition {partition}"
+    return f"partition {partition}, offset {table.column('offset')[0].as_py()}"
 
 
 def _decoded(columns: Sequence[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
 from horolog.json_text import from_json, read_as
-from horolog.offsets import HeldUp, OffsetRange
+from horolog.offsets import HeldUp, OffsetRange, TimeBlock
 from horolog.wire.acl import AclOperation
 from horolog.wire.config_resources import ResourceType
 
@@ -176,6 +176,22 @@ class TimeRangePage(NamedTuple):
     """Ranges of offsets that may contain a record of the times; other offsets do not."""
 
     ranges: tuple[OffsetRange, ...]
+    next: int | None
+
+
+class AskTimeBlocks(NamedTuple):
+    """Find the blocks of a partition between two offsets, with the earliest time of each."""
+
+    partition: int
+    clock: RangeClock
+    start: int
+    end: int
+
+
+class TimeBlockPage(NamedTuple):
+    """Blocks that follow one another, each with a time that none of its records is before."""
+
+    blocks: tuple[TimeBlock, ...]
     next: int | None
 
 
@@ -623,6 +639,9 @@ RETENTION_UNREAD: Final = Question(
 )
 TIME_RANGES: Final = Question(
     "horolog.time.ranges", _TOPIC, _DESCRIBE, AskTimeRanges, TimeRangePage, paged="ranges"
+)
+TIME_BLOCKS: Final = Question(
+    "horolog.time.blocks", _TOPIC, _DESCRIBE, AskTimeBlocks, TimeBlockPage, paged="blocks"
 )
 CLEANING: Final = Question("horolog.cleaning", _TOPIC, _DESCRIBE, AskPartition, PartitionCleaning)
 HISTORY_GROUP: Final = Question(

@@ -19,11 +19,13 @@ from horolog.wire.questions import (
     CLEANING,
     LOOKUP_WAY,
     RETENTION,
+    TIME_BLOCKS,
     TIME_RANGES,
     TIMES,
     AskLookup,
     AskPartition,
     AskRetention,
+    AskTimeBlocks,
     AskTimeRanges,
     CleaningSummary,
     LookupReport,
@@ -31,6 +33,7 @@ from horolog.wire.questions import (
     PartitionTimes,
     RangeClock,
     RetentionReport,
+    TimeBlockPage,
     TimeRangePage,
 )
 
@@ -128,6 +131,30 @@ async def find_time_ranges(
     if following is None and len(found.ranges) >= MOST_RANGES and found.end < ask.end:
         following = found.end
     return TimeRangePage(ranges, following)
+
+
+@answers(TIME_BLOCKS)
+async def list_time_blocks(
+    broker: BrokerParts, peer: Peer, topic: str, ask: AskTimeBlocks
+) -> TimeBlockPage:
+    """The blocks between two offsets, each with a time that no record of it is before.
+
+    Raises:
+        RequestRefused: there is no such partition.
+        StorageFailed: the disk refused.
+    """
+    log = broker.partition(topic, ask.partition).log
+    of_append, start = ask.clock is RangeClock.APPEND, max(0, ask.start)
+    found = await broker.searchers.run(
+        peer, lambda: log.time_blocks(start, MOST_RANGES, of_append=of_append)
+    )
+    within = takewhile(lambda block: block.start < ask.end, found.blocks)
+    blocks, following = as_many_as_fit(
+        (block.start, block._replace(end=min(block.end, ask.end))) for block in within
+    )
+    if following is None and len(found.blocks) >= MOST_RANGES and found.end < ask.end:
+        following = found.end
+    return TimeBlockPage(blocks, following)
 
 
 _LONGEST: Final = 500  # characters of an error

@@ -22,10 +22,11 @@ import crc32c
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
+from horolog.offsets import TimeBlock
 from horolog.record import scan
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.time_stats import NO_RECORDS, OF_APPEND_TIME, OF_CREATE_TIME, TimeStats
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimeRange
+from horolog.record.timestamps import ALL_TIMES, LOG_APPEND_TIME, NO_TIMESTAMP, TimeRange
 from horolog.storage.batches.reader import (
     EVERYTHING,
     FEWEST_BYTES,
@@ -39,6 +40,7 @@ from horolog.storage.companion.blocks import (
     ENTRY_SIZE,
     Span,
     blocks_of,
+    earliest,
     may_hold,
     possible_entries,
     spans,
@@ -64,6 +66,10 @@ _BATCH: Final = Struct(">qqI")
 _PROOF: Final = Struct(">III132xI4x")  # position, size, position and identity of the last batch
 
 
+_UNKNOWN: Final = (ALL_TIMES.first_ms, True)
+"""The earliest time of a stretch whose times are unknown, and whether a record may have none."""
+
+
 class MapLook:
     """Proved entries of a block map, read once."""
 
@@ -83,6 +89,25 @@ class MapLook:
     def spans(self, windows: Sequence[TimeRange], next_offset: int | None) -> list[Span]:
         """Return the parts of the log that may contain a record in every window."""
         return spans(self._entries, windows, self._base_offset, self._size, next_offset)
+
+    def time_blocks(self, next_offset: int, *, of_append: bool) -> Iterator[TimeBlock]:
+        """The blocks in order, and what is between and behind them, whose times are unknown.
+
+        Args:
+            next_offset: the offset after the last of the log.
+            of_append: by append times; otherwise by the records' own timestamps.
+        """
+        at, offset = 0, self._base_offset
+        for block in blocks_of(self._entries):
+            if block.end > self._size:
+                break
+            if block.position > at:
+                yield TimeBlock(offset, block.base_offset, block.position - at, *_UNKNOWN)
+            least = earliest(block.times, of_append=of_append)
+            yield TimeBlock(block.base_offset, block.next_offset, block.size, *least)
+            at, offset = block.end, block.next_offset
+        if at < self._size:
+            yield TimeBlock(offset, next_offset, self._size - at, *_UNKNOWN)
 
     def summary(self) -> TimeStats | None:
         """Return the statistics of all blocks; None if they do not cover the whole log."""

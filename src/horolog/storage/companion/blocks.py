@@ -45,7 +45,7 @@ from horolog.record.time_stats import (
     UNREADABLE,
     TimeStats,
 )
-from horolog.record.timestamps import TimeRange
+from horolog.record.timestamps import ALL_TIMES, TimeRange
 
 BLOCK_BYTES: Final = 256 << 10
 """Size at which a block ends before the next batch. A larger batch is a block of its own."""
@@ -179,6 +179,30 @@ def spans(
     if at < size:
         _join(parts, Span(at, size, offset, next_offset))
     return parts
+
+
+def earliest(times: TimeStats, *, of_append: bool) -> tuple[int | None, bool]:
+    """Return a time that no record is before, and True if a record may have no time.
+
+    The time is None if no record has one, and the earliest of all times where it is not known.
+
+    Args:
+        of_append: by append times; otherwise by the records' own timestamps.
+    """
+    flags = times.flags
+    if flags & UNREADABLE or (flags & LACKS_APPEND_TIMES and (of_append or flags & OF_APPEND_TIME)):
+        return ALL_TIMES.first_ms, True
+    if of_append:
+        return times.append_min_ms, False
+    found = [
+        ms
+        for flag, ms in (
+            (OF_CREATE_TIME, times.create_min_ms),
+            (OF_APPEND_TIME, times.append_min_ms),
+        )
+        if flags & flag and ms is not None
+    ]
+    return min(found, default=None), times.untimed > 0
 
 
 def _join(parts: list[Span], span: Span) -> None:

@@ -32,7 +32,7 @@ from horolog.storage.lookup.by_timestamp import (
 )
 from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.replay import replay_segments
-from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
+from horolog.storage.lookup.time_ranges import TimeBlocks, TimeRanges, time_blocks, time_ranges
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Producers, Unended
 from horolog.storage.segments.active import ActiveSegment
@@ -356,6 +356,17 @@ class ReadableLog:
         end_offset = self.high_watermark
         start = max(from_offset, self.log_start_offset)
         found = time_ranges(self.segments_from(start), window, start, end_offset, limit)
+        if found.lacks_maps:
+            self.index_checks.want_maps()
+        return found
+
+    def time_blocks(self, from_offset: int, limit: int, *, of_append: bool) -> TimeBlocks:
+        """List the blocks from an offset on with the earliest time of each; see `time_ranges`."""
+        end_offset = self.high_watermark
+        start = max(from_offset, self.log_start_offset)
+        found = time_blocks(
+            self.segments_from(start), start, end_offset, limit, of_append=of_append
+        )
         if found.lacks_maps:
             self.index_checks.want_maps()
         return found

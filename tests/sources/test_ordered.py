@@ -1,0 +1,161 @@
+"""Records in the order of their times: over partitions, inside them, and within a memory."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from overrides import override
+from running_broker import MakeBroker, RunningBroker
+
+from horolog.client import Client
+from horolog.clock import ManualClock
+from horolog.errors import Misconfigured
+from horolog.record import LogRecord, build_batch
+from horolog.sources import TableBuffer, scan
+from horolog.testing import Broker
+
+T0_MS = 1_772_323_200_000
+MINUTE = 60_000
+
+
+def rows(source: Any, topic: str, **how: Any) -> list[dict[str, Any]]:
+    columns = ("offset", "timestamp_ms", "append_ms")
+    return scan(source, topic, columns=columns, **how).read_all().to_pylist()
+
+
+def expected(
+    every: Sequence[dict[str, Any]], column: str, *, last: bool = True
+) -> list[dict[str, Any]]:
+    timed = [row for row in every if row[column] not in (None, -1)]
+    timed.sort(key=lambda row: (row[column], row["partition"], row["offset"]))
+    untimed = [row for row in every if row[column] in (None, -1)]
+    return timed + untimed if last else untimed + timed
+
+
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.lists(st.one_of(st.just(-1), st.integers(-9, 60)), min_size=1, max_size=6),
+        ),
+        max_size=40,
+    ),
+    rolls=st.sets(st.integers(0, 40)),
+)
+@examples(2)
+def test_an_order_is_that_of_a_sort_of_everything(
+    batches: list[tuple[int, list[int]]], rolls: set[int], override_blocks: None
+) -> None:
+    clock = ManualClock(T0_MS)
+    with Broker(clock=clock) as broker:
+        broker.create_topic("t", partitions=3, settings={"segment.bytes": 400})
+        with Client(broker.bootstrap_servers) as client:
+            for number, (partition, minutes) in enumerate(batches):
+                times = [-1 if it == -1 else T0_MS + it * MINUTE for it in minutes]
+                records = [LogRecord(ms, None, b"%d" % number) for ms in times]
+                client.produce("t", partition, build_batch(records))
+                clock.advance("1m" if number in rolls else "1s")
+            every = rows(client, "t")
+            for source in (client, broker.log_dir):
+                for order, column in (
+                    ("create-time", "timestamp_ms"),
+                    ("append_time", "append_ms"),
+                ):
+                    found = rows(source, "t", order=order)
+                    assert found == expected(every, column)
+                first = rows(source, "t", order="create_time", without_time="first")
+                assert first == expected(every, "timestamp_ms", last=False)
+                ranged = rows(source, "t", order="create_time", from_ms=T0_MS + 5 * MINUTE)
+                timed = [row for row in every if row["timestamp_ms"] >= T0_MS + 5 * MINUTE]
+                assert ranged == expected(timed, "timestamp_ms")
+
+
+@pytest.fixture(scope="module")
+def override_blocks() -> Any:
+    """Blocks of a few batches, so that small logs have many."""
+    with pytest.MonkeyPatch.context() as patch:
+        override(patch, "horolog.storage", BLOCK_BYTES=300)
+        override(patch, "horolog.sources.ordered", GROUP_BYTES=400, RELEASE_BYTES=500)
+        override(patch, "horolog.sources.tables", _TABLE_BYTES=300)
+        yield
+
+
+@pytest.fixture
+def late(make_broker: MakeBroker) -> RunningBroker:
+    """Two partitions of 30 blocks; in the second each record is half an hour older."""
+    clock = ManualClock(T0_MS)
+    broker = make_broker(clock=clock)
+    broker.create_topic("late", 2)
+    for number in range(30):
+        for partition in range(2):
+            ms = clock.now_ms() - partition * 30 * MINUTE
+            value = bytes(300_000)
+            broker.append("late", build_batch([LogRecord(ms, None, value)]), partition)
+        if number == 15:
+            broker.append("late", build_batch([LogRecord(T0_MS - 60 * MINUTE, None, b"")]), 0)
+        clock.advance("1m")
+    broker.restart()
+    return broker
+
+
+@pytest.mark.parametrize("is_path", [False, True])
+def test_memory_is_what_overlaps(
+    is_path: bool, late: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    release = TableBuffer.release
+
+    def noted(buffer: Any, before_ms: int | None) -> Any:
+        held.append(buffer.size)
+        yield from release(buffer, before_ms)
+
+    monkeypatch.setattr(TableBuffer, "release", noted)
+    source = late.log_dir if is_path else late.address
+    table = scan(source, "late", order="create_time", order_memory=16 << 20).read_all()
+    assert table["partition"].to_pylist() == [0, *[1] * 30, *[0] * 30]
+    assert max(held) < 12 << 20
+
+
+def test_what_overlaps_more_than_the_memory_is_refused(make_broker: MakeBroker) -> None:
+    clock = ManualClock(T0_MS)
+    broker = make_broker(clock=clock)
+    broker.create_topic("far", 2)
+    for _ in range(25):
+        batch = build_batch([LogRecord(clock.now_ms(), None, bytes(900_000))])
+        broker.append("far", batch)
+        clock.advance("1m")
+    last = build_batch(
+        [LogRecord(T0_MS, None, bytes(900_000)), LogRecord(T0_MS + MINUTE, None, b"")]
+    )
+    for _ in range(25):  # each block reaches back to the beginning
+        broker.append("far", last, 1)
+    with pytest.raises(Misconfigured, match="--order-memory"):
+        scan(broker.address, "far", order="create_time", order_memory=16 << 20).read_all()
+    assert len(scan(broker.address, "far", order="create_time").read_all()) == 75
+
+
+def test_an_unknown_order_place_or_memory_is_refused(late: RunningBroker) -> None:
+    for how, said in (
+        ({"order": "time"}, "create-time or append-time"),
+        ({"order": "create_time", "without_time": "never"}, "never"),
+        ({"order": "create_time", "order_memory": 1000}, "--order-memory"),
+    ):
+        with pytest.raises(Misconfigured, match=said):
+            scan(late.address, "late", **how)
+
+
+def test_records_without_a_time_are_refused_where_that_is_asked_for(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    broker = make_broker()
+    broker.create_topic("t", 1)
+    broker.append("t", build_batch([LogRecord(5, None, b"")]))
+    how = {"order": "create-time", "without_time": "refuse"}
+    assert len(scan(broker.address, "t", **how).read_all()) == 1
+    broker.append("t", build_batch([LogRecord(-1, None, b"")]))
+    with pytest.raises(Misconfigured, match=r"partition 0, offset 1.*--without-time"):
+        scan(broker.address, "t", **how).read_all()
