@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Final
 
 from horolog.record.batch import BatchHeader
 from horolog.record.identity import is_left_out
@@ -19,6 +20,9 @@ from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.companion.blocks import Span
 from horolog.storage.lookup.by_append_time import appended_within, check_unproved
 from horolog.storage.segments.reader import SegmentReader
+
+_SMALL_BYTES: Final = 1 << 20
+"""A segment that is read ahead as a whole, whatever is looked for."""
 
 
 def batches_in_file(
@@ -97,8 +101,11 @@ def _stretches(
     All of a span's batches have its offsets: what is skipped cannot show that one is changed.
     """
     if not windows:
-        start = reader.position_for(None, stretch.start)
-        yield Span(start, stretch.segment.size, reader.base_offset, None)
+        start, size = reader.position_for(None, stretch.start), stretch.segment.size
+        # So that nothing behind the stretch is read ahead.
+        after = reader.blocks.look(size).end_before(stretch.end) if size > _SMALL_BYTES else None
+        end, next_offset = (size, None) if after is None else after
+        yield Span(start, max(start, min(end, size)), reader.base_offset, next_offset)
         return
     size = reader.size
     look = reader.blocks.look(size)

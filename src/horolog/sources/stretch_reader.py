@@ -129,7 +129,7 @@ class StretchReader:
             with self.losses(stretch):
                 for piece, reader in present_segments(self._root(stretch.root), stretch):
                     reader.complete_blocks()
-                    look = reader.blocks.look(min(reader.size, piece.size))
+                    look = reader.blocks.look(min(reader.size, piece.segment.size))
                     by_append = clock is RecordClock.APPEND
                     found += timed_parts(
                         piece, look.time_blocks(piece.end, of_append=by_append), most

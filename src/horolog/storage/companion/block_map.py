@@ -41,6 +41,7 @@ from horolog.storage.companion.blocks import (
     Span,
     blocks_of,
     earliest,
+    iter_places,
     may_hold,
     possible_entries,
     spans,
@@ -108,6 +109,16 @@ class MapLook:
             at, offset = block.end, block.next_offset
         if at < self._size:
             yield TimeBlock(offset, next_offset, self._size - at, *_UNKNOWN)
+
+    def end_before(self, offset: int) -> tuple[int, int] | None:
+        """Return position and base offset of the first proved block at or behind an offset.
+
+        No batch that has an earlier offset is behind it. None without such a block.
+        """
+        for position, base_offset in iter_places(self._entries):
+            if base_offset >= offset and position <= self._size:
+                return position, base_offset
+        return None
 
     def summary(self) -> TimeStats | None:
         """Return the statistics of all blocks; None if they do not cover the whole log."""

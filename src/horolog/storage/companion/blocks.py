@@ -30,7 +30,7 @@ log is only appended to and cut at its end. So the last batch of a block, if it 
 proves the entry and all before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -57,6 +57,7 @@ _HAS: Final = _HAS_CREATE_TIMES | _HAS_APPEND_TIMES
 _UINT32_MAX: Final = (1 << 32) - 1
 _ENTRY: Final = Struct(">IIIIqIIIqqqqqqIII12II")
 _CRC: Final = Struct(">I")
+_PLACE: Final = Struct(">I12xq128x")  # position and base offset
 _TIMES: Final = Struct(">II8xqI8xqqqq16xI4xI56x")
 _SOUND: Final = Struct(">II8xqI64xI52xI")  # position, size, offsets, flags, and the check
 
@@ -179,6 +180,12 @@ def spans(
     if at < size:
         _join(parts, Span(at, size, offset, next_offset))
     return parts
+
+
+def iter_places(entries: Buffer) -> Iterator[tuple[int, int]]:
+    """Yield the position and base offset of each entry that `sound` has accepted."""
+    whole = memoryview(entries)[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]
+    yield from _PLACE.iter_unpack(whole)
 
 
 def earliest(times: TimeStats, *, of_append: bool) -> tuple[int | None, bool]:
