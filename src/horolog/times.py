@@ -19,6 +19,8 @@ _DURATION = re.compile(rf"(?:{_PART})+")
 _RELATIVE = re.compile(rf"([+-])((?:{_PART})+)")
 _NUMBER = re.compile(r"([+-]?[0-9]+)(ms)?")
 _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
+_SIZE = re.compile(r"([0-9]{1,15})\s*(?:([kKMG])(i?)B?|B)?")
+_POWERS = {"k": 1, "K": 1, "M": 2, "G": 3}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG = 1 << 63
 _FORMS = "write it as 2026-11-20T09:00:00Z, as milliseconds since 1970, or relative as -15m"
@@ -147,3 +149,16 @@ def _in_zone(moment: datetime, zone: tzinfo) -> datetime:
     what = "comes twice, as" if exists else "does not exist, the clocks jump between"
     both = f"{first.isoformat()} and {second.isoformat()}"
     raise Misconfigured(f"{moment.isoformat()} {what} {both} in that zone: write one of them")
+
+
+def bytes_of(text: str, option: str) -> int:
+    """Parse a size: bytes, or a number with a unit (64MiB, 2GB).
+
+    Raises:
+        Misconfigured: it is none; `option` is named.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise Misconfigured(f"{option} {text}: write a size, as 256MiB, 2GB or a number of bytes")
+    unit = 1024 if match[3] else 1000
+    return int(match[1]) * (unit ** _POWERS[match[2]] if match[2] else 1)

@@ -1,10 +1,15 @@
 """Records in the order of their times: over partitions, inside them, and within a memory."""
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_runner import run_command
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +30,16 @@ MINUTE = 60_000
 def rows(source: Any, topic: str, **how: Any) -> list[dict[str, Any]]:
     columns = ("offset", "timestamp_ms", "append_ms")
     return scan(source, topic, columns=columns, **how).read_all().to_pylist()
+
+
+def printed(source: Any, topic: str, *arguments: str) -> list[tuple[int, int]]:
+    """The places of the records that `horolog consume` prints."""
+    if isinstance(source, Path):
+        ran = run_command("consume", source, *arguments)
+    else:
+        ran = run_command("consume", topic, "-b", source.config.bootstrap_servers, *arguments)
+    assert ran.code == 0, ran.err
+    return [tuple(map(int, line.split("\t")[1].split("@"))) for line in ran.lines]
 
 
 def expected(
@@ -69,6 +84,14 @@ def test_an_order_is_that_of_a_sort_of_everything(
                     assert found == expected(every, column)
                 first = rows(source, "t", order="create_time", without_time="first")
                 assert first == expected(every, "timestamp_ms", last=False)
+                for order, column in (
+                    ("create-time", "timestamp_ms"),
+                    ("append-time", "append_ms"),
+                ):
+                    found = printed(source, "t", "--order", order)
+                    assert found == [
+                        (row["partition"], row["offset"]) for row in expected(every, column)
+                    ]
                 ranged = rows(source, "t", order="create_time", from_ms=T0_MS + 5 * MINUTE)
                 timed = [row for row in every if row["timestamp_ms"] >= T0_MS + 5 * MINUTE]
                 assert ranged == expected(timed, "timestamp_ms")
@@ -159,3 +182,68 @@ def test_records_without_a_time_are_refused_where_that_is_asked_for(
     broker.append("t", build_batch([LogRecord(-1, None, b"")]))
     with pytest.raises(Misconfigured, match=r"partition 0, offset 1.*--without-time"):
         scan(broker.address, "t", **how).read_all()
+
+
+def test_consume_follows_in_order_within_a_lateness(make_broker: MakeBroker) -> None:
+    broker = make_broker(clock=ManualClock(T0_MS))
+    broker.create_topic("live", 2)
+
+    def send(partition: int, *minutes: int) -> None:
+        records = [LogRecord(T0_MS + it * MINUTE, None, b"%d" % it) for it in minutes]
+        broker.append("live", build_batch(records), partition)
+
+    send(0, 5, 1, 4)
+    command = [sys.executable, "-m", "horolog", "consume", "live", "-b", broker.address]
+    command += ["--order", "create-time", "--follow", "--lateness", "3m", "--format", "value"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        read = process.stdout.readline
+        assert read() == "1\n"  # 5 - 3 minutes: later ones are held back
+        send(1, 3, 8)
+        assert [read() for _ in range(2)] == ["3\n", "4\n"]
+        send(0, 2)  # 5 is the earliest that was not given out
+        assert read() == "2\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().split() == ["5", "8"]
+        assert "1 records came too late" in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--order", "time"], "create-time or append-time"),
+        (["--order", "create-time", "--follow"], "--lateness"),
+        (["--lateness", "5m"], "--order"),
+        (["--order", "create-time", "--lateness", "5m"], "--follow"),
+        (["--order", "create-time", "--order-memory", "1MiB"], "--order-memory"),
+        (["--order", "create-time", "--order-memory", "much"], "--order-memory"),
+        (["--order", "create-time", "--without-time", "never"], "never"),
+    ],
+)
+def test_orders_that_cannot_be_are_refused(
+    arguments: list[str], said: str, late: RunningBroker
+) -> None:
+    ran = run_command("consume", "late", "-b", late.address, *arguments)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_damage_of_one_partition_hides_no_other_in_an_order(late: RunningBroker) -> None:
+    late.stop()
+    log = late.log_dir / "late-1" / f"{0:020}.log"
+    content = bytearray(log.read_bytes())
+    content[3_000_000] ^= 1
+    log.write_bytes(content)
+    arguments = ["--order", "create-time", "--without-time", "refuse"]
+    ran = run_command("consume", late.log_dir, *arguments, "--format", "json")
+    places = [(row["partition"], row["offset"]) for row in map(json.loads, ran.lines)]
+    assert ran.code == 1
+    assert [offset for partition, offset in places if partition == 0] == [
+        16,
+        *range(16),
+        *range(17, 31),
+    ]
+    assert [offset for partition, offset in places if partition == 1] == [*range(9)]

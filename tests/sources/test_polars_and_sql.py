@@ -274,6 +274,7 @@ def large(make_broker: MakeBroker) -> RunningBroker:
         ("timestamp >= '2026-03-01T00:04Z' and timestamp < '2026-03-01T00:05Z'", 3),
         ("append_time = '2026-03-01T00:04Z' and partition = 1", 1),
         ('"offset" >= 17 and partition = 2', 3),
+        ('"offset" between 3 and 4', 6),
         ("partition in (1)", 20),
         ("timestamp = '2026-03-01T00:04Z' or timestamp = '2026-03-01T00:05Z'", 6),
         ("not (timestamp > '2026-03-01T00:01Z')", 6),

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -26,12 +26,14 @@ from horolog.clock import SystemClock
 from horolog.errors import Damaged, Misconfigured, StorageFailed
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.options import ReadOptions
+from horolog.sources.ordered import WithoutTime, checked_memory, clock_of_order
+from horolog.sources.ordered_records import OrderedRecords
 from horolog.sources.plan import Stretch
 from horolog.sources.planning import numbered
 from horolog.sources.records import ReadRecord, RecordLog
 from horolog.sources.uris import has_scheme
 from horolog.storage.names import TopicPartition
-from horolog.times import format_moment, parse_time
+from horolog.times import bytes_of, format_moment, parse_duration, parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -66,6 +68,38 @@ class ConsumeOptions:
     follow_on: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")
     ] = False
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order",
+            metavar="create-time|append-time",
+            help="Print records in the order of these times, over all partitions, late ones "
+            "included.",
+        ),
+    ] = None
+    without_time: Annotated[
+        WithoutTime,
+        typer.Option(
+            "--without-time", help="With --order, where records without a time are printed."
+        ),
+    ] = WithoutTime.LAST
+    order_memory: Annotated[
+        str,
+        typer.Option(
+            "--order-memory",
+            metavar="SIZE",
+            help="With --order, how much of records that overlap in time may be held.",
+        ),
+    ] = "256MiB"
+    lateness: Annotated[
+        str | None,
+        typer.Option(
+            "--lateness",
+            metavar="DURATION",
+            help="With --order and --follow, hold records back for so long after the latest one, "
+            "because earlier ones may come.",
+        ),
+    ] = None
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,7 +126,8 @@ def consume(
     A time range is exact and includes late records: it has every record with from-time <= time <
     to-time, and no other. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative
     (-15m, -2h, -7d). A text line has tab-separated: time, partition@offset, key, value, headers.
-    With --clock append the range is of append times, and a line begins with the append time. Files
+    With --clock append the range is of append times, and a line begins with the append time. With
+    --order records come by time, over all partitions and inside them, exactly. Files
     need no broker, are only read, and may be Apache Kafka's, or in an object store (s3://...); a
     line of several topics begins with the topic. The exit code is 1 if a log is damaged or offline;
     what is before the damage is printed.
@@ -119,7 +154,13 @@ def consume(
     if path is not None and (options.follow_on or options.from_end):
         given = "--follow" if options.follow_on else "--from-end"
         raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
-    output = _Output(options.shape, options.zone or UTC, times.clock, options.max_messages)
+    ordering = _ordering(options)
+    output = _Output(
+        options.shape,
+        options.zone or UTC,
+        times.clock if ordering is None else ordering.clock,
+        options.max_messages,
+    )
     is_damaged = False
     with saying_warnings():
         if path is None:
@@ -134,14 +175,24 @@ def consume(
                 options.partitions or None,
                 ReadOptions.of_path(str(path), pairs(options.settings, "--set")),
             )
-        with RecordLog(reading, times) as log:
+        with RecordLog(
+            reading,
+            times,
+            runs_ahead=ordering is None,
+            with_append_times=ordering is not None and ordering.clock is RecordClock.APPEND,
+        ) as log:
             chosen = log.partitions if numbers is None else numbered(log.partitions, numbers, what)
             output.names_topic = len({partition.topic for partition in chosen}) > 1
             plan = log.plan(chosen, options.offset)
             try:
-                is_damaged |= not options.from_end and _print(log, plan.stretches, what, output)
-                if options.follow_on:
-                    _follow(log, plan.ends, output)
+                if ordering is not None:
+                    stretches = () if options.from_end else plan.stretches
+                    ends = plan.ends if options.follow_on else None
+                    is_damaged |= _print_in_order(log, stretches, ends, what, output, ordering)
+                else:
+                    is_damaged |= not options.from_end and _print(log, plan.stretches, what, output)
+                    if options.follow_on:
+                        _follow(log, plan.ends, output)
             except KeyboardInterrupt:
                 if not options.follow_on:
                     raise
@@ -151,6 +202,36 @@ def consume(
         say(_summary(output.count, times))
     if is_damaged:
         raise typer.Exit(1)
+
+
+class _Ordering(NamedTuple):
+    """The order of the records that are printed."""
+
+    clock: RecordClock
+    memory: int
+    without_time: WithoutTime
+    lateness_ms: int | None
+
+
+def _ordering(options: ConsumeOptions) -> _Ordering | None:
+    if options.order is None:
+        if options.lateness is not None:
+            raise Misconfigured("--lateness is about an order: give it with --order and --follow")
+        return None
+    lateness_ms = None if options.lateness is None else parse_duration(options.lateness)
+    if options.follow_on != (lateness_ms is not None):
+        raise Misconfigured(
+            "--order with --follow needs --lateness, and --lateness needs --follow: how long after "
+            "the latest record earlier ones may come"
+        )
+    if lateness_ms is not None and lateness_ms < 0:
+        raise Misconfigured(f"--lateness {options.lateness} is negative")
+    return _Ordering(
+        clock_of_order(options.order),
+        checked_memory(bytes_of(options.order_memory, "--order-memory")),
+        options.without_time,
+        lateness_ms,
+    )
 
 
 class _Output:
@@ -203,6 +284,55 @@ def _print(log: RecordLog, stretches: Sequence[Stretch], what: str, output: _Out
                 damaged.add(stretch.partition)
                 say(str(error))
             done += stretch.end - stretch.start
+    return bool(damaged)
+
+
+def _print_in_order(
+    log: RecordLog,
+    stretches: Sequence[Stretch],
+    ends: Mapping[TopicPartition, int] | None,
+    what: str,
+    output: _Output,
+    ordering: _Ordering,
+) -> bool:
+    """Print the records of stretches, and what follows `ends`, in order; True if one is damaged."""
+    damaged: list[TopicPartition] = []
+
+    def on_damage(partition: TopicPartition, error: Exception) -> None:
+        damaged.append(partition)
+        say(str(error))
+
+    ordered = OrderedRecords(
+        log,
+        ordering.clock,
+        memory=ordering.memory,
+        without_time=ordering.without_time,
+        on_damage=on_damage,
+    )
+    total = sum(stretch.end - stretch.start for stretch in stretches)
+    with progress(f"reading {what}", total, "offsets") as advance:
+        for partition, read in ordered.read(stretches, lateness_ms=ordering.lateness_ms):
+            if not output.write(partition.topic, read):
+                return bool(damaged)
+            advance(ordered.done)
+    if ends is None or output.is_full:
+        return bool(damaged)
+    assert ordering.lateness_ms is not None
+    sys.stdout.buffer.flush()
+    try:
+        for partition, read in ordered.follow(log.follow(ends), ordering.lateness_ms):
+            wants_more = output.write(partition.topic, read)
+            sys.stdout.buffer.flush()
+            if not wants_more:
+                break
+    except KeyboardInterrupt:
+        for partition, read in ordered.release(None):
+            if not output.write(partition.topic, read):
+                break
+        raise
+    finally:
+        if ordered.late:
+            say(f"{ordered.late:,} records came too late for their place: raise --lateness")
     return bool(damaged)
 
 

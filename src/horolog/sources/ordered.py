@@ -10,7 +10,7 @@ the blocks that may have some.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
@@ -152,12 +152,17 @@ def group_bytes(memory: int, partitions: int) -> int:
 
 
 def in_order(
-    stretches: Iterable[TimedStretch], buffer: Buffer[OutT_co], memory: int = DEFAULT_MEMORY
+    stretches: Iterable[TimedStretch],
+    buffer: Buffer[OutT_co],
+    memory: int = DEFAULT_MEMORY,
+    held_back: Callable[[], int] | None = None,
 ) -> Iterator[OutT_co]:
     """Give out the records of stretches that have a time, in the order of their times.
 
     Args:
         memory: how many bytes of records may be held.
+        held_back: at the end, returns the time from which on records stay in the buffer; None
+            gives out all of them.
 
     Raises:
         Overlap: more would have to be held.
@@ -177,7 +182,7 @@ def in_order(
             yield from buffer.release(heap[0][0])
             if buffer.size > memory:
                 raise Overlap(buffer.size, memory)
-    yield from buffer.release(None)
+    yield from buffer.release(None if held_back is None else held_back())
 
 
 def timed_parts(stretch: Stretch, blocks: Iterable[TimeBlock], most: int) -> Iterator[TimedStretch]:

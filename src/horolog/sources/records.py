@@ -1,6 +1,6 @@
 """Records of any log as Python objects, for commands that print them or send them on; no Arrow."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -14,6 +14,7 @@ from horolog.record.timestamps import (
     ALL_TIMES,
     LOG_APPEND_TIME,
     AppendTimeStretch,
+    RecordClock,
     TimeRange,
     TimestampType,
 )
@@ -21,6 +22,7 @@ from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.options import ReadOptions
+from horolog.sources.ordered import TimedStretch
 from horolog.sources.plan import BrokerStretch, Stretch
 from horolog.sources.planning import ReadPlan, opened_log, plan_offsets
 from horolog.sources.row_filter import RowFilter
@@ -64,10 +66,16 @@ class RecordLog:
     """
 
     def __init__(
-        self, options: ReadOptions, times: TimeRange = ALL_TIMES, *, runs_ahead: bool = True
+        self,
+        options: ReadOptions,
+        times: TimeRange = ALL_TIMES,
+        *,
+        runs_ahead: bool = True,
+        with_append_times: bool = False,
     ) -> None:
         self._options = options
         self._times = times
+        self._shows_append_times = times.of_append or with_append_times
         with ExitStack() as stack:
             self._log = opened_log(options)
             stack.push(self._log)
@@ -101,12 +109,17 @@ class RecordLog:
             RequestRefused, NoAnswer: the broker refuses for another reason, or does not answer.
             StorageFailed: the disk refused.
         """
-        is_append = self._times.of_append
-        row_filter = RowFilter().within(self._times)
+        row_filter, shows = RowFilter().within(self._times), self._shows_append_times
         with self._reader.losses(stretch):
-            for batches in self._reader.batches(stretch, row_filter, with_append_times=is_append):
+            for batches in self._reader.batches(stretch, row_filter, with_append_times=shows):
                 with naming_batch(batches):
                     yield from self._records(batches, stretch.partition.partition)
+
+    def timed(
+        self, stretches: Sequence[Stretch], clock: RecordClock, memory: int
+    ) -> list[TimedStretch]:
+        """Cut stretches at the blocks of their logs; see `StretchReader.timed`."""
+        return self._reader.timed(stretches, clock, memory)
 
     def read_between(
         self, plan: ReadPlan, partition: TopicPartition, start: int, end: int
@@ -150,7 +163,7 @@ class RecordLog:
             if batch.is_visible and self._may_hold(header, batch.data, appended.known_ms):
                 if checks:
                     batch.verify()
-                shown = appended if is_append else _UNKNOWN
+                shown = appended if self._shows_append_times else _UNKNOWN
                 records = [
                     read
                     for read in read_batch(batch.data, header, number, shown)

@@ -1,0 +1,153 @@
+"""Records in the order of their times as Python objects, for commands; no Arrow."""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
+
+from horolog.errors import Damaged, StorageFailed
+from horolog.record.timestamps import NO_TIMESTAMP, RecordClock
+from horolog.sources.ordered import TimedStretch, WithoutTime, in_order, untimed_refused
+from horolog.sources.plan import Stretch
+from horolog.sources.records import ReadRecord, RecordLog
+from horolog.storage.names import TopicPartition
+
+__all__ = ["OrderedRecords"]
+
+PlacedRecord: TypeAlias = tuple[TopicPartition, ReadRecord]
+"""A record with its partition."""
+
+_RECORD_BYTES: Final = 400
+"""Bytes that a record takes beside its key, value and headers."""
+
+
+class OrderedRecords:
+    """The records of a log in the order of their times by one clock.
+
+    Args:
+        log: the log; it does not read ahead.
+        clock: the clock of the order.
+        memory: how many bytes of records that overlap in time may be held.
+        without_time: the place of records that have no time by the clock.
+        on_damage: called once for each partition that is damaged; what is before the damage in a
+            block is given out, and no other block of the partition is read.
+    """
+
+    def __init__(
+        self,
+        log: RecordLog,
+        clock: RecordClock,
+        *,
+        memory: int,
+        without_time: WithoutTime,
+        on_damage: Callable[[TopicPartition, Damaged | StorageFailed], None],
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._memory = memory
+        self._without_time = without_time
+        self._on_damage = on_damage
+        self._damaged: set[TopicPartition] = set()
+        self._heap: list[tuple[int, TopicPartition, int, ReadRecord]] = []
+        self._largest_ms: int | None = None
+        self._given_ms: int | None = None
+        self.size = 0
+        """Bytes of the records that are held."""
+        self.late = 0
+        """Live records that were given out after later ones."""
+        self.done = 0
+        """Offsets that were read."""
+
+    def read(
+        self, stretches: Iterable[Stretch], *, lateness_ms: int | None = None
+    ) -> Iterator[PlacedRecord]:
+        """Give out the records of stretches in order.
+
+        Args:
+            lateness_ms: of a log that is followed: what is not older than the latest record by so
+                much is held back for `follow`; then records without a time come first, or never.
+        """
+        timed = self._log.timed(list(stretches), self._clock, self._memory)
+        if self._without_time is not WithoutTime.LAST:
+            yield from self._untimed(timed)
+        held_back = None if lateness_ms is None else lambda: self._watermark(lateness_ms)
+        yield from in_order(timed, self, self._memory, held_back)
+        if self._without_time is WithoutTime.LAST:
+            yield from self._untimed(timed)
+
+    def follow(self, coming: Iterable[PlacedRecord], lateness_ms: int) -> Iterator[PlacedRecord]:
+        """Give out records that are appended meanwhile, those in order that are not too late.
+
+        A record that is older than one that was given out comes at once, and is counted in `late`.
+        """
+        for partition, read in coming:
+            ms = self._time_of(read)
+            if ms is None:
+                if self._without_time is WithoutTime.REFUSE:
+                    raise untimed_refused(str(partition), f"offset {read.offset}")
+                yield partition, read
+            elif self._given_ms is not None and ms < self._given_ms:
+                self.late += 1
+                yield partition, read
+            else:
+                self._push(ms, partition, read)
+                yield from self.release(self._watermark(lateness_ms))
+
+    # As `ordered.Buffer`.
+
+    def add(self, stretch: Stretch) -> Iterator[PlacedRecord]:
+        """Read the records of a stretch that have a time."""
+        for read in self._records(stretch):
+            ms = self._time_of(read)
+            if ms is not None:
+                self._push(ms, stretch.partition, read)
+        return iter(())
+
+    def release(self, before_ms: int | None) -> Iterator[PlacedRecord]:
+        """Give out the records that are earlier than a time; all of them if that is None."""
+        heap = self._heap
+        if before_ms is not None:
+            self._given_ms = max(before_ms, before_ms if self._given_ms is None else self._given_ms)
+        while heap and (before_ms is None or heap[0][0] < before_ms):
+            _, partition, _, read = heapq.heappop(heap)
+            self.size -= _bytes_of(read)
+            yield partition, read
+
+    def _push(self, ms: int, partition: TopicPartition, read: ReadRecord) -> None:
+        if self._largest_ms is None or ms > self._largest_ms:
+            self._largest_ms = ms
+        self.size += _bytes_of(read)
+        heapq.heappush(self._heap, (ms, partition, read.offset, read))
+
+    def _watermark(self, lateness_ms: int) -> int:
+        return -(1 << 63) if self._largest_ms is None else self._largest_ms - lateness_ms
+
+    def _untimed(self, timed: Iterable[TimedStretch]) -> Iterator[PlacedRecord]:
+        for stretch, _, _, has_untimed in timed:
+            for read in self._records(stretch) if has_untimed else ():
+                if self._time_of(read) is not None:
+                    continue
+                if self._without_time is WithoutTime.REFUSE:
+                    raise untimed_refused(str(stretch.partition), f"offset {read.offset}")
+                yield stretch.partition, read
+
+    def _records(self, stretch: Stretch) -> Iterator[ReadRecord]:
+        if stretch.partition in self._damaged:
+            return
+        try:
+            for _, records in self._log.read(stretch):
+                yield from records
+        except (Damaged, StorageFailed) as error:
+            self._damaged.add(stretch.partition)
+            self._on_damage(stretch.partition, error)
+        self.done += stretch.end - stretch.start
+
+    def _time_of(self, read: ReadRecord) -> int | None:
+        if self._clock is RecordClock.APPEND:
+            return read.appended_ms
+        ms = read.record.timestamp
+        return None if ms == NO_TIMESTAMP else ms
+
+
+def _bytes_of(read: ReadRecord) -> int:
+    record = read.record
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
