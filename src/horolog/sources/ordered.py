@@ -9,8 +9,8 @@ Records without a time are given out before all others or after them, by a pass 
 the blocks that may have some.
 """
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
@@ -19,6 +19,7 @@ from horolog.errors import Misconfigured
 from horolog.offsets import TimeBlock
 from horolog.record.timestamps import ALL_TIMES, RecordClock
 from horolog.results import size
+from horolog.sources.ahead import ahead
 from horolog.sources.plan import BrokerStretch, Stretch
 
 __all__ = [
@@ -45,6 +46,8 @@ RELEASE_BYTES: Final = 8 << 20
 
 _FIRST_MS: Final = ALL_TIMES.first_ms
 
+ItemT = TypeVar("ItemT")
+InT_contra = TypeVar("InT_contra", contravariant=True)
 OutT_co = TypeVar("OutT_co", covariant=True)
 
 
@@ -116,7 +119,7 @@ class TimedStretch(NamedTuple):
     """True if a record may have no time."""
 
 
-class Buffer(Protocol, Generic[OutT_co]):
+class Buffer(Protocol, Generic[InT_contra, OutT_co]):
     """Records that were read and not given out."""
 
     @property
@@ -124,8 +127,8 @@ class Buffer(Protocol, Generic[OutT_co]):
         """Bytes that are held."""
         ...
 
-    def add(self, stretch: Stretch) -> Iterator[OutT_co]:
-        """Read the records of a stretch that have a time; may give out what needs no order."""
+    def add(self, stretch: Stretch, item: InT_contra) -> None:
+        """Add records of a stretch; those without a time are left out."""
         ...
 
     def release(self, before_ms: int | None) -> Iterator[OutT_co]:
@@ -153,33 +156,38 @@ def group_bytes(memory: int, partitions: int) -> int:
 
 def in_order(
     stretches: Iterable[TimedStretch],
-    buffer: Buffer[OutT_co],
+    read: Callable[[Stretch], Iterator[ItemT]],
+    buffer: Buffer[ItemT, OutT_co],
     memory: int = DEFAULT_MEMORY,
+    *,
+    runs_ahead: bool = False,
     held_back: Callable[[], int] | None = None,
 ) -> Iterator[OutT_co]:
     """Give out the records of stretches that have a time, in the order of their times.
 
     Args:
+        read: reads a stretch, as items that the buffer takes.
         memory: how many bytes of records may be held.
+        runs_ahead: read an item while the one before is worked on, in a thread.
         held_back: at the end, returns the time from which on records stay in the buffer; None
             gives out all of them.
 
     Raises:
         Overlap: more would have to be held.
     """
-    heap = [
-        (timed.least_ms, timed.stretch.partition, timed.stretch.start, timed)
-        for timed in stretches
-        if timed.least_ms is not None
-    ]
-    heapq.heapify(heap)
-    while heap:
-        *_, timed = heapq.heappop(heap)
-        yield from buffer.add(timed.stretch)
-        if not heap:
-            break
-        if buffer.size >= min(RELEASE_BYTES, memory // 2):
-            yield from buffer.release(heap[0][0])
+    in_time = sorted(
+        (timed for timed in stretches if timed.least_ms is not None),
+        key=lambda timed: (timed.least_ms, timed.stretch.partition, timed.stretch.start),
+    )
+    items = ((timed, item) for timed in in_time for item in read(timed.stretch))
+    before_ms = _FIRST_MS
+    with ahead(items) if runs_ahead else nullcontext(items) as coming:
+        for timed, item in coming:
+            assert timed.least_ms is not None
+            buffer.add(timed.stretch, item)
+            if timed.least_ms > before_ms and buffer.size >= min(RELEASE_BYTES, memory // 2):
+                before_ms = timed.least_ms  # nothing that is still to be read is earlier
+                yield from buffer.release(before_ms)
             if buffer.size > memory:
                 raise Overlap(buffer.size, memory)
     yield from buffer.release(None if held_back is None else held_back())

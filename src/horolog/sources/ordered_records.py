@@ -70,7 +70,7 @@ class OrderedRecords:
         if self._without_time is not WithoutTime.LAST:
             yield from self._untimed(timed)
         held_back = None if lateness_ms is None else lambda: self._watermark(lateness_ms)
-        yield from in_order(timed, self, self._memory, held_back)
+        yield from in_order(timed, self._records, self, self._memory, held_back=held_back)
         if self._without_time is WithoutTime.LAST:
             yield from self._untimed(timed)
 
@@ -94,13 +94,11 @@ class OrderedRecords:
 
     # As `ordered.Buffer`.
 
-    def add(self, stretch: Stretch) -> Iterator[PlacedRecord]:
-        """Read the records of a stretch that have a time."""
-        for read in self._records(stretch):
-            ms = self._time_of(read)
-            if ms is not None:
-                self._push(ms, stretch.partition, read)
-        return iter(())
+    def add(self, stretch: Stretch, item: ReadRecord) -> None:
+        """Add a record, unless it has no time."""
+        ms = self._time_of(item)
+        if ms is not None:
+            self._push(ms, stretch.partition, item)
 
     def release(self, before_ms: int | None) -> Iterator[PlacedRecord]:
         """Give out the records that are earlier than a time; all of them if that is None."""

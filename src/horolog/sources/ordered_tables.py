@@ -1,6 +1,6 @@
 """Records in the order of their times as Arrow tables. Imports pyarrow."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,39 +33,30 @@ class TableBuffer:
     """Rows that were read and not given out, as runs of tables.
 
     Args:
-        tables_of: reads a stretch as tables that have the column of the times.
         times: the column of the times: `timestamp_ms` or `append_ms`.
         max_bytes: of a table that is given out, if its rows are of one size.
     """
 
-    def __init__(
-        self,
-        tables_of: Callable[[Stretch], Iterator[pa.RecordBatch]],
-        times: str,
-        max_bytes: int,
-    ) -> None:
-        self._tables_of = tables_of
+    def __init__(self, times: str, max_bytes: int) -> None:
         self._times = times
         self._max_bytes = max_bytes
         self._runs: list[_Run] = []
         self.size = 0
+        """Bytes of the rows that are held."""
 
-    def add(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        """Read the rows of a stretch that have a time."""
-        for table in self._tables_of(stretch):
-            known = _timed(table, self._times)
-            if not known.all():
-                table = table.filter(pa.array(known))
-            if not table.num_rows:
-                continue
-            times = table.column(self._times).to_numpy(zero_copy_only=False)
-            if (times[1:] < times[:-1]).any():  # a difference may be too large
-                order = np.argsort(times, kind="stable")
-                times, table = times[order], table.take(pa.array(order))
-            partition = stretch.partition.partition
-            self._runs.append(_Run(partition, stretch.start, times, table))
-            self.size += table.nbytes
-        return iter(())
+    def add(self, stretch: Stretch, item: pa.RecordBatch) -> None:
+        """Add the rows of a table that have a time."""
+        table, known = item, _timed(item, self._times)
+        if not known.all():
+            table = table.filter(pa.array(known))
+        if not table.num_rows:
+            return
+        times = table.column(self._times).to_numpy(zero_copy_only=False)
+        if (times[1:] < times[:-1]).any():  # a difference may be too large
+            order = _order(times)
+            times, table = times[order], table.take(pa.array(order))
+        self._runs.append(_Run(stretch.partition.partition, stretch.start, times, table))
+        self.size += table.nbytes
 
     def release(self, before_ms: int | None) -> Iterator[pa.RecordBatch]:
         """Give out the rows that are earlier than a time in order; all of them if that is None."""
@@ -100,11 +91,26 @@ class TableBuffer:
             return
         given.sort(key=lambda run: run[:2])  # rows of the same time stay in this order
         times = np.concatenate([run.times for run in given])
-        order = np.argsort(times, kind="stable")
+        order = _order(times)
         whole = pa.concat_batches([_with_partition(run.table, run.partition) for run in given])
         rows = max(1, len(order) * self._max_bytes // max(1, whole.nbytes))
         for first in range(0, len(order), rows):
             yield whole.take(pa.array(order[first : first + rows]))
+
+
+def _order(times: _Times) -> _Times:
+    """Return the places of times in their order; equal ones stay in theirs.
+
+    A sort of numbers that hold both the time and the place is several times as fast as one of
+    places, and fits 64 bits unless times are centuries apart.
+    """
+    first, last, bits = int(times.min()), int(times.max()), len(times).bit_length()
+    if (last - first).bit_length() + bits > 63:
+        return np.argsort(times, kind="stable")
+    keys = (times - first << bits) | np.arange(len(times))
+    keys.sort()
+    places: _Times = keys & ((1 << bits) - 1)
+    return places
 
 
 def _rest(run: _Run, end: int) -> _Run:

@@ -156,9 +156,9 @@ def scan(
                         yield shaped(table, pa.repeat(number, len(table)))
                 return
             timed = reader.timed(stretches, by, memory)
-            buffer = TableBuffer(partial(read, reader), of_order, _TABLE_BYTES)
+            buffer = TableBuffer(of_order, _TABLE_BYTES)
             passes = [
-                in_order(timed, buffer, memory),
+                in_order(timed, partial(read, reader), buffer, memory, runs_ahead=True),
                 _untimed(timed, partial(read, reader), of_order),
             ]
             for tables in passes if place is WithoutTime.LAST else reversed(passes):
