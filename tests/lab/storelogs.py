@@ -79,7 +79,11 @@ def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:
 
 
 def append(log: Log, *timestamps: int, now: int = NOW, **more: Any) -> Appended:
-    """Send one batch to a log as a leader takes it."""
+    """Send one batch to a log as a leader takes it that has no other log.
+
+    The clock that all logs of a broker share is put behind: `test_stamp_clock` has its tests.
+    """
+    log.stamps.last_ms = -(1 << 63)
     sent = batch(*timestamps, **more)
     return log.append(prepare(sent, log.config, now, partition=str(log)), now)
 

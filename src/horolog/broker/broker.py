@@ -35,7 +35,7 @@ from horolog.broker.kept_memory import KeptMemory
 from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition, log_failure
-from horolog.broker.partitions import Partitions
+from horolog.broker.partitions import STAMP_CLOCK_MS, Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.producers import FIRST_PRODUCER_ID, ProducerClients, ProducerIds
 from horolog.broker.recent_histories import RecentHistories
@@ -153,6 +153,7 @@ class BrokerParts:
         self.append_warnings = AppendWarnings(catalogue)
         self.cleaner = Cleaner(catalogue)
         others = (
+            PeriodicTask(self.partitions.keep_stamp_clock, STAMP_CLOCK_MS, STAMP_CLOCK_MS),
             PeriodicTask(self.append_warnings.warn_of_appends, LOOK_INTERVAL_MS, LOOK_INTERVAL_MS),
             PeriodicTask(self.group_lags.sample, SAMPLE_INTERVAL_MS, 0),
         )

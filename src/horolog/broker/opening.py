@@ -151,6 +151,7 @@ class _Opening:
         self.overrides |= self.stored_settings.topics
         followed = self._follow_source()
         self._take_over_settings({row.name for row in self.stored.topics if not row.adopted})
+        known = names.INTERNAL_TOPICS.union(row.name for row in self.stored.topics)
         log_dir = LogDir.open(
             self.path,
             broker_config=self.config,
@@ -161,6 +162,7 @@ class _Opening:
             topic_id=self.owned.get,
             follows=self.followed.__contains__,
             known_epoch=self._known_epoch,
+            is_known=known.__contains__,
             succeeds_another=self.store.succeeds_another,
             files=files,
             lock=lock,

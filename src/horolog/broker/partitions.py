@@ -15,7 +15,7 @@ from collections.abc import (
     ValuesView,
 )
 from concurrent.futures import Executor, Future, wait
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.fair_pool import Checkers
@@ -34,6 +34,10 @@ from horolog.storage.names import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+STAMP_CLOCK_MS: Final = 1_000
+"""Interval at which the clock of append times is raised and written down, in milliseconds."""
 
 
 class Partitions(Mapping[tuple[str, int], Partition]):
@@ -160,11 +164,12 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         Raises:
             StorageFailed: a write failed; some partitions may lead.
         """
+        now_ms = self._stamp_ms()
 
         def lead(log: Log) -> None:
             if log.is_following:
                 its = committed.get(log.partition, ())
-                log.lead(epoch, self._clock.now_ms(), committed=its)
+                log.lead(epoch, now_ms, committed=its)
 
         await self.change(topic, lead)
 
@@ -174,7 +179,43 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         Raises:
             StorageFailed: the disk refused; some may be written.
         """
-        await self.change(topic, lambda log: log.end_unended(self._clock.now_ms()))
+        now_ms = self._stamp_ms()
+        await self.change(topic, lambda log: log.end_unended(now_ms))
+
+    def _stamp_ms(self) -> int:
+        """Return the clock for appends that threads make, and raise that of append times to it."""
+        now_ms = self._clock.now_ms()
+        self._log_dir.stamps.rise(now_ms)
+        return now_ms
+
+    async def keep_stamp_clock(self) -> None:
+        """Raise the clock of append times to the broker's clock, and write it down.
+
+        So times become complete in partitions to which nothing is appended.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._stamp_ms()
+        await self.run(LogDir.save_stamps)
+
+    async def lower_stamp_clock(self) -> int:
+        """Lower the clock of append times to the broker's clock; return by how many milliseconds.
+
+        Raises:
+            StorageFailed: the disk refused; the clock is lowered, and a restart may undo that.
+        """
+        stamps, now_ms = self._log_dir.stamps, self._clock.now_ms()
+        ahead_ms = max(0, stamps.last_ms - now_ms)
+        if ahead_ms:
+            stamps.last_ms = now_ms
+            await self.run(LogDir.save_stamps)
+        return ahead_ms
+
+    @property
+    def stamp_ms(self) -> int:
+        """The last append time that any partition gave, or could have given, in milliseconds."""
+        return self._log_dir.stamps.last_ms
 
     def obey_settings(self, topic: Topic) -> None:
         """Apply a topic's settings to its partitions from the next request on."""

@@ -13,9 +13,10 @@ from horolog.cli.options import Partitions, Topic, Zone, pairs, with_options
 from horolog.cli.terminal import echo
 from horolog.cli.topic_cleaning import cleaning_lines, cleaning_of
 from horolog.cli.topic_times import plain_times, times_lines, topic_times
-from horolog.client import LeftBehind, ResourceType
+from horolog.client import Client, LeftBehind, ResourceType
 from horolog.client.topic_facts import PartitionFacts, partition_facts, served_partitions
 from horolog.clock import format_duration
+from horolog.errors import Misconfigured
 from horolog.results import Answer, Column, Shown, Table
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time
@@ -241,40 +242,64 @@ app.command("history", no_args_is_help=True)(topic_history)
 @app.command("reset-append-time")
 @with_options
 def reset_append_time(
-    topic: Topic,
     brokers: HorologBrokers,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", show_default=False)] = None,
     partitions: Partitions = None,
+    resets_all: Annotated[
+        bool, typer.Option("--all", help="Reset all topics, instead of one.")
+    ] = False,
 ) -> Answer:
     """Reset append times to the broker's clock, after it was ahead.
 
-    Within a partition append times never decrease. After the clock was far ahead, new records of a
-    LogAppendTime topic keep that time until the clock has caught up. This command makes new records
-    follow the clock again; existing records keep their timestamps. The partition's file
-    append-time-resets records the reset.
+    Append times never go back, in a partition nor over the partitions of a broker. After the clock
+    was far ahead, new records keep that time until the clock has caught up. This command makes new
+    records follow the clock again; existing records keep their times. The broker's own clock of
+    append times is set back with any topic; a partition that is not reset keeps its last append
+    time. The partition's file append-time-resets records the reset.
 
     A partition without records needs no reset. Apache Kafka has no such command: its append times
     follow its clock back. The exit code is 1 if a partition is offline; the others are reset.
     """
+    if resets_all == (topic is not None) or (resets_all and partitions):
+        raise Misconfigured("give a TOPIC, or --all without --partition")
+    results: list[dict[str, Any]] = []
+    lines: list[str] = []
+    is_ok = True
     with brokers.connect() as client:
-        before = client.topics.append_times_ahead(topic)
-        served = served_partitions(client, topic, partitions)
-        say_offline(served)
-        client.topics.reset_append_times(
-            topic, list(served.leaders) if served.offline else partitions
-        )
-        after = client.topics.append_times_ahead(topic)
+        names = sorted(client.metadata().topics) if topic is None else [topic]
+        for name in names:
+            result, said, is_served = _reset(client, name, partitions)
+            is_ok &= is_served
+            results.append(result)
+            if topic is not None or result["reset"] or result["still_ahead"]:
+                lines += said
+    if topic is None:
+        lines = lines or ["no append time is ahead of the broker's clock"]
+        return Answer({"topics": results}, lines, is_ok)
+    return Answer(results[0], lines, is_ok)
+
+
+def _reset(
+    client: Client, topic: str, partitions: list[int] | None
+) -> tuple[dict[str, Any], list[str], bool]:
+    """Reset a topic; return the result, lines about it, and False if a partition is offline."""
+    before = client.topics.append_times_ahead(topic)
+    served = served_partitions(client, topic, partitions)
+    say_offline(served)
+    client.topics.reset_append_times(topic, list(served.leaders) if served.offline else partitions)
+    after = client.topics.append_times_ahead(topic)
     count = max(0, before.ahead - after.ahead)
-    lines = []
+    parts = []
     if count:
         ahead = format_duration(before.most_ahead_ms)
-        lines.append(f"reset {_partitions(count)} of {topic}, up to {ahead} ahead of the clock")
+        parts.append(f"reset {_partitions(count)} of {topic}, up to {ahead} ahead of the clock")
     elif not after.ahead:
-        lines.append(f"no append time of {topic} is ahead of the broker's clock")
+        parts.append(f"no append time of {topic} is ahead of the broker's clock")
     if after.ahead:
         ahead = format_duration(after.most_ahead_ms)
-        lines.append(f"{_partitions(after.ahead)} of {topic} still up to {ahead} ahead")
+        parts.append(f"{_partitions(after.ahead)} of {topic} still up to {ahead} ahead")
     result = {"topic": topic, "reset": count, "still_ahead": after.ahead}
-    return Answer(result, lines, not served.offline)
+    return result, parts, not served.offline
 
 
 def _partitions(count: int) -> str:

@@ -59,7 +59,9 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"  # of partitions that were compact
 CHECKPOINT_IDS = "horolog-checkpoint-ids"  # ours: for which topics these were written
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+STAMP_CLOCK = "append-time-clock"  # ours: the last append time of all partitions
 LOG_DIR_FILES = (
+    STAMP_CLOCK,
     META_PROPERTIES,
     RECOVERY_POINTS,
     LOG_START_OFFSETS,

@@ -56,6 +56,9 @@ async def _reset_all(broker: BrokerParts, partitions: Sequence[Partition]) -> No
         HorologError: some were not reset; the message has their number and one reason.
     """
     failures: list[HorologError] = []
+    ahead_ms = await broker.partitions.lower_stamp_clock()
+    if ahead_ms:
+        _LOG.warning("the clock of append times is set back by %d ms, for all partitions", ahead_ms)
     for first in range(0, len(partitions), WORKERS):
         few = partitions[first : first + WORKERS]
         done = await asyncio.gather(
@@ -72,7 +75,8 @@ async def _reset_all(broker: BrokerParts, partitions: Sequence[Partition]) -> No
 
 
 async def _reset(broker: BrokerParts, partition: Partition) -> None:
-    done = await partition.change(lambda log: log.reset_append_time(broker.clock.now_ms()))
+    now_ms = broker.clock.now_ms()
+    done = await partition.change(lambda log: log.reset_append_time(now_ms))
     if done is not None:
         _LOG.warning(
             "%s: append times are reset from %d to %d ms from offset %d on",

@@ -111,6 +111,7 @@ class WriteQueue:
                     return appended
         if not may_block:
             raise WouldBlock
+        self._log.stamps.rise(now_ms)  # here, not in the thread that may write it
         append = Append(owner, batch, now_ms, produce_version, in_thread, admission, prepared)
         return self._queue(lambda: self._write(append), append)
 
@@ -132,6 +133,7 @@ class WriteQueue:
                 return appended
         if not may_block:
             raise WouldBlock
+        self._log.stamps.rise(now_ms)  # here, not in the thread that writes it
         return self.run(partial(self._log.append, batch, now_ms, Origin.COORDINATOR))
 
     def _append_nowait(self, append: Append) -> Appended | None:

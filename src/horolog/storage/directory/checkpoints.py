@@ -57,6 +57,14 @@ class AppendTimeFloor(NamedTuple):
     resets: int = 0
 
 
+class StampState(NamedTuple):
+    """The clock of append times of all logs (logs/stamp_clock.py), in milliseconds."""
+
+    clock_ms: int
+    ahead: Mapping[TopicPartition, int]
+    """Floors of the logs that are ahead of the clock."""
+
+
 class AppendTimeReset(NamedTuple):
     """A lowering of append times, after which records from `offset` on may have earlier times."""
 
@@ -283,6 +291,37 @@ def write_append_time(files: Files, path: str, floor: AppendTimeFloor) -> None:
     last_ms, resets = floor
     text = f"1\n{last_ms}\n{resets}\n" if resets else f"0\n{last_ms}\n"
     files.replace(path, text.encode(), sync=False)
+
+
+def read_stamp_state(files: Files, path: str) -> StampState | None:
+    """Read the clock of append times; None if the file is missing.
+
+    Raises:
+        CorruptFile: it is not what its format says.
+    """
+    text = _read(files, path)
+    if text is None:
+        return None
+    try:
+        version, clock, count, *lines = text.splitlines()
+        entries = [line.split(" ") for line in lines]
+        ahead = {
+            TopicPartition(topic, _number(index, 0, MAX_PARTITION)): _int64(floor)
+            for topic, index, floor in entries
+        }
+        state = StampState(_int64(clock), ahead)
+    except ValueError:
+        version = count = ""
+    if version != _VERSION or count != str(len(ahead)) or not text.endswith("\n"):
+        raise CorruptFile(f"{path} is no clock of append times: {text[:80]!r}")
+    return state
+
+
+def write_stamp_state(files: Files, path: str, state: StampState) -> None:
+    """Replace the clock of append times; it need only survive a kill, as the records do."""
+    ahead = [f"{key.topic} {key.partition} {ms}" for key, ms in sorted(state.ahead.items())]
+    lines = [_VERSION, str(state.clock_ms), str(len(ahead)), *ahead, ""]
+    files.replace(path, "\n".join(lines).encode(), sync=False)
 
 
 def read_append_time_resets(files: Files, path: str) -> list[AppendTimeReset]:

@@ -20,9 +20,16 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from horolog.config import BrokerConfig, TopicConfig
-from horolog.errors import HorologError, StorageFailed
+from horolog.errors import CorruptFile, HorologError, StorageFailed
 from horolog.storage import names
-from horolog.storage.directory.checkpoints import MetaProperties, read_topic_id, write_topic_id
+from horolog.storage.directory.checkpoints import (
+    MetaProperties,
+    StampState,
+    read_stamp_state,
+    read_topic_id,
+    write_stamp_state,
+    write_topic_id,
+)
 from horolog.storage.directory.clean_shutdown import CleanShutdownMarker
 from horolog.storage.directory.contents import Contents, clear_the_way, contents_of
 from horolog.storage.directory.identity import Remembered, directory_identity, identify_state
@@ -34,6 +41,7 @@ from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import LogParts
+from horolog.storage.logs.stamp_clock import StampClock
 from horolog.storage.logs.writer import new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Producers
@@ -97,6 +105,12 @@ class LogDir:
         """Partitions that were not loaded, and why; their directories are untouched."""
         self.recoveries: list[Recovery] = []
         """What was done to open each log that needed something."""
+        self.stamps = StampClock()
+        """The clock of append times of all logs."""
+        self.saved_stamp_ms = self.stamps.last_ms
+        """The clock of append times as it is on the disk."""
+        self._stamp_path = f"{self.path}/{names.STAMP_CLOCK}"
+        self._saving_stamps = threading.Lock()
         self._roots = roots
         self._ends: dict[TopicPartition, int] = {}  # where logs ended when the marker was taken
         self._failed: dict[TopicPartition, int] = {}  # not opened: their file.delete.delay.ms
@@ -118,6 +132,7 @@ class LogDir:
         topic_id: Callable[[str], uuid.UUID | None] = lambda topic: None,
         follows: Callable[[str], bool] = lambda topic: False,
         known_epoch: Callable[[TopicPartition], int] = lambda partition: -1,
+        is_known: Callable[[str], bool] = lambda topic: True,
         succeeds_another: bool = False,
         files: Files | None = None,
         lock: DirectoryLock | None = None,
@@ -138,6 +153,7 @@ class LogDir:
             follows: whether the logs of a topic that is ours take the batches of a source.
             known_epoch: the leader epoch that the metadata have of a partition, which is led in
                 none that is lower; -1 if it is not known. Called after `choose`.
+            is_known: whether this broker served a topic before; append times of others are not its.
             succeeds_another: another broker led the partitions last.
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
@@ -179,6 +195,7 @@ class LogDir:
                 now_ms,
                 succeeds_another=succeeds_another,
             )
+            log_dir._settle_stamps(is_known, now_ms)
         except BaseException:
             for root in roots:
                 root.lock.close()
@@ -247,6 +264,56 @@ class LogDir:
         for root in self._roots:
             root.checkpoints.keep(root.left_alone, self._logs_in(root))
         self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
+
+    def _settle_stamps(self, is_known: Callable[[str], bool], now_ms: int) -> None:
+        """Let the clock of append times continue where the last process left it.
+
+        After a kill the last append times are in the logs alone. A floor that was ahead of the
+        clock before, and that of a log that follows or is new here, says nothing of this clock.
+        """
+        saved: StampState | None = None
+        try:
+            saved = read_stamp_state(self._files, self._stamp_path)
+        except CorruptFile as error:
+            _logger.warning("The clock of append times begins with the machine's: %s", error)
+        self.stamps.rise(now_ms)
+        if saved is not None:
+            self.stamps.rise(saved.clock_ms)
+        for partition, log in self.logs.items():
+            log.stamps = self.stamps
+            floor_ms = log.floor.last
+            if (
+                saved is not None
+                and not self._root_of(partition).was_clean
+                and floor_ms is not None
+                and partition not in saved.ahead
+                and not log.is_following
+                and is_known(partition.topic)
+            ):
+                self.stamps.rise(floor_ms)
+        self.save_stamps()
+
+    def save_stamps(self) -> None:
+        """Write down the clock of append times, and the floors that are ahead of it.
+
+        Raises:
+            StorageFailed: the disk refused; the earlier content stays.
+        """
+        with self._saving_stamps:
+            clock_ms = self.stamps.last_ms
+            state = StampState(clock_ms, self.stamps_ahead())
+            write_stamp_state(self._files, self._stamp_path, state)
+            self.saved_stamp_ms = clock_ms
+
+    def stamps_ahead(self) -> dict[TopicPartition, int]:
+        """Return the floors, in milliseconds, of the logs that are ahead of the clock."""
+        ahead: dict[TopicPartition, int] = {}
+        for partition, log in list(self.logs.items()):
+            floor_ms = log.floor.last
+            # The clock is read after the floor, which it is never behind where it gave that.
+            if floor_ms is not None and floor_ms > self.stamps.last_ms:
+                ahead[partition] = floor_ms
+        return ahead
 
     def _contents(self, reserved: Container[str]) -> Contents:
         """List the log directory, and the internal topics of a state directory beside it."""
@@ -331,6 +398,7 @@ class LogDir:
             raise
         for log in made:
             log.checkpoint = self.checkpoint
+            log.stamps = self.stamps
             self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def _make(
@@ -397,6 +465,7 @@ class LogDir:
             StorageFailed: the disk refused; what could not be taken away is as it was.
         """
         gone = set()
+        self.save_stamps()  # after a kill nothing else shows what these logs were given last
         try:
             for key in partitions:
                 log = self.logs.get(key)
@@ -507,6 +576,7 @@ class LogDir:
             try:
                 failures = self._finish_logs()
                 self.checkpoint()
+                self.save_stamps()
                 for root, has_changed in changed.items():
                     if not failures and root.may_be_marked_clean:
                         root.marker.write(has_changed=has_changed)

@@ -4,7 +4,8 @@ Every batch comes in by `append`, whoever sends it. It asks, in this order:
 
     doubt      has a flush failed? then nothing is appended until one succeeds
     role       does the log follow another broker? then no batch of a producer is appended
-    stamp      what is the append time? the clock's, or the last one if the clock went back
+    stamp      what is the append time? that of the broker's clock of append times, or the last one
+               of the log if that is ahead
     reset      can no record be read that has the last one? then it is the clock's after all
     flush      does the batch reach `flush.messages`?
     exemption  does the log roll by time? an adopted one does not
@@ -40,6 +41,7 @@ from horolog.storage.logs.incoming import (
     numbered_marker,
 )
 from horolog.storage.logs.readable import LogParts, ReadableLog
+from horolog.storage.logs.stamp_clock import StampClock
 from horolog.storage.logs.writer import LogWriter
 from horolog.storage.removal.removed_files import RemovedFiles
 from horolog.storage.removal.retention import expired_ms
@@ -103,6 +105,7 @@ class AppendableLog(ReadableLog):
         "is_settled",
         "producers",
         "removed_files",
+        "stamps",
         "topic_id",
         "truncations",
         "writer",
@@ -132,6 +135,8 @@ class AppendableLog(ReadableLog):
         self._refused: tuple[int, str] | None = None  # the log end then, and why
         self._writing = threading.Lock()  # held while something is changed; never waited for
         self.topic_id = parts.topic_id
+        self.stamps = StampClock()
+        """The clock of append times; the log directory gives all of its logs one."""
         self.removed_files = RemovedFiles(parts.files, parts.directory, parts.set_aside)
         """What is no part of the log any more, and still in its directory."""
         self.checkpoint: Callable[[], None] = lambda: None
@@ -184,9 +189,13 @@ class AppendableLog(ReadableLog):
                     f"{self} follows another broker: records are produced there, or after its "
                     "promotion",
                 )
-            last_ms, before, append_ms = self.floor.last, writer.active, now_ms
+            clock = self.stamps
+            append_ms = clock.last_ms
+            if now_ms > append_ms:  # never in a thread: see `StampClock`
+                clock.last_ms = append_ms = now_ms
+            last_ms, before = self.floor.last, writer.active
             base_offset, epoch = before.segment.end.next_offset, self.leader_epoch
-            if last_ms is not None and last_ms > now_ms:
+            if last_ms is not None and last_ms > append_ms:
                 if self.log_start_offset < base_offset:
                     append_ms = last_ms
                 elif not may_block:

@@ -1,0 +1,158 @@
+"""One clock of append times for all partitions of a broker."""
+
+import random
+from pathlib import Path
+
+import pytest
+from command_runner import run_command
+from raw_connection import produce_fields
+from running_broker import NOW_MS, MakeBroker, RunningBroker
+
+from horolog.client import Client
+from horolog.clock import DAY_MS, ManualClock
+from horolog.record import Codec, LogRecord, build_batch
+from horolog.storage import LogDir
+from horolog.testing import Broker
+from horolog.wire import ApiKey
+
+BATCH = build_batch([LogRecord(5, None, b"v")])
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+    broker = make_broker(clock=clock)
+    for topic in ("a", "b"):
+        broker.create_topic(topic, 2, message_timestamp_type="LogAppendTime")
+    return broker
+
+
+def stamp(broker: RunningBroker, topic: str, partition: int = 0, batch: bytes = BATCH) -> int:
+    answer = broker.produce(topic, batch, partition)
+    assert answer.error_code == 0
+    return int(answer.log_append_time_ms)
+
+
+def test_a_clock_that_was_set_back_stamps_no_partition_earlier(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    assert stamp(broker, "a") == NOW_MS
+    clock.step("5m")
+    assert stamp(broker, "a") == NOW_MS + 300_000
+    clock.step("-1h")
+    assert stamp(broker, "b", 1) == NOW_MS + 300_000
+    broker.create_topic("new", 1, message_timestamp_type="LogAppendTime")
+    assert stamp(broker, "new") == NOW_MS + 300_000
+    broker.restart()
+    assert stamp(broker, "b") == NOW_MS + 300_000
+    broker.restart(crash=True)
+    assert stamp(broker, "a", 1) == NOW_MS + 300_000
+
+
+def test_an_idle_broker_rises_to_its_clock_and_writes_that_down(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    clock.step("10m")
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    clock.step("-20m")
+    broker.restart(crash=True)
+    assert stamp(broker, "a") == NOW_MS + 600_000
+
+
+def test_a_batch_that_is_checked_in_a_thread_is_stamped_no_earlier_than_others(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    large = build_batch([LogRecord(5, None, bytes(300_000))] * 3, codec=Codec.GZIP)
+    with broker.connect() as slow:
+        for _ in range(20):
+            now_ms = clock.now_ms()
+            slow.send(ApiKey.PRODUCE, 9, **produce_fields("a", {0: large}))
+            clock.step("-1ms" if now_ms % 2 else "2ms")
+            other = stamp(broker, "b")
+            _, answer = slow.receive()
+            stamped = answer.responses[0].partition_responses[0].log_append_time_ms
+            assert stamped >= now_ms
+            assert stamp(broker, "b", 1) >= max(other, stamped)
+
+
+def test_a_reset_frees_all_partitions_and_leaves_the_others_their_floors(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    clock.step("100d")
+    ahead_ms = clock.now_ms()
+    assert [stamp(broker, topic) for topic in ("a", "b")] == [ahead_ms] * 2
+    clock.step("-100d")
+    assert stamp(broker, "a", 1) == ahead_ms  # never had a record of its own
+    broker.client.topics.reset_append_times("a")
+    assert [stamp(broker, "a", index) for index in (0, 1)] == [NOW_MS] * 2
+    assert stamp(broker, "b", 1) == NOW_MS
+    assert stamp(broker, "b", 0) == ahead_ms
+    for crash in (True, False):
+        broker.restart(crash=crash)
+        assert [stamp(broker, *where) for where in (("a", 0), ("b", 1), ("b", 0))] == [
+            NOW_MS,
+            NOW_MS,
+            ahead_ms,
+        ]
+
+
+def test_the_command_resets_all_topics(broker: RunningBroker, clock: ManualClock) -> None:
+    clock.step("100d")
+    for topic in ("a", "b"):
+        stamp(broker, topic)
+    clock.step("-100d")
+    at = ("-b", broker.address)
+    ran = run_command("topics", "reset-append-time", "--all", *at)
+    assert ran.code == 0, ran.err
+    assert [line.split(",")[0] for line in ran.lines] == [
+        "reset 1 partition of a",
+        "reset 1 partition of b",
+    ]
+    assert [stamp(broker, topic) for topic in ("a", "b")] == [NOW_MS] * 2
+    ran = run_command("topics", "reset-append-time", "--all", *at)
+    assert ran.lines == ["no append time is ahead of the broker's clock"]
+    for wrong in ([], ["a", "--all"], ["--all", "--partition", "0"]):
+        assert run_command("topics", "reset-append-time", *wrong, *at).code == 2
+
+
+def test_a_produce_request_writes_nothing_more(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[LogDir] = []
+    monkeypatch.setattr(LogDir, "save_stamps", saved.append)
+    for _ in range(50):
+        stamp(broker, "a")
+    assert len(saved) <= 5  # the second's tick
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_effect_is_never_stamped_before_its_cause(seed: int, tmp_path: Path) -> None:
+    """Random clocks, kills and restarts: stamps in the order of arrival never go back."""
+    chosen, clock = random.Random(seed), ManualClock(NOW_MS)
+    broker = Broker(clock=clock, log_dir=tmp_path)
+    broker.start()
+    try:
+        settings = {"message.timestamp.type": "LogAppendTime"}
+        broker.create_topic("t", partitions=10, settings=settings)
+        arrivals: list[int] = []
+        for _ in range(40):
+            clock.step(chosen.choice([0, 1, 5, -3, -DAY_MS, DAY_MS // 3, 1000]))
+            match chosen.randrange(10):
+                case 0:
+                    broker.kill()
+                    broker.start()
+                case 1:
+                    broker.stop()
+                    broker.start()
+                case _:
+                    with Client(broker.bootstrap_servers) as client:
+                        for _ in range(3):
+                            to = chosen.randrange(10)
+                            arrivals.append(client.produce("t", to, BATCH).log_append_time_ms)
+        assert arrivals == sorted(arrivals)
+    finally:
+        broker.close()
