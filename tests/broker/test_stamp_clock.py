@@ -13,7 +13,7 @@ from horolog.clock import DAY_MS, ManualClock
 from horolog.record import Codec, LogRecord, build_batch
 from horolog.storage import LogDir
 from horolog.testing import Broker
-from horolog.wire import ApiKey
+from horolog.wire import HEALTH, ApiKey
 
 BATCH = build_batch([LogRecord(5, None, b"v")])
 
@@ -156,3 +156,21 @@ def test_an_effect_is_never_stamped_before_its_cause(seed: int, tmp_path: Path) 
         assert arrivals == sorted(arrivals)
     finally:
         broker.close()
+
+
+def test_health_names_a_partition_that_keeps_its_own_floor(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    clock.step("1m")
+    stamp(broker, "b")
+    clock.step("-1m")
+    assert wrong_with(broker) == []  # all partitions stamp alike
+    broker.client.topics.reset_append_times("a")
+    assert wrong_with(broker) == [("append-time-ahead", "b-0", 60_000)]
+    broker.client.topics.reset_append_times("b")
+    assert wrong_with(broker) == []
+
+
+def wrong_with(broker: RunningBroker) -> list[tuple[str, str, int]]:
+    report = broker.client.ask.needed(HEALTH, "")
+    return [(wrong.kind, wrong.subject, wrong.value) for wrong in report.wrong]

@@ -24,7 +24,7 @@ _SERVED: Final = tuple(SUPPORTED.keys() - CLIENT_ONLY)
 
 
 @dataclass(slots=True)
-class Fault:
+class RequestFault:
     """One fault: either an error that is answered, or what happens to the real answer."""
 
     apis: frozenset[ApiKey]
@@ -42,7 +42,7 @@ class Faults:
     """The faults of one broker. Arguments that are wrong raise ValueError with a sentence."""
 
     def __init__(self) -> None:
-        self._faults: list[Fault] = []
+        self._faults: list[RequestFault] = []
         self._held: deque[Callable[[], None]] = deque()
         self._end_of_pause: asyncio.TimerHandle | None = None
         self.is_paused = False
@@ -108,7 +108,7 @@ class Faults:
     def not_leader(self, topic: str) -> None:
         """Answer the next Produce or Fetch of a topic with NOT_LEADER_OR_FOLLOWER (6)."""
         self._put(
-            Fault(
+            RequestFault(
                 frozenset({ApiKey.PRODUCE, ApiKey.FETCH}),
                 _name(topic),
                 error=ErrorCode.not_leader_or_follower,
@@ -146,11 +146,11 @@ class Faults:
         """Call `begin` at the end of the pause."""
         self._held.append(begin)
 
-    def of(self, api_key: ApiKey) -> list[Fault]:
+    def of(self, api_key: ApiKey) -> list[RequestFault]:
         """Return the faults that may apply to requests of an API, the oldest first."""
         return [fault for fault in self._faults if api_key in fault.apis]
 
-    def use_up(self, fault: Fault) -> None:
+    def use_up(self, fault: RequestFault) -> None:
         """Count a request to which the fault applied."""
         if fault.times is not None:
             fault.times -= 1
@@ -181,9 +181,9 @@ class Faults:
             if not _is_whole(partition) or partition < 0:
                 raise ValueError(f"partition={partition!r}: write a number, 0 or more")
         name = None if topic is None else _name(topic)
-        self._put(Fault(frozenset({api_key}), name, partition, times, **what))
+        self._put(RequestFault(frozenset({api_key}), name, partition, times, **what))
 
-    def _put(self, fault: Fault) -> None:
+    def _put(self, fault: RequestFault) -> None:
         if len(self._faults) >= MOST_FAULTS:
             raise ValueError(f"{MOST_FAULTS} faults are set already: clear them first")
         self._faults.append(fault)

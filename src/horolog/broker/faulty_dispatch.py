@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import HANDLERS, Dispatcher, Request, packed, refuse_version
-from horolog.broker.faults import Fault, Faults
+from horolog.broker.faults import Faults, RequestFault
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode
 from horolog.network.dispatching import Hangup
@@ -114,7 +114,7 @@ class FaultyDispatch:
             return self._task(self._cut(answer, fault.after_bytes))
         return self._task(self._late(answer, fault.delay_s))
 
-    def _applies(self, fault: Fault, body: Any) -> bool:
+    def _applies(self, fault: RequestFault, body: Any) -> bool:
         if fault.topic is None and fault.partition is None:
             return True
         if getattr(body, "session_epoch", 0) > 0:

@@ -152,7 +152,9 @@ def _wrong_with_partition(broker: BrokerParts, partition: Partition) -> Iterator
         )
         yield Wrong("hanging", name, len(hanging), text)
     ahead_ms = partition.log.append_time_ahead_ms(broker.clock.now_ms())
-    if ahead_ms > broker.config.horolog_timestamp_warn_ahead_ms:
+    floor_ms = partition.log.floor.last
+    is_apart = floor_ms is not None and floor_ms > broker.partitions.stamp_ms
+    if is_apart or ahead_ms > broker.config.horolog_timestamp_warn_ahead_ms:
         text = (
             f"append times are {format_duration(ahead_ms)} ahead of the clock; `horolog topics "
             f"reset-append-time {partition.topic}` ends that (docs/append-times.md)"

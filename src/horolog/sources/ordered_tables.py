@@ -20,7 +20,7 @@ PARTITION: Final = "partition"
 _Times = npt.NDArray[np.int64]
 
 
-class _Run(NamedTuple):
+class _TableRun(NamedTuple):
     """Rows of one stretch in the order of their times, then of their offsets."""
 
     partition: int
@@ -40,7 +40,7 @@ class TableBuffer:
     def __init__(self, times: str, max_bytes: int) -> None:
         self._times = times
         self._max_bytes = max_bytes
-        self._runs: list[_Run] = []
+        self._runs: list[_TableRun] = []
         self.size = 0
         """Bytes of the rows that are held."""
 
@@ -55,7 +55,7 @@ class TableBuffer:
         if (times[1:] < times[:-1]).any():  # a difference may be too large
             order = _order(times)
             times, table = times[order], table.take(pa.array(order))
-        self._runs.append(_Run(stretch.partition.partition, stretch.start, times, table))
+        self._runs.append(_TableRun(stretch.partition.partition, stretch.start, times, table))
         self.size += table.nbytes
 
     def release(self, before_ms: int | None) -> Iterator[pa.RecordBatch]:
@@ -75,8 +75,8 @@ class TableBuffer:
         return [*np.unique(cuts).tolist(), before_ms]
 
     def _release(self, before_ms: int | None) -> Iterator[pa.RecordBatch]:
-        given: list[_Run] = []
-        kept: list[_Run] = []
+        given: list[_TableRun] = []
+        kept: list[_TableRun] = []
         for run in self._runs:
             end = len(run.times)
             if before_ms is not None:
@@ -113,7 +113,7 @@ def _order(times: _Times) -> _Times:
     return places
 
 
-def _rest(run: _Run, end: int) -> _Run:
+def _rest(run: _TableRun, end: int) -> _TableRun:
     """What is left of a run; a copy where little is, so that the rest can be freed."""
     times, table = run.times[end:], run.table.slice(end)
     if len(times) * 4 < len(run.times):

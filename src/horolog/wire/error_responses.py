@@ -12,7 +12,7 @@ from uuid import UUID
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.schema import REQUIRED, Field, Shape, load
 
-__all__ = ["NamedTopic", "error_response", "names_partitions", "names_topics", "topics_named"]
+__all__ = ["AskedTopic", "error_response", "names_partitions", "names_topics", "topics_named"]
 
 _ERROR_FIELDS: Final = ("error_code", "partition_error_code")
 _IDENTITIES: Final = frozenset(
@@ -54,7 +54,7 @@ _NOT_MIRRORED: Final = frozenset({ApiKey.DESCRIBE_LOG_DIRS})
 _ONLY_INSIDE: Final = frozenset({ApiKey.FETCH})
 
 
-class NamedTopic(NamedTuple):
+class AskedTopic(NamedTuple):
     """A topic in a request; `partitions` is None where the request names none of them."""
 
     topic: str | UUID | None
@@ -181,7 +181,7 @@ def _topic_field(shape: Shape) -> Field | None:
     return None
 
 
-def topics_named(request: Any) -> Iterator[NamedTopic | None]:
+def topics_named(request: Any) -> Iterator[AskedTopic | None]:
     """Yield the topics that a decoded request names, by name or id; None for "all topics"."""
     for name in getattr(request, "_fields", ()):
         value = getattr(request, name)
@@ -195,16 +195,16 @@ def topics_named(request: Any) -> Iterator[NamedTopic | None]:
                 yield from topics_named(element)
 
 
-def _named(element: Any) -> NamedTopic:
+def _named(element: Any) -> AskedTopic:
     if isinstance(element, str):
-        return NamedTopic(element, None)
+        return AskedTopic(element, None)
     ways = (getattr(element, name, None) for name in ("name", "topic", "topic_name", "topic_id"))
     topic = next((way for way in ways if way), None)
     for array in _PARTITION_ARRAYS:
         partitions = getattr(element, array, None)
         if partitions is not None:
-            return NamedTopic(topic, [_index(partition) for partition in partitions])
-    return NamedTopic(topic, None)
+            return AskedTopic(topic, [_index(partition) for partition in partitions])
+    return AskedTopic(topic, None)
 
 
 def _index(partition: Any) -> int:

@@ -127,7 +127,7 @@ def test_a_first_record_above_the_floor_of_an_empty_log_is_no_reset(tmp_path: Pa
     stamp(log_dir, "b", NOW + 9)
     log.delete_records(-1)
     assert stamp(log_dir, "a", NOW - DAY) == NOW + 9
-    assert log.append_time_resets == ()
+    assert log.floor.resets == ()
     log_dir.close()
 
 
