@@ -20,9 +20,20 @@ from hypothesis import strategies as st
 from horolog.broker import GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.groups.capacity import Capacity
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, StoredGroups
-from horolog.groups.values import Committer, GroupLimits, GroupState, Join, Joined, Protocol, Sync
+from horolog.groups import (
+    Capacity,
+    Committer,
+    GroupChange,
+    GroupLimits,
+    GroupRow,
+    GroupState,
+    Join,
+    Joined,
+    OffsetRow,
+    Protocol,
+    StoredGroups,
+    Sync,
+)
 from horolog.schemas.offsets import partition_for
 
 SESSION_MS = 10_000

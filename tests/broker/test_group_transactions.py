@@ -11,13 +11,17 @@ import pytest
 from horolog.broker import GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
-from horolog.groups.capacity import Capacity
-from horolog.groups.rows import (
+from horolog.groups import (
+    Capacity,
+    Committer,
     GroupChange,
+    GroupLimits,
+    Join,
     OffsetRow,
+    Protocol,
+    Sync,
     TransactionProducer,
 )
-from horolog.groups.values import Committer, GroupLimits, Join, Protocol, Sync
 from horolog.record import TransactionEnd
 from horolog.schemas.offsets import partition_for
 

@@ -17,7 +17,7 @@ from stepped_loop import SteppedLoop
 from golden import copy_directory
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
-from horolog.groups.rows import OffsetRow, PendingRow
+from horolog.groups import OffsetRow, PendingRow
 from horolog.metadata import check_store
 from horolog.wire import ApiKey
 

@@ -12,7 +12,7 @@ from running_broker import RunningBroker, a_broker
 from horolog.broker import StateTopic
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, StorageFailed
-from horolog.groups.values import Committer
+from horolog.groups import Committer
 from horolog.schemas.offsets import partition_for
 from horolog.wire import ApiKey
 

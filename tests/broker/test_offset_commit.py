@@ -8,7 +8,7 @@ from dispatched_client import DispatchedClient
 from running_broker import RunningBroker, a_broker
 
 from horolog.broker import GroupDecision
-from horolog.groups.rows import GroupChange
+from horolog.groups import GroupChange
 from horolog.network import Hangup, Peer
 from horolog.wire import ApiKey, decode_response, parse_request_header
 

@@ -8,9 +8,7 @@ import pytest
 from faulty_calls import failing
 from running_broker import MakeBroker, RunningBroker, a_broker
 
-from horolog.groups.replay import GroupReplay, records_of
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.groups.values import Committer
+from horolog.groups import Committer, GroupChange, GroupReplay, GroupRow, OffsetRow, records_of
 from horolog.record import build_batch, parse_header
 from horolog.schemas.offsets import partition_for
 from horolog.storage import CONSUMER_OFFSETS, GROUPS_FILE

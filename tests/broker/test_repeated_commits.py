@@ -19,8 +19,7 @@ from running_broker import RunningBroker, a_broker
 
 from horolog.broker import GroupDecision, RepeatedCommit
 from horolog.errors import ErrorCode
-from horolog.groups.rows import GroupChange, OffsetRow, PendingRow
-from horolog.groups.values import Join, Protocol, Sync
+from horolog.groups import GroupChange, Join, OffsetRow, PendingRow, Protocol, Sync
 from horolog.network import Hangup, Peer
 from horolog.wire import ApiKey, decode_request
 

@@ -18,8 +18,7 @@ from horolog.broker import opening
 from horolog.clock import ManualClock
 from horolog.config import Settings
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.groups.rows import OffsetRow
-from horolog.groups.values import Committer
+from horolog.groups import Committer, OffsetRow
 from horolog.metadata import KafkaForm, MetadataLog, Topic, state_dir_beside, state_dir_of
 from horolog.record import iter_headers
 from horolog.schemas.metadata import Supported

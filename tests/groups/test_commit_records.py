@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.groups.commit_records import CommitRecords
-from horolog.groups.replay import records_of
-from horolog.groups.rows import GroupChange, OffsetRow
+from horolog.groups import CommitRecords, GroupChange, OffsetRow, records_of
 from horolog.record import stamped_records
 
 NOW_MS = 1_700_000_000_000

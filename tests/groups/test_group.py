@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.groups.capacity import Capacity
-from horolog.groups.group import Group
-from horolog.groups.replay import GroupReplay, records_of
-from horolog.groups.rows import GroupChange, GroupRow
-from horolog.groups.values import (
+from horolog.groups import (
+    Capacity,
     Completed,
+    Group,
+    GroupChange,
     GroupLimits,
+    GroupReplay,
+    GroupRow,
     GroupState,
     Join,
     Joined,
@@ -27,6 +28,7 @@ from horolog.groups.values import (
     Storing,
     Sync,
     Synced,
+    records_of,
 )
 from horolog.record import build_batch
 from horolog.schemas.offsets import MemberValue

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.groups.offsets import CommittedOffsets
-from horolog.groups.rows import OffsetRow, PendingRow
+from horolog.groups import CommittedOffsets, OffsetRow, PendingRow
 
 KEYS = [(topic, partition) for topic in ("t", "u") for partition in (0, 1)]
 GROUPS = ("g", "h")

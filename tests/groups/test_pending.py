@@ -8,16 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.groups.capacity import Capacity
-from horolog.groups.offsets import CommittedOffsets
-from horolog.groups.pending import SLICE
-from horolog.groups.replay import GroupReplay, records_of, transaction_batch
-from horolog.groups.rows import (
+from horolog.groups import (
+    SLICE,
+    Capacity,
+    CommittedOffsets,
     GroupChange,
+    GroupReplay,
     OffsetRow,
     OffsetsEnd,
     PendingRow,
     TransactionProducer,
+    records_of,
+    transaction_batch,
 )
 from horolog.record import TransactionEnd, build_batch, parse_header
 

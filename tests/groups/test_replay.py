@@ -7,8 +7,7 @@ import pytest
 from batches import marker
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.groups.replay import GroupReplay, records_of
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups import GroupChange, GroupReplay, GroupRow, OffsetRow, records_of
 from horolog.record import LogRecord, build_batch
 from horolog.schemas.offsets import (
     GroupKey,

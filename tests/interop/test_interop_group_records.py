@@ -17,8 +17,7 @@ from tools.golden.scenarios import QUIET
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset
-from horolog.groups.replay import GroupReplay, records_of
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups import GroupChange, GroupReplay, GroupRow, OffsetRow, records_of
 from horolog.record import LogRecord, build_batch, read_records
 from horolog.schemas.offsets import (
     CommittedValue,

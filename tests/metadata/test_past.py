@@ -17,8 +17,7 @@ from storelogs import open_dir
 
 from golden import GOLDEN, extract
 from horolog.errors import RequestRefused
-from horolog.groups.replay import records_of
-from horolog.groups.rows import GroupChange, GroupRow
+from horolog.groups import GroupChange, GroupRow, records_of
 from horolog.history import (
     AskGroupHistory,
     AskTopicHistory,

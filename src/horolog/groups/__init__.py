@@ -8,3 +8,35 @@ The sockets, the timers and the log are in `horolog.broker.coordinators.group_co
     replay      rows as records of `__consumer_offsets`, and the state that such a log adds up to
     batches     changes as batches of records; `commit_records` for repeated commits
 """
+
+from typing import TYPE_CHECKING
+
+from horolog.extras import lazy_names
+
+if TYPE_CHECKING:
+    from horolog.groups.capacity import *
+    from horolog.groups.commit_records import *
+    from horolog.groups.group import *
+    from horolog.groups.offsets import *
+    from horolog.groups.pending import *
+    from horolog.groups.replay import *
+    from horolog.groups.rows import *
+    from horolog.groups.values import *
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "capacity": "Capacity",
+        "commit_records": "CommitRecords",
+        "group": "Group",
+        "offsets": "CommittedOffsets",
+        "pending": "SLICE",
+        "replay": "GroupReplay records_of transaction_batch",
+        "rows": (
+            "GroupChange GroupRow OffsetRow OffsetsEnd PendingRow StoredGroups TransactionProducer"
+        ),
+        "values": (
+            "Committer Completed GroupLimits GroupState Join Joined Protocol Storing Sync Synced"
+        ),
+    },
+)

@@ -114,7 +114,7 @@ def _order(times: _Times) -> _Times:
 
 
 def _rest(run: _TableRun, end: int) -> _TableRun:
-    """What is left of a run; a copy where little is, so that the rest can be freed."""
+    """Return the rest of a run; a copy if little is left, so that the other rows are freed."""
     times, table = run.times[end:], run.table.slice(end)
     if len(times) * 4 < len(run.times):
         times, table = times.copy(), table.take(pa.array(np.arange(len(times))))

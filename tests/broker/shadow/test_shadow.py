@@ -21,7 +21,7 @@ from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 
 from horolog.client import LATEST, CommittedOffset
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
-from horolog.groups.offsets import CommittedOffsets
+from horolog.groups import CommittedOffsets
 from horolog.storage import Log
 from horolog.wire import FOLLOWING, HEALTH, ApiKey, FollowedEntry, FollowedState
 

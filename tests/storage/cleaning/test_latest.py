@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
-from horolog.groups.replay import GroupReplay
+from horolog.groups import GroupReplay
 from horolog.record import (
     HEADER_SIZE,
     Codec,
