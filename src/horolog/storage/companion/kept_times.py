@@ -20,7 +20,7 @@ class KeptTimes:
     """Append times of records that were set aside, by offset."""
 
     def __init__(self, content: bytes, base_offset: int) -> None:
-        """Parse the bytes of the file; damaged entries are ignored."""
+        """Parse the bytes of the file; append times before a damaged entry are unknown."""
         self._times: list[AppendTimeStretch] = []
         self._end = base_offset
         head = parsed_head(content[:TIMES_AT], base_offset)
