@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 from command_runner import run_command
+from faulty_calls import failing
 from raw_connection import produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 
 from horolog.client import Client
 from horolog.clock import DAY_MS, ManualClock
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.record import Codec, LogRecord, build_batch
-from horolog.storage import LogDir
+from horolog.storage import Log, LogDir
 from horolog.testing import Broker
 from horolog.wire import HEALTH, ApiKey
 
@@ -117,6 +119,25 @@ def test_the_command_resets_all_topics(broker: RunningBroker, clock: ManualClock
     assert ran.lines == ["no append time is ahead of the broker's clock"]
     for wrong in ([], ["a", "--all"], ["--all", "--partition", "0"]):
         assert run_command("topics", "reset-append-time", *wrong, *at).code == 2
+
+
+def test_the_command_resets_the_other_topics_where_one_is_refused(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.step("100d")
+    for topic in ("a", "b"):
+        stamp(broker, topic)
+    clock.step("-100d")
+
+    refusal = RequestRefused(ErrorCode.policy_violation, "not now")
+    failing(monkeypatch, Log, "reset_append_time", refusal, when=lambda log, _: log.topic == "a")
+    ran = run_command("topics", "reset-append-time", "--all", "-b", broker.address)
+    assert ran.code == 1
+    assert [line.split(":")[0].split(",")[0] for line in ran.lines] == [
+        "a is not reset",
+        "reset 1 partition of b",
+    ]
+    assert [stamp(broker, topic) for topic in ("a", "b")] == [NOW_MS + 100 * DAY_MS, NOW_MS]
 
 
 def test_a_produce_request_writes_nothing_more(

@@ -288,6 +288,8 @@ class Controller:
         """
         async with self._lock:
             topic = self._followed(topic)
+            # The source gave the append times so far: a start after a kill has to know that.
+            await self._partitions.keep_stamp_clock()
             after = replace(topic, followed=False)
             stored = after if write is None else topic
             await self._metadata.run(self._store.put_topic, _row(stored), None, row)
@@ -306,6 +308,8 @@ class Controller:
         """
         async with self._lock:
             topic = self._current(topic)
+            # A start after a kill does not ask logs that follow for the last append time.
+            await self._partitions.keep_stamp_clock()
             after = replace(topic, followed=True)
             await self._metadata.run(self._store.put_topic, _row(after), None, row)
             self._topics.put(after)

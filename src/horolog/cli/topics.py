@@ -16,7 +16,7 @@ from horolog.cli.topic_times import plain_times, times_lines, topic_times
 from horolog.client import Client, LeftBehind, ResourceType
 from horolog.client.topic_facts import PartitionFacts, partition_facts, served_partitions
 from horolog.clock import format_duration
-from horolog.errors import Misconfigured
+from horolog.errors import Misconfigured, RequestRefused
 from horolog.results import Answer, Column, Shown, Table
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time
@@ -258,7 +258,8 @@ def reset_append_time(
     time. The partition's file append-time-resets records the reset.
 
     A partition without records needs no reset. Apache Kafka has no such command: its append times
-    follow its clock back. The exit code is 1 if a partition is offline; the others are reset.
+    follow its clock back. The exit code is 1 if a partition is offline, or with --all a topic is
+    refused; the others are reset.
     """
     if resets_all == (topic is not None) or (resets_all and partitions):
         raise Misconfigured("give a TOPIC, or --all without --partition")
@@ -268,7 +269,14 @@ def reset_append_time(
     with brokers.connect() as client:
         names = sorted(client.metadata().topics) if topic is None else [topic]
         for name in names:
-            result, said, is_served = _reset(client, name, partitions)
+            try:
+                result, said, is_served = _reset(client, name, partitions)
+            except RequestRefused as error:  # as of a topic that another cluster leads
+                if topic is not None:
+                    raise
+                ahead = client.topics.append_times_ahead(name).ahead
+                result = {"topic": name, "reset": 0, "still_ahead": ahead}
+                said, is_served = [f"{name} is not reset: {error}"], not ahead
             is_ok &= is_served
             results.append(result)
             if topic is not None or result["reset"] or result["still_ahead"]:

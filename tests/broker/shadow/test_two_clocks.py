@@ -123,3 +123,34 @@ def test_append_times_do_not_go_back_where_leaders_change_and_their_clocks_diffe
     assert [each.ms for each in last] == [max(last_ms, NOW_MS + 600)]
     assert times(source)[: len(times(shadow))] == times(shadow)
     assert source.log("t").floor.resets == ()
+
+
+@pytest.mark.parametrize("role", ["promoted", "demoted"])
+def test_a_kill_after_a_change_of_leaders_confuses_no_append_times(
+    source: RunningBroker,
+    attach: Callable[..., RunningBroker],
+    here: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    role: str,
+) -> None:
+    """The clock of append times is that of what this broker led, and of nothing else."""
+    override(monkeypatch, "horolog.broker", STAMP_CLOCK_MS=DAY_MS)  # not before the kill
+    if role == "promoted":
+        here.advance(-2 * DAY_MS)
+        shadow = attach()
+        source.append("t", batch(NOW_MS))
+        assert is_caught_up(shadow, source, T)
+        shadow.client.promote(["t"])
+        shadow.restart(crash=True)
+        assert shadow.broker.partitions.stamp_ms == NOW_MS - DAY_MS
+    else:
+        shadow = attach()
+        assert is_caught_up(shadow, source, T)
+        shadow.client.promote(["t"])
+        advance(source, DAY_MS)
+        source.append("t", batch(NOW_MS))
+        advance(source, -DAY_MS)
+        source.demote(shadow, "t")
+        assert is_caught_up(source, shadow, T)
+        source.restart(crash=True)
+        assert source.broker.partitions.stamp_ms == NOW_MS + DAY_MS

@@ -4,6 +4,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from faulty_calls import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from storelogs import APPEND_TIME, DAY, NOW, batch, snapshot_of
@@ -128,6 +129,40 @@ def test_a_first_record_above_the_floor_of_an_empty_log_is_no_reset(tmp_path: Pa
     log.delete_records(-1)
     assert stamp(log_dir, "a", NOW - DAY) == NOW + 9
     assert log.floor.resets == ()
+    log_dir.close()
+
+
+def test_a_log_whose_floor_was_ahead_proves_what_the_clock_gave_it_since(tmp_path: Path) -> None:
+    log_dir = opened(tmp_path / "log")
+    stamp(log_dir, "a", NOW + 50)
+    log_dir.stamps.last_ms = NOW  # as an operator sets it back
+    log_dir.save_stamps()
+    assert stamp(log_dir, "a", NOW + 100) == NOW + 100
+    snapshot_of(tmp_path / "log", tmp_path / "killed")
+    log_dir.close(clean=False)
+    log_dir = opened(tmp_path / "killed")
+    assert stamp(log_dir, "b", NOW) == NOW + 100
+    log_dir.close()
+
+
+def test_a_full_disk_prevents_no_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_dir = opened(tmp_path)
+    stamp(log_dir, "a", NOW)
+    with monkeypatch.context() as patch:
+        full_disk(patch)
+        log_dir.delete([TopicPartition("a", 0)], 0)
+        assert log_dir.remove_deleted(DAY) == 1
+    log_dir.close()
+
+
+def test_a_full_disk_prevents_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_dir = opened(tmp_path)
+    stamp(log_dir, "a", NOW + DAY)
+    log_dir.close()
+    with monkeypatch.context() as patch:
+        full_disk(patch)
+        log_dir = opened(tmp_path)
+    assert stamp(log_dir, "b", NOW) == NOW + DAY
     log_dir.close()
 
 

@@ -268,8 +268,8 @@ class LogDir:
     def _settle_stamps(self, is_known: Callable[[str], bool], now_ms: int) -> None:
         """Let the clock of append times continue where the last process left it.
 
-        After a kill the last append times are in the logs alone. A floor that was ahead of the
-        clock before, and that of a log that follows or is new here, says nothing of this clock.
+        After a kill the last append times are in the logs alone. A floor that was as far ahead of
+        the clock before, and that of a log that follows or is new here, says nothing of this clock.
         """
         saved: StampState | None = None
         try:
@@ -286,12 +286,19 @@ class LogDir:
                 saved is not None
                 and not self._root_of(partition).was_clean
                 and floor_ms is not None
-                and partition not in saved.ahead
+                and floor_ms != saved.ahead.get(partition)
                 and not log.is_following
                 and is_known(partition.topic)
             ):
                 self.stamps.rise(floor_ms)
-        self.save_stamps()
+        self._try_to_save_stamps()
+
+    def _try_to_save_stamps(self) -> None:
+        """Write the clock of append times; a full disk prevents neither starts nor deletions."""
+        try:
+            self.save_stamps()
+        except StorageFailed as error:
+            _logger.warning("The clock of append times is not written down: %s", error)
 
     def save_stamps(self) -> None:
         """Write down the clock of append times, and the floors that are ahead of it.
@@ -465,7 +472,7 @@ class LogDir:
             StorageFailed: the disk refused; what could not be taken away is as it was.
         """
         gone = set()
-        self.save_stamps()  # after a kill nothing else shows what these logs were given last
+        self._try_to_save_stamps()  # nothing else shows after a kill what these logs were given
         try:
             for key in partitions:
                 log = self.logs.get(key)
