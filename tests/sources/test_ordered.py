@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record import LogRecord, build_batch
-from horolog.sources import TableBuffer, scan
+from horolog.sources import DataLost, TableBuffer, scan
 from horolog.testing import Broker
 
 T0_MS = 1_772_323_200_000
@@ -247,3 +248,38 @@ def test_damage_of_one_partition_hides_no_other_in_an_order(late: RunningBroker)
         *range(17, 31),
     ]
     assert [offset for partition, offset in places if partition == 1] == [*range(9)]
+
+
+def test_records_that_are_deleted_before_they_are_read_are_missed(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.create_topic("t", 1)
+    for _ in range(9):
+        broker.append("t", build_batch([LogRecord(5, None, b"")]))
+    how: dict[str, Any] = {"order": "create_time", "starting_offsets": {0: 1}}
+    strict = scan(broker.address, "t", **how)
+    lax = scan(broker.address, "t", fail_on_data_loss=False, **how)
+    broker.delete_records("t", 4)
+    with pytest.raises(DataLost):
+        strict.read_all()
+    assert len(lax.read_all()) == 5
+
+
+def test_a_follower_holds_back_no_more_than_the_memory(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.create_topic("t", 1)
+    header = ("h", bytes(900_000))
+    arguments = ["--order", "create-time", "--order-memory", "16MiB"]
+    for _ in range(25):
+        broker.append("t", build_batch([LogRecord(T0_MS, None, b"", (header,))]))
+    ran = run_command("consume", "t", "-b", broker.address, *arguments)
+    assert ran.code == 2
+    assert "--order-memory" in ran.err
+    arguments += ["--follow", "--lateness", "1h", "--from-end"]
+    command = [sys.executable, "-m", "horolog", "consume", "t", "-b", broker.address]
+    with subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:
+            broker.append("t", build_batch([LogRecord(T0_MS, None, b"", (header,))]))
+            time.sleep(0.05)
+        assert process.stderr is not None
+        assert "--order-memory" in process.stderr.read()
+    assert process.returncode == 2

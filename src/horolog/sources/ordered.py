@@ -201,17 +201,31 @@ def timed_parts(stretch: Stretch, blocks: Iterable[TimeBlock], most: int) -> Ite
         most: blocks that follow one another are one part up to so many bytes.
     """
     joined: TimeBlock | None = None
-    for block in blocks:
-        start, end = max(block.start, stretch.start), min(block.end, stretch.end)
-        if start >= end:
-            continue
-        cut = block._replace(start=start, end=end)
+    for cut in _cut_to(stretch, blocks):
         together = None if joined is None else _joined(joined, cut, most)
         if joined is not None and together is None:
             yield _part(stretch, joined)
         joined = together or cut
     if joined is not None:
         yield _part(stretch, joined)
+
+
+def _cut_to(stretch: Stretch, blocks: Iterable[TimeBlock]) -> Iterator[TimeBlock]:
+    """Yield what blocks have of a stretch, and its ends that no block has.
+
+    Such an end was deleted after the plan, which reading it reports, or is a gap of compaction.
+    """
+    reached = stretch.start
+    for block in blocks:
+        start, end = max(block.start, stretch.start), min(block.end, stretch.end)
+        if start >= end:
+            continue
+        if reached == stretch.start < start:
+            yield TimeBlock(reached, start, 0, _FIRST_MS, True)
+        yield block._replace(start=start, end=end)
+        reached = end
+    if reached < stretch.end:
+        yield TimeBlock(reached, stretch.end, 0, _FIRST_MS, True)
 
 
 def _joined(one: TimeBlock, other: TimeBlock, most: int) -> TimeBlock | None:

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from horolog.errors import Damaged, StorageFailed
 from horolog.record.timestamps import NO_TIMESTAMP, RecordClock
-from horolog.sources.ordered import TimedStretch, WithoutTime, in_order, untimed_refused
+from horolog.sources.ordered import Overlap, TimedStretch, WithoutTime, in_order, untimed_refused
 from horolog.sources.plan import Stretch
 from horolog.sources.records import ReadRecord, RecordLog
 from horolog.storage.names import TopicPartition
@@ -18,6 +18,8 @@ PlacedRecord: TypeAlias = tuple[TopicPartition, ReadRecord]
 
 _RECORD_BYTES: Final = 400
 """Bytes that a record takes beside its key, value and headers."""
+_HEADER_BYTES: Final = 150
+"""Bytes that a header takes beside its key and value."""
 
 
 class OrderedRecords:
@@ -78,6 +80,9 @@ class OrderedRecords:
         """Give out records that are appended meanwhile, those in order that are not too late.
 
         A record that is older than one that was given out comes at once, and is counted in `late`.
+
+        Raises:
+            Overlap: more would have to be held.
         """
         for partition, read in coming:
             ms = self._time_of(read)
@@ -91,6 +96,8 @@ class OrderedRecords:
             else:
                 self._push(ms, partition, read)
                 yield from self.release(self._watermark(lateness_ms))
+                if self.size > self._memory:
+                    raise Overlap(self.size, self._memory)
 
     # As `ordered.Buffer`.
 
@@ -148,4 +155,7 @@ class OrderedRecords:
 
 def _bytes_of(read: ReadRecord) -> int:
     record = read.record
-    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    size = _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += _HEADER_BYTES + len(name) + len(value or b"")
+    return size
