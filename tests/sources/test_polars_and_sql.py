@@ -2,6 +2,10 @@
 
 import json
 import operator
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -428,3 +432,56 @@ def test_an_offset_is_that_of_a_whole_hour_or_a_name(clicks: Any) -> None:
     query = "select count(*) from clicks where timestamp = '2026-02-28 22:00:00'"
     ran = run_command("sql", query, clicks.log_dir, "--tz=-02:00", "--format", "csv")
     assert ran.lines[1] == "3"
+
+
+def test_names_of_topics_that_differ_in_case_alone_are_refused_together(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker()
+    for topic, count in (("clicks", 1), ("Clicks", 2)):
+        broker.create_topic(topic)
+        broker.append(topic, build_batch([LogRecord(T0_MS, None, None)] * count))
+    assert sql("select count(*) n from Clicks", broker.address).to_pylist() == [{"n": 2}]
+    within = "with Mine as (select * from clicks) select count(*) n from mine"
+    assert sql(within, broker.address).to_pylist() == [{"n": 1}]
+    with pytest.raises(Misconfigured, match="cannot tell Clicks from clicks"):
+        sql("select (select count(*) from clicks), count(*) from Clicks", broker.address)
+
+
+def test_a_query_reads_no_file(clicks: Any, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("x")
+    with pytest.raises(Misconfigured, match="Permission"):
+        sql(f"select content from read_text('{file}'), clicks", clicks.bootstrap_servers)
+
+
+def test_a_long_query_ends_by_ctrl_c(clicks: Any) -> None:
+    query = (
+        "select count(*) from clicks, range(100000) a, range(10000000) b"
+        " where a.range * b.range % 7 = 1"
+    )
+    command = [sys.executable, "-m", "horolog", "sql", query, str(clicks.log_dir)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            time.sleep(4)  # longer than it takes to begin
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) != 0
+        finally:
+            process.kill()
+
+
+def test_times_in_lists_and_dates_beyond_those_of_python_are_printed(clicks: Any) -> None:
+    query = (
+        "select [timestamp, null] l, {'t': timestamp} s, timestamp::date d, 'nan'::double n"
+        " from clicks where timestamp > '9999-01-01' or partition = 0 and \"offset\" = 0 order by 3"
+    )
+    for shape in ("table", "csv"):
+        ran = run_command("sql", query, "-b", clicks.bootstrap_servers, "--format", shape)
+        assert ran.code == 0
+        assert "infinity" in ran.lines[-1]
+    ran = run_command("sql", query, "-b", clicks.bootstrap_servers, "--format", "json")
+    first, last = map(json.loads, ran.lines)
+    moment = "2026-03-01T00:00:00.000Z"
+    assert first == {"l": [moment, None], "s": {"t": moment}, "d": "2026-03-01", "n": "nan"}
+    assert last == {"l": ["infinity", None], "s": {"t": "infinity"}, "d": "infinity", "n": "nan"}

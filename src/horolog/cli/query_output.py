@@ -4,9 +4,11 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -25,6 +27,8 @@ MOST_SHOWN: Final = 1_000
 """Rows of a table for people."""
 
 _MOST_US: Final = (1 << 63) - 1
+_MOST_DAYS: Final = (1 << 31) - 1
+_DAY_MS: Final = 86_400_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
@@ -121,6 +125,8 @@ def _member(name: str, value: Any) -> dict[str, Any]:
             return {name: [_inner(item) for item in value]}
         case dict():
             return {name: _inner(value)}
+        case float() if not isfinite(value):  # JSON has no number for it
+            return {name: str(value)}
         case None | bool() | int() | float() | str():
             return {name: value}
         case _:
@@ -154,12 +160,35 @@ def _rows(reader: pa.RecordBatchReader, zone: tzinfo) -> _Rows:
 def _cells(column: pa.Array, zone: tzinfo) -> list[Any]:
     """The values of a column; times as texts, because Python has none beyond the year 9999."""
     kind = column.type
-    if not pa.types.is_timestamp(kind) or kind.unit not in _PER_US:
-        cells: list[Any] = column.to_pylist()
+    if pa.types.is_timestamp(kind) and kind.unit in _PER_US:
+        per, within = _PER_US[kind.unit], zone if kind.tz else None
+        counts = column.cast(pa.int64()).to_pylist()
+        return [None if count is None else _moment(count * per, within) for count in counts]
+    if pa.types.is_date32(kind):
+        return [None if day is None else _day(day) for day in column.cast(pa.int32()).to_pylist()]
+    cells: list[Any]
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        inner, ends = _cells(column.values, zone), column.offsets.to_pylist()
+        cells = [inner[first:end] for first, end in pairwise(ends)]
+    elif pa.types.is_struct(kind) and kind.num_fields:
+        names = [field.name for field in kind]
+        members = zip(*(_cells(member, zone) for member in column.flatten()), strict=True)
+        cells = [dict(zip(names, values, strict=True)) for values in members]
+    else:
+        cells = column.to_pylist()
         return cells
-    per = _PER_US[kind.unit]
-    form: Callable[[int], str] = lambda count: _moment(count * per, zone if kind.tz else None)  # noqa: E731
-    return [None if count is None else form(count) for count in column.cast(pa.int64()).to_pylist()]
+    known = column.is_valid().to_pylist()
+    return [cell if is_known else None for cell, is_known in zip(cells, known, strict=True)]
+
+
+def _day(day: int) -> str:
+    """Return a date as ISO 8601; the largest and the least are infinite in DuckDB."""
+    if abs(day) == _MOST_DAYS:
+        return "infinity" if day > 0 else "-infinity"
+    try:
+        return (_EPOCH + timedelta(days=day)).date().isoformat()
+    except OverflowError:
+        return format_moment(day * _DAY_MS)
 
 
 def _moment(us: int, zone: tzinfo | None) -> str:

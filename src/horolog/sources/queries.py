@@ -7,6 +7,7 @@ Imports duckdb and pyarrow.
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,8 +29,10 @@ _SETTINGS: Final = (
     "SET python_enable_replacements = false",
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
+    "SET enable_external_access = false",
 )
-_BATCH_ROWS: Final = 100_000
+_BATCH_ROWS: Final = 2_048  # as few as DuckDB works on at a time: values may be large
+_INTERRUPTED_EVERY_S: Final = 0.05
 
 
 def sql(
@@ -76,7 +79,7 @@ def running(
         on_rows: called with the number of rows of each table that was read of a topic.
     """
     options = options_of(source, settings or {})
-    failures: list[BaseException] = []
+    failures: list[Exception] = []
     with duckdb.connect() as connection, _sentences(failures):
         for setting in _SETTINGS:
             connection.execute(setting)
@@ -86,9 +89,13 @@ def running(
         named.visit(tree)
         if not named.tables:
             raise Misconfigured("the query names no topic: write SELECT ... FROM TOPIC")
+        folded = dict[str, str]()
         for name in sorted(named.tables):
-            if name in named.subqueries and not _is_topic(options, name):
+            if name.lower() in named.subqueries and not _is_topic(options, name):
                 continue
+            other = folded.setdefault(name.lower(), name)
+            if other != name:
+                raise Misconfigured(f"SQL cannot tell {other} from {name}: query one of them")
             _check_topic(options, name)
             tables = _Noted(TopicTables(options, name, on_rows), failures)
             connection.register(name, TopicDataset(tables))
@@ -97,13 +104,31 @@ def running(
             ((text,),) = connection.execute(
                 "SELECT json_deserialize_sql(?)", [json.dumps(tree)]
             ).fetchall()
-        yield connection.sql(text).to_arrow_reader(_BATCH_ROWS)
+        with ThreadPoolExecutor(1, "horolog-sql") as thread:
+
+            def done(work: Callable[[], Any]) -> Any:
+                """Return what DuckDB gives, which runs in a thread so that Ctrl-C is heard."""
+                result = thread.submit(work)
+                try:
+                    return result.result()
+                except KeyboardInterrupt:
+                    while not result.done():  # an interrupt before it begins has no effect
+                        connection.interrupt()
+                        wait([result], timeout=_INTERRUPTED_EVERY_S)
+                    raise
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                while (batch := done(lambda: next(rows, None))) is not None:
+                    yield batch
+
+            rows = done(lambda: connection.sql(text).to_arrow_reader(_BATCH_ROWS))
+            yield pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 class _Noted(TopicTables):
     """Notes the error that ends a read, which DuckDB passes on as a text."""
 
-    def __init__(self, tables: TopicTables, failures: list[BaseException]) -> None:
+    def __init__(self, tables: TopicTables, failures: list[Exception]) -> None:
         self._tables = tables
         self._failures = failures
 
@@ -113,21 +138,21 @@ class _Noted(TopicTables):
         """The rows of the topic, as `TopicTables.read` gives them."""
         try:
             yield from self._tables.read(names, expression)
-        except (Exception, KeyboardInterrupt) as error:
+        except Exception as error:
             self._failures.append(error)
             raise
 
 
 @contextmanager
-def _sentences(failures: Sequence[BaseException]) -> Iterator[None]:
+def _sentences(failures: Sequence[Exception]) -> Iterator[None]:
     """Raise the error that ended a read, or DuckDB's own as a sentence."""
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
         if failures:
             raise failures[0] from None
-        if isinstance(error, RuntimeError):  # DuckDB's, after Ctrl-C
-            raise KeyboardInterrupt from None if "nterrupt" in str(error) else error
+        if isinstance(error, RuntimeError):
+            raise
         lines = str(error).splitlines() or [type(error).__name__]
         raise Misconfigured(f"the query cannot be run: {lines[0]}") from error
 
@@ -152,7 +177,7 @@ class _TableNames:
     def __init__(self) -> None:
         self.tables: set[str] = set()
         self.subqueries: set[str] = set()
-        """Names of `WITH`, which may also be topics."""
+        """Names of `WITH` in small letters, which may also be topics."""
         self.is_changed = False
         """True after a topic with dots in its name was written without quotes."""
 
@@ -167,7 +192,7 @@ class _TableNames:
             self._note_table(node)
         ctes = node.get("cte_map")
         if isinstance(ctes, dict):
-            self.subqueries.update(entry["key"] for entry in ctes.get("map", ()))
+            self.subqueries.update(entry["key"].lower() for entry in ctes.get("map", ()))
         for item in node.values():
             self.visit(item)
 
