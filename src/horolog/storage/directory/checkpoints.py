@@ -1,4 +1,4 @@
-"""Kafka's small text files, and two of our own; each is replaced at once.
+"""Kafka's small text files, and three of our own; each is replaced at once.
 
 offset checkpoints      `0`, the number of entries, then `topic partition offset` lines
 leader-epoch-checkpoint `0`, the number of entries, then `epoch start_offset` lines
@@ -7,6 +7,8 @@ meta.properties         `key=value` lines: version, node.id, cluster.id, directo
 append-time-checkpoint  ours: `0`, then the last append time given out, in milliseconds; or `1`,
                         the last append time, and how many lines append-time-resets had then
 append-time-resets      ours: `0`, the number of entries, then `offset old_ms new_ms clock_ms` lines
+append-time-clock       ours: `0`, the clock of append times in milliseconds, the number of entries,
+                        then `topic partition last_ms` lines of partitions that are ahead of it
 
 Whatever does not look exactly like that is a `CorruptFile`, and its reader says
 how to continue without it.
