@@ -18,6 +18,7 @@ from command_runner import run_command
 from hypothesis import given
 from hypothesis import strategies as st
 from log_reading import bytes_read_by
+from overrides import override
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import Client
@@ -485,3 +486,15 @@ def test_times_in_lists_and_dates_beyond_those_of_python_are_printed(clicks: Any
     moment = "2026-03-01T00:00:00.000Z"
     assert first == {"l": [moment, None], "s": {"t": moment}, "d": "2026-03-01", "n": "nan"}
     assert last == {"l": ["infinity", None], "s": {"t": "infinity"}, "d": "infinity", "n": "nan"}
+
+
+def test_append_times_are_null_at_brokers_that_keep_none(
+    clicks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    override(monkeypatch, "horolog.client.offsets", APPEND_TIME="of.no.broker")
+    where = "timestamp is not null or append_time is null"
+    query = f"select count(*) n, count(append_time) known from clicks where {where}"
+    assert sql(query, clicks.bootstrap_servers).to_pylist() == [{"n": 181, "known": 0}]
+    frame = scan_horolog(clicks.bootstrap_servers, "clicks")
+    assert frame.collect()["append_time"].null_count() == 181
+    assert frame.filter(pl.col("append_time") > T0).collect().height == 0

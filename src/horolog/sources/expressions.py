@@ -42,15 +42,18 @@ _MS: Final = Interval(-((1 << 63) // 1000), ((1 << 63) - 1) // 1000)
 _TIMES: Final = (("timestamp", columns.TIMESTAMP_MS), (APPEND_TIME, columns.APPEND_TIME_MS))
 
 
-def narrowed(expression: pc.Expression, partitions: Collection[int]) -> RowFilter:
+def narrowed(
+    expression: pc.Expression, partitions: Collection[int], *, by_append_time: bool = True
+) -> RowFilter:
     """Return a filter that takes all rows for which an expression over `SCHEMA` can be true.
 
     Args:
         partitions: the numbers of the partitions that there are.
+        by_append_time: False if the log keeps no append times, and none is to be asked for.
     """
     may = _oracle(expression)
     of: dict[str, Narrowing] = {}
-    for name, its in _TIMES:
+    for name, its in _TIMES if by_append_time else _TIMES[:1]:
         interval = _hull(may, name, _MS, _microseconds)
         if may(pc.field(name).is_null()):
             if its == columns.APPEND_TIME_MS:

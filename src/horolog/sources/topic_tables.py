@@ -62,15 +62,18 @@ class TopicTables:
             CorruptBatch: a batch breaks the format or its checksum.
         """
         options, schema = self.options, pa.schema([SCHEMA.field(name) for name in names])
-        decoded = tuple(_DECODED.get(name, name) for name in names if name != "partition")
-        with opened_log(options) as log:
-            chosen = log.partitions()
-            row_filter = RowFilter()
-            if expression is not None:
-                row_filter = narrowed(expression, {it.partition for it in chosen})
-            taken = [it for it in chosen if row_filter.takes(*it)]
-            stretches = plan_offsets(log, taken, row_filter, {}, {}).stretches
         with StretchReader(options) as reader:
+            with opened_log(options) as log:
+                chosen = log.partitions()
+                is_kept = options.brokers is None or reader.client.offsets.has_append_times()
+                row_filter = RowFilter()
+                if expression is not None:
+                    numbers = {it.partition for it in chosen}
+                    row_filter = narrowed(expression, numbers, by_append_time=is_kept)
+                taken = [it for it in chosen if row_filter.takes(*it)]
+                stretches = plan_offsets(log, taken, row_filter, {}, {}).stretches
+            left_out = {"partition"} if is_kept else {"partition", APPEND_TIME}
+            decoded = tuple(_DECODED.get(name, name) for name in names if name not in left_out)
             for stretch in stretches:
                 with reader.losses(stretch):
                     for table in tables_of(
@@ -90,6 +93,8 @@ def _shaped(table: pa.RecordBatch, schema: pa.Schema, partition: int) -> pa.Reco
     for field in schema:
         if field.name == "partition":
             arrays.append(pa.repeat(pa.scalar(partition, field.type), len(table)))
+        elif _DECODED.get(field.name) == APPEND and APPEND not in table.schema.names:
+            arrays.append(pa.nulls(len(table), field.type))
         elif field.name in _DECODED:
             times = table.column(_DECODED[field.name])
             arrays.append(_moments(times, field.type, has_none=field.name == "timestamp"))
