@@ -73,6 +73,8 @@ class _State(NamedTuple):
     wall_ms: int
     monotonic_ms: int
     is_frozen: bool
+    returns: int = 0
+    """How often the clock was moved back, steps not counted."""
 
 
 class ManualClock:
@@ -120,6 +122,11 @@ class ManualClock:
         """True if time only changes by calls."""
         return self._state.is_frozen
 
+    @property
+    def returns(self) -> int:
+        """How often a test went back in time: by `set`, `advance` and the like, not by `step`."""
+        return self._state.returns
+
     def advance(self, by: Duration) -> int:
         """Move by a duration, back if negative; return the time. A running clock keeps running."""
         by_ms = duration_ms(by)
@@ -165,7 +172,7 @@ class ManualClock:
         return self.now_ms()
 
     def watch(self, on_moved: Callable[[], None]) -> None:
-        """Call `on_moved` after each move that lets time pass, in the thread that moves the clock.
+        """Call `on_moved` after each move but a step, in the thread that moves the clock.
 
         The move returns after `on_moved` has returned.
         """
@@ -180,23 +187,24 @@ class ManualClock:
     @contextmanager
     def _moving(self) -> Iterator[None]:
         with self._turning:
-            before_ms = self._passed_ms
+            before = self._passed_ms, self.returns
             yield
-            has_passed, watchers = self._passed_ms > before_ms, self._watchers
-        if has_passed:
+            has_moved, watchers = (self._passed_ms, self.returns) != before, self._watchers
+        if has_moved:
             for on_moved in watchers:
                 on_moved()
 
     def _put(self, now_ms: int, *, frozen: bool, passes: bool = True) -> None:
         """Set the wall clock; with `passes`, a move forward also advances `monotonic_ms`."""
         _check_range(now_ms)
-        passed_ms = max(0, now_ms - self.now_ms()) if passes else 0
+        moved_ms = now_ms - self.now_ms() if passes else 0
+        passed_ms, returns = max(0, moved_ms), self.returns + (moved_ms < 0)
         monotonic_ms = self.monotonic_ms() + passed_ms
         self._passed_ms += passed_ms
         if not frozen:
             now_ms -= _MACHINE.now_ms()
             monotonic_ms -= _MACHINE.monotonic_ms()
-        self._state = _State(now_ms, monotonic_ms, frozen)
+        self._state = _State(now_ms, monotonic_ms, frozen, returns)
 
 
 def moment_ms(moment: Moment, *, rounds_up: bool = False) -> int:

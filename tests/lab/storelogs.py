@@ -33,6 +33,7 @@ from horolog.storage import (
     LogWriter,
     Origin,
     SourceBatches,
+    StampClock,
     TopicPartition,
     as_they_are,
     new_segment,
@@ -79,13 +80,20 @@ def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:
 
 
 def append(log: Log, *timestamps: int, now: int = NOW, **more: Any) -> Appended:
-    """Send one batch to a log as a leader takes it that has no other log.
-
-    The clock that all logs of a broker share is put behind: `test_stamp_clock` has its tests.
-    """
-    log.stamps.last_ms = -(1 << 63)
+    """Send one batch to a log as a leader takes it."""
     sent = batch(*timestamps, **more)
     return log.append(prepare(sent, log.config, now, partition=str(log)), now)
+
+
+class LoneClock(StampClock):
+    """The clock of append times of a log that has no other beside it: it is always behind."""
+
+    @property
+    def last_ms(self) -> int:
+        return -(1 << 63)
+
+    @last_ms.setter
+    def last_ms(self, _: int) -> None: ...
 
 
 def open_dir(
@@ -98,9 +106,12 @@ def open_dir(
     topic_id: UUID | None = None,
     files: Files | None = None,
 ) -> LogDir:
-    """A log directory in which every topic has the same settings."""
+    """A log directory in which every topic has the same settings.
+
+    Each log has append times of its own; `test_stamp_clock` tests those of several.
+    """
     settings = config or TopicConfig()
-    return LogDir.open(
+    log_dir = LogDir.open(
         path,
         broker_config=BrokerConfig(),
         topic_config=lambda topic: settings,
@@ -110,6 +121,10 @@ def open_dir(
         now_ms=now,
         files=files or UnsyncedFiles(),
     )
+    log_dir.stamps = LoneClock()
+    for log in log_dir.logs.values():
+        log.stamps = log_dir.stamps
+    return log_dir
 
 
 @contextmanager

@@ -126,7 +126,11 @@ class BackgroundTasks:
         return expired
 
     async def catch_up(self) -> None:
-        """Abort transactions that have timed out, and compact partitions that are due."""
+        """Abort transactions that have timed out, and compact partitions that are due.
+
+        The clock of append times follows a clock that was set back.
+        """
+        await self._partitions.keep_stamp_clock()
         await self._transactions.settle()  # those that are not loaded yet time out, too
         await self._transactions.abort_timed_out()
         await self._transactions.settle()

@@ -23,7 +23,7 @@ from horolog.broker.scheduling.inline_tries import InlineTries
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.settings import LiveSettings
 from horolog.broker.traffic import Traffic
-from horolog.clock import Clock
+from horolog.clock import Clock, ManualClock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
 from horolog.storage.companion.counts import NONE
@@ -60,6 +60,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """Reason of the last `check` to refuse everything; None if there is none."""
         self._served: dict[tuple[str, int], Partition] = {}
         self._log_dir = log_dir
+        self._returns = clock.returns if isinstance(clock, ManualClock) else 0
         self._live = live
         self._clock = clock
         self._workers = workers
@@ -184,8 +185,13 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
     def _stamp_ms(self) -> int:
         """Return the clock for appends that threads make, and raise that of append times to it."""
-        now_ms = self._clock.now_ms()
-        self._log_dir.stamps.rise(now_ms)
+        clock, stamps = self._clock, self._log_dir.stamps
+        now_ms = clock.now_ms()
+        if isinstance(clock, ManualClock) and clock.returns != self._returns:
+            # A test goes back in time; that a machine's clock goes back is a step.
+            self._returns = clock.returns
+            stamps.last_ms = min(stamps.last_ms, now_ms)
+        stamps.rise(now_ms)
         return now_ms
 
     async def keep_stamp_clock(self) -> None:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from horolog.storage.logs.incoming import Origin, SourceBatches, StampedRecords
     from horolog.storage.logs.log import *
     from horolog.storage.logs.log import Log
+    from horolog.storage.logs.stamp_clock import *
     from horolog.storage.logs.writer import *
     from horolog.storage.lookup.by_timestamp import TimestampOffset
     from horolog.storage.names import *
@@ -159,6 +160,7 @@ __getattr__, __dir__ = lazy_names(
         "logs.readable": "ReadableLog",
         "logs.replacing": "make_alike replace_segments",
         "logs.view": "LogView",
+        "logs.stamp_clock": "StampClock",
         "logs.writer": "LogWriter new_segment",
         "lookup.by_append_time": "find_by_append_time",
         "lookup.by_timestamp": "TimestampOffset",
