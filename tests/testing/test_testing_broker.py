@@ -108,8 +108,8 @@ def test_a_place_that_was_named_is_kept(tmp_path: Path) -> None:
 
 
 def test_start_and_stop_keep_port_records_topics_and_clock() -> None:
-    with Broker({"log.message.timestamp.type": "LogAppendTime"}) as broker:
-        broker.clock.freeze("2020-01-01T00:00Z")
+    settings, clock = {"log.message.timestamp.type": "LogAppendTime"}, ManualClock(T0_MS)
+    with Broker(settings, clock=clock) as broker:
         address = broker.bootstrap_servers
         broker.create_topic("t", settings={"retention.ms": 10})
         assert produce(broker, 5) == [T0_MS]
