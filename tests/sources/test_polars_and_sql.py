@@ -456,6 +456,16 @@ def test_a_query_reads_no_file(clicks: Any, tmp_path: Path) -> None:
         sql(f"select content from read_text('{file}'), clicks", clicks.bootstrap_servers)
 
 
+@pytest.mark.parametrize(
+    ("query", "said"), [("select count(*) from clicks", ""), ("select 1", "horolog: the query")]
+)
+def test_the_process_says_nothing_else_at_its_end(query: str, said: str, clicks: Any) -> None:
+    command = [sys.executable, "-m", "horolog", "sql", query, str(clicks.log_dir)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert "leaked" not in done.stderr
+    assert done.stderr.startswith(said)
+
+
 def test_a_long_query_ends_by_ctrl_c(clicks: Any) -> None:
     query = (
         "select count(*) from clicks, range(100000) a, range(10000000) b"

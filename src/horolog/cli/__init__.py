@@ -16,6 +16,7 @@ Modules that commands share:
 """
 
 import gc
+import sys
 from typing import Annotated
 
 import typer
@@ -58,5 +59,7 @@ def main() -> None:
     try:
         app(prog_name="horolog")
     finally:
-        # At exit the interpreter would collect garbage among all loaded modules.
-        gc.freeze()
+        # At exit the interpreter would collect garbage among all loaded modules. DuckDB complains
+        # on standard error of what is then left of it.
+        if "duckdb" not in sys.modules:
+            gc.freeze()
