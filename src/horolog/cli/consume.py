@@ -14,6 +14,7 @@ from horolog.cli.options import (
     ByClock,
     Partitions,
     PathOrTopic,
+    StoreSettings,
     Zone,
     pairs,
     path_of,
@@ -100,15 +101,7 @@ class ConsumeOptions:
             "because earlier ones may come.",
         ),
     ] = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            show_default=False,
-            help="An option of an object store, as fs.s3a.endpoint; repeatable.",
-        ),
-    ] = None
+    settings: StoreSettings = None
     shape: Annotated[Format, typer.Option("--format", help="The output format.")] = "text"
     zone: Zone = None
 

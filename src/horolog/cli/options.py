@@ -26,6 +26,15 @@ Zone = Annotated[
         help="The zone of times without one, and of the output.",
     ),
 ]
+StoreSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="An option of an object store, as fs.s3a.endpoint; repeatable.",
+    ),
+]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 PathOrTopic = Annotated[
     str,

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from horolog.cli.connecting import KafkaBrokers
-from horolog.cli.options import Zone, is_given, pairs, with_options
+from horolog.cli.options import StoreSettings, Zone, is_given, pairs, with_options
 from horolog.cli.working import working
 from horolog.errors import Misconfigured
 from horolog.extras import missing_extra
@@ -45,15 +45,7 @@ class SqlOptions:
         typer.Option("--output", "-o", dir_okay=False, metavar="FILE", help="Write to this file."),
     ] = None
     zone: Zone = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            show_default=False,
-            help="An option of an object store, as fs.s3a.endpoint; repeatable.",
-        ),
-    ] = None
+    settings: StoreSettings = None
 
 
 @app.command(no_args_is_help=True)
