@@ -1,15 +1,15 @@
 """Questions about a partition: times, compaction, retention, and lookups of offsets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
-from horolog.offsets import HeldUp, OffsetRange
+from horolog.offsets import HeldUp, OffsetRange, TimeBlock
 from horolog.record.time_stats import TimeStats
 from horolog.record.timestamps import TimeRange
 from horolog.storage.logs.readable import ReadableLog
@@ -124,13 +124,7 @@ async def find_time_ranges(
     )
     start = max(0, ask.start)
     found = await broker.searchers.run(peer, lambda: log.time_ranges(window, start, MOST_RANGES))
-    within = takewhile(lambda span: span.start < ask.end, found.ranges)
-    ranges, following = as_many_as_fit(
-        (span.start, OffsetRange(span.start, min(span.end, ask.end), span.size)) for span in within
-    )
-    if following is None and len(found.ranges) >= MOST_RANGES and found.end < ask.end:
-        following = found.end
-    return TimeRangePage(ranges, following)
+    return TimeRangePage(*_page_before(ask.end, found.ranges, found.end))
 
 
 @answers(TIME_BLOCKS)
@@ -148,13 +142,28 @@ async def list_time_blocks(
     found = await broker.searchers.run(
         peer, lambda: log.time_blocks(start, MOST_RANGES, of_append=of_append)
     )
-    within = takewhile(lambda block: block.start < ask.end, found.blocks)
-    blocks, following = as_many_as_fit(
-        (block.start, block._replace(end=min(block.end, ask.end))) for block in within
+    return TimeBlockPage(*_page_before(ask.end, found.blocks, found.end))
+
+
+_Part = TypeVar("_Part", OffsetRange, TimeBlock)
+
+
+def _page_before(
+    limit: int, parts: Sequence[_Part], end: int
+) -> tuple[tuple[_Part, ...], int | None]:
+    """Return the parts before a limit, as many as fit, and where the next page begins.
+
+    Args:
+        limit: offset at which the last part is cut off.
+        end: offset up to which a log gave the parts.
+    """
+    within = takewhile(lambda part: part.start < limit, parts)
+    page, following = as_many_as_fit(
+        (part.start, part._replace(end=min(part.end, limit))) for part in within
     )
-    if following is None and len(found.blocks) >= MOST_RANGES and found.end < ask.end:
-        following = found.end
-    return TimeBlockPage(blocks, following)
+    if following is None and len(parts) >= MOST_RANGES and end < limit:
+        following = end
+    return page, following
 
 
 _LONGEST: Final = 500  # characters of an error
