@@ -18,10 +18,12 @@ from overrides import override
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import Client
+from horolog.client.link import Link
 from horolog.clock import ManualClock
-from horolog.errors import Misconfigured
+from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.record import LogRecord, build_batch
-from horolog.sources import DataLost, TableBuffer, scan
+from horolog.sources import DataLost, RecordLog, TableBuffer, scan
+from horolog.storage.segments.reader import SegmentReader
 from horolog.testing import Broker
 
 T0_MS = 1_772_323_200_000
@@ -142,6 +144,85 @@ def test_memory_is_what_overlaps(
     table = scan(source, "late", order="create_time", order_memory=16 << 20).read_all()
     assert table["partition"].to_pylist() == [0, *[1] * 30, *[0] * 30]
     assert max(held) < 12 << 20
+
+
+@pytest.fixture
+def like_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that announce nothing of horolog's, as Apache Kafka's."""
+    connect = Link.__init__
+
+    def plain(link: Link, connection: Any, versions: Any, features: Any) -> None:
+        connect(link, connection, versions, {})
+
+    monkeypatch.setattr(Link, "__init__", plain)
+
+
+def test_a_broker_without_block_maps_is_ordered_within_a_memory(
+    late: RunningBroker, monkeypatch: pytest.MonkeyPatch, like_kafka: None
+) -> None:
+    test_memory_is_what_overlaps(False, late, monkeypatch)
+    late.append("late", build_batch([LogRecord(-1, None, b""), LogRecord(T0_MS, None, b"")]))
+    every = scan(late.address, "late", columns=("offset", "timestamp_ms")).read_all().to_pylist()
+    places = [(row["partition"], row["offset"]) for row in expected(every, "timestamp_ms")]
+    assert printed(late.client, "late", "--order", "create-time") == places
+
+
+def test_append_times_of_kafka_are_those_of_its_stamped_records(
+    make_broker: MakeBroker, like_kafka: None
+) -> None:
+    clock = ManualClock(T0_MS)
+    broker = make_broker(clock=clock)
+    broker.create_topic("stamped", 2, message_timestamp_type="LogAppendTime")
+    broker.create_topic("created", 1)
+    for number in range(6):
+        broker.append("stamped", build_batch([LogRecord(5, None, b"")] * 2), number % 2)
+        clock.advance("1s")
+    broker.append("created", build_batch([LogRecord(5, None, b"")]))
+    places = [(number % 2, number // 2 * 2 + each) for number in range(6) for each in range(2)]
+    assert printed(broker.client, "stamped", "--order", "append-time") == places
+    table = scan(broker.address, "stamped", columns=("offset",), order="append_time").read_all()
+    assert [(row["partition"], row["offset"]) for row in table.to_pylist()] == places
+    ran = run_command("consume", "created", "-b", broker.address, "--order", "append-time")
+    assert ran.code != 0
+    assert "created-0 has create times at offset 0" in ran.err
+    assert "LogAppendTime" in ran.err
+    with pytest.raises(RequestRefused, match="LogAppendTime"):
+        scan(broker.address, "created", order="append_time").read_all()
+
+
+def test_no_block_of_a_range_is_read_twice(
+    late: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late.append("late", build_batch([LogRecord(-1, None, b"")]))
+    read: list[tuple[int, int]] = []
+    original = RecordLog.read
+
+    def noted(log: RecordLog, stretch: Any) -> Any:
+        read.append((stretch.partition.partition, stretch.start))
+        return original(log, stretch)
+
+    monkeypatch.setattr(RecordLog, "read", noted)
+    printed(late.client, "late", "--order", "create-time", "--from-time", "0")
+    assert read
+    assert len(read) == len(set(read))
+
+
+def test_a_disk_that_refuses_a_block_map_hides_no_partition(
+    late: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = printed(late.log_dir, "late", "--order", "create-time")
+    complete = SegmentReader.complete_blocks
+
+    def refused(reader: SegmentReader) -> None:
+        if "late-1" in reader.log.path:
+            raise StorageFailed("no")
+        complete(reader)
+
+    monkeypatch.setattr(SegmentReader, "complete_blocks", refused)
+    assert printed(late.log_dir, "late", "--order", "create-time") == whole
+    table = scan(late.log_dir, "late", order="create_time").read_all()
+    columns = (table[name].to_pylist() for name in ("partition", "offset"))
+    assert list(zip(*columns, strict=True)) == whole
 
 
 def test_what_overlaps_more_than_the_memory_is_refused(make_broker: MakeBroker) -> None:

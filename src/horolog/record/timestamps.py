@@ -97,6 +97,10 @@ class TimeRange(NamedTuple):
         """True if no record can be in the range."""
         return self.first_ms > self.last_ms and not self.with_untimed
 
+    def leaves_out_untimed(self, clock: RecordClock) -> bool:
+        """Return True if no record in the range lacks a time by a clock."""
+        return self.clock is clock and not self.with_untimed
+
     def holds(self, ms: int | None) -> bool:
         """Return True if a record of this time is in the range; None and -1 are no time."""
         if ms is None or ms == NO_TIMESTAMP:

@@ -21,7 +21,8 @@ Where it is:
     segments        a segment as tasks get it; `segment_parts` joins them to a partition, `replaced`
                     finds those in whose place others are by now
     arrivals        when batches arrived, as far as that is known
-    ordered         records by time, over partitions and inside them; `ordered_tables` as Arrow
+    ordered         records by time, over partitions and inside them; `ordered_tables` as Arrow;
+                    `read_blocks` finds the times of logs without block maps
     ahead           an iterator that runs ahead by one item, in a thread
 
 `scan` gives a topic as Arrow, and `sql` the rows of a query over topics. They import pyarrow, and

@@ -119,7 +119,10 @@ class RecordLog:
         self, stretches: Sequence[Stretch], clock: RecordClock, memory: int
     ) -> list[TimedStretch]:
         """Cut stretches at the blocks of their logs; see `StretchReader.timed`."""
-        return self._reader.timed(stretches, clock, memory)
+        found = self._reader.timed(stretches, clock, memory)
+        if self._times.leaves_out_untimed(clock):
+            found = [timed._replace(has_untimed=False) for timed in found]
+        return found
 
     def read_between(
         self, plan: ReadPlan, partition: TopicPartition, start: int, end: int

@@ -1,16 +1,16 @@
 """Reader of stretches from brokers or segment files."""
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import Self
 
 from horolog.client import Client
-from horolog.errors import CorruptBatch, Misconfigured
+from horolog.errors import CorruptBatch, Damaged, Misconfigured, StorageFailed
 from horolog.offsets import TimeBlock
 from horolog.record.batch import iter_headers
-from horolog.record.timestamps import ALL_TIMES, RecordClock
+from horolog.record.timestamps import RecordClock
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost, loss_hint
 from horolog.sources.broker_reader import fetches, narrowed_to_appends, task_client
@@ -18,7 +18,8 @@ from horolog.sources.file_reader import batches_in_file
 from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
 from horolog.sources.ordered import TimedStretch, group_bytes, timed_parts
-from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
+from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch, from_offset
+from horolog.sources.read_blocks import read_blocks, stamped
 from horolog.sources.replaced import present_segments
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.uris import LogPath
@@ -27,8 +28,6 @@ from horolog.storage.file_errors import FileMissing
 
 class StretchReader:
     """Open resources of a task: a client of the brokers, or files.
-
-    Close it after use.
 
     Close it after use.
 
@@ -56,6 +55,10 @@ class StretchReader:
         """Client of the brokers."""
         return self._stack.enter_context(task_client(self._options))
 
+    @cached_property
+    def _keeps_append_times(self) -> bool:
+        return self.client.offsets.has_append_times()
+
     def batches(
         self,
         stretch: Stretch,
@@ -76,7 +79,9 @@ class StretchReader:
             FileMissing: a segment is gone.
             CorruptBatch: a batch is damaged; those before it are given.
             DataLost: the broker has not all offsets any more, and data loss is to fail.
-            RequestRefused, NoAnswer: the broker refuses for another reason, or does not answer.
+            RequestRefused: the broker refuses for another reason, or keeps no append times of the
+                records.
+            NoAnswer: it does not answer.
         """
         if isinstance(stretch, SegmentStretch):
             root = self._root(stretch.root)
@@ -91,24 +96,31 @@ class StretchReader:
         narrowed = narrowed_to_appends(self.client, stretch, row_filter)
         if narrowed is None:
             return iter(())
-        return fetches(
+        is_stamped = with_append_times and not self._keeps_append_times
+        found = fetches(
             self.client,
             narrowed,
             self._options,
-            with_append_times,
+            with_append_times and not is_stamped,
             reuses_memory=self._reuses_memory,
             runs_ahead=self._runs_ahead,
         )
+        return (stamped(batches, stretch.partition) for batches in found) if is_stamped else found
 
     def timed(
         self, stretches: Sequence[Stretch], clock: RecordClock, memory: int
     ) -> list[TimedStretch]:
         """Cut stretches at the blocks of their logs, each with the earliest time in it.
 
-        The times of a log at a broker of Apache Kafka are unknown.
+        A log at a broker of Apache Kafka is read for that. The rest of a stretch that is damaged
+        has unknown times: reading it reports the damage.
 
         Args:
             memory: how many bytes of records may be held in order.
+
+        Raises:
+            RequestRefused: the broker refuses, or keeps no append times of the records.
+            NoAnswer: it does not answer.
         """
         most = group_bytes(memory, len({stretch.partition for stretch in stretches}))
         where: dict[tuple[str, int], tuple[int, int]] = {}
@@ -120,21 +132,36 @@ class StretchReader:
         known = self.client.offsets.time_blocks(where, clock) if where else {}
         found: list[TimedStretch] = []
         for stretch in stretches:
-            if isinstance(stretch, BrokerStretch):
-                blocks = known[stretch.partition.topic, stretch.partition.partition]
-                if blocks is None:
-                    blocks = [TimeBlock(stretch.start, stretch.end, 0, ALL_TIMES.first_ms, True)]
-                found += timed_parts(stretch, blocks, most)
-                continue
-            with self.losses(stretch):
-                for piece, reader in present_segments(self._root(stretch.root), stretch):
-                    reader.complete_blocks()
-                    look = reader.blocks.look(min(reader.size, piece.segment.size))
-                    by_append = clock is RecordClock.APPEND
-                    found += timed_parts(
-                        piece, look.time_blocks(piece.end, of_append=by_append), most
-                    )
+            reached = stretch.start
+            blocks = known.get((stretch.partition.topic, stretch.partition.partition))
+            try:
+                for part in self._timed_parts(stretch, blocks, clock, most):
+                    found.append(part)
+                    reached = part.stretch.end
+            except (Damaged, StorageFailed):
+                found += timed_parts(from_offset(stretch, reached), (), most)
         return found
+
+    def _timed_parts(
+        self,
+        stretch: Stretch,
+        blocks: Iterable[TimeBlock] | None,
+        clock: RecordClock,
+        most: int,
+    ) -> Iterator[TimedStretch]:
+        by_append = clock is RecordClock.APPEND
+        if isinstance(stretch, BrokerStretch):
+            if blocks is None:
+                read = self.batches(stretch, RowFilter(), with_append_times=by_append)
+                blocks = read_blocks(read, clock)
+            yield from timed_parts(stretch, blocks, most)
+            return
+        with self.losses(stretch):
+            for piece, reader in present_segments(self._root(stretch.root), stretch):
+                reader.complete_blocks()
+                look = reader.blocks.look(min(reader.size, piece.segment.size))
+                found = look.time_blocks(piece.end, of_append=by_append)
+                yield from timed_parts(piece, found, most)
 
     @contextmanager
     def losses(self, stretch: Stretch) -> Iterator[None]:

@@ -157,9 +157,10 @@ def scan(
                 return
             timed = reader.timed(stretches, by, memory)
             buffer = TableBuffer(of_order, _TABLE_BYTES)
+            untimed = () if times.leaves_out_untimed(by) else timed
             passes = [
                 in_order(timed, partial(read, reader), buffer, memory, runs_ahead=True),
-                _untimed(timed, partial(read, reader), of_order),
+                _untimed(untimed, partial(read, reader), of_order),
             ]
             for tables in passes if place is WithoutTime.LAST else reversed(passes):
                 for table in tables:
