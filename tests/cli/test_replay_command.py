@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import shutil
 import signal
 import subprocess
 import sys
-from collections import defaultdict
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,11 +17,13 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
+from examples import examples
 from faulty_calls import failing
 from hypothesis import given
 from hypothesis import strategies as st
 from mirror_lab import rows_of
 from mirror_lab import values as values_of
+from overrides import override
 from partition_files import PartitionFiles
 from patience import PATIENCE_S, eventually
 from running_broker import MakeBroker, RunningBroker, a_broker
@@ -30,8 +34,8 @@ from horolog.client import Appends, Client, Topics
 from horolog.client.transactions import Transactions
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
-from horolog.jobs.replaying.merging import create_time, merged
 from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, Pace, ReplayTarget, Sending
+from horolog.jobs.replaying.source import Due, Extent
 from horolog.jobs.state import JobState
 from horolog.record import Codec, LogRecord, build_batch, partition_of_key
 from horolog.sources import ReadRecord
@@ -42,47 +46,27 @@ T0 = 1_700_000_000_000
 Rows = dict[TopicPartition, list[int | None]]
 
 
-def streams_of(rows: Rows, batch: int = 3) -> dict[TopicPartition, Iterator[list[ReadRecord]]]:
-    def stream(partition: TopicPartition, times: list[int | None]) -> Iterator[list[ReadRecord]]:
-        reads = [
+def in_order(rows: Rows, *, last: bool = True) -> list[Due]:
+    """All records by time, partition and offset; those without a time last, or first."""
+    dues = [
+        Due(
+            ms,
+            partition,
             ReadRecord(
                 partition.partition,
                 place,
                 "CreateTime",
-                LogRecord(
-                    -1 if ms is None else ms,
-                    None,
-                    b"%d-%d" % (partition.partition, place),
-                    (),
-                    place,
-                ),
-            )
-            for place, ms in enumerate(times)
-        ]
-        for start in range(0, len(reads), batch):
-            yield reads[start : start + batch]
-            yield []  # as a batch without a record that is asked for
-
-    return {partition: stream(partition, times) for partition, times in rows.items()}
+                LogRecord(-1 if ms is None else ms, None, value_of(partition, place), (), place),
+            ),
+        )
+        for partition, times in rows.items()
+        for place, ms in enumerate(times)
+    ]
+    return sorted(dues, key=lambda due: ((due.ms is None) == last, due.ms or 0, due.place[1:]))
 
 
-@given(
-    st.dictionaries(
-        st.integers(0, 4).map(lambda number: TopicPartition("t", number)),
-        st.lists(st.none() | st.integers(-20, 20).filter(lambda ms: ms != -1), max_size=12),
-    )
-)
-def test_records_are_merged_by_time_and_keep_the_order_of_their_partition(rows: Rows) -> None:
-    dues = list(merged(streams_of(rows), create_time, {}))
-    assert [due.ms for due in dues] == sorted(due.ms for due in dues)
-    seen = defaultdict(list)
-    for due in dues:
-        seen[due.partition].append(due.read.offset)
-        known = [ms for ms in rows[due.partition][: due.read.offset + 1] if ms is not None]
-        assert due.ms == max(known, default=-(1 << 63))
-    assert seen == {
-        partition: list(range(len(times))) for partition, times in rows.items() if times
-    }
+def value_of(partition: TopicPartition, place: int) -> bytes:
+    return b"%d-%d" % (partition.partition, place)
 
 
 class Interrupted(BaseException):
@@ -128,18 +112,18 @@ class Run:
         self.rows = rows
 
     def dues(self) -> Any:
-        progress = self.replay.progress
-        streams = {each: self._stream(each, progress.offsets.get(each, 0)) for each in self.rows}
-        return merged(streams, create_time, progress.reached)
-
-    def _stream(self, partition: TopicPartition, start: int) -> Iterator[list[ReadRecord]]:
-        for batch in streams_of({partition: self.rows[partition]})[partition]:
-            yield [read for read in batch if start <= read.offset]
+        progress, dues = self.replay.progress, in_order(self.rows)
+        if not progress.ends:
+            return iter(())
+        reached = progress.place
+        places = [due.place for due in dues]
+        return iter(dues if reached is None else dues[places.index(reached) + 1 :])
 
     def run(self) -> None:
         """All of it; an interrupt is one of Ctrl-C, and `Interrupted` a kill."""
         with closing(self.client):
             try:
+                self.replay.begin(Extent({}, {it: len(times) for it, times in self.rows.items()}))
                 self.replay.resume()
                 self.replay.run(self.dues())
             except Interrupted:
@@ -169,24 +153,30 @@ def test_records_are_sent_when_they_are_due_and_never_before(out: RunningBroker)
     run = Run(out, rows, clock, speed=2)
     run.run()
     values = [record.value for record in records_in(out.log("out"))]
-    assert values == [b"0-0", b"1-0", b"1-1", b"0-1", b"0-2", b"1-2", b"0-3"]
+    assert values == [b"0-0", b"1-0", b"0-2", b"0-1", b"1-2", b"0-3", b"1-1"]
     # A record after each wait; those that are due within a tick go together.
     assert [(at - start, count) for at, count in run.sent] == [
         (0, 1),
-        (1_000, 3),
-        (2_000, 5),
-        (2_000 + TICK_MS, 6),
+        (1_000, 2),
+        (1_500, 3),
+        (2_000, 4),
+        (2_000 + TICK_MS, 5),
         (30_000, 7),
     ]
     times = [record.timestamp for record in records_in(out.log("out"))]
-    assert times == [T0, T0 + 2_000, -1, T0 + 4_000, T0 + 3_000, T0 + 4_003, T0 + 60_000]
+    assert times == [T0, T0 + 2_000, T0 + 3_000, T0 + 4_000, T0 + 4_003, T0 + 60_000, -1]
 
 
 def test_shifted_times_are_those_at_which_records_are_due(out: RunningBroker) -> None:
     rows: Rows = {TopicPartition("t", 0): [-5_000, None, -3_000, 1_000]}
     clock = ManualClock(T0)
     Run(out, rows, clock, speed=2, shifts_times=True).run()
-    assert [record.timestamp - T0 for record in records_in(out.log("out"))] == [0, 0, 1_000, 3_000]
+    assert [record.timestamp - T0 for record in records_in(out.log("out"))] == [
+        0,
+        1_000,
+        3_000,
+        3_000,
+    ]
 
 
 def test_the_fastest_replay_waits_for_nothing_and_keeps_times(out: RunningBroker) -> None:
@@ -230,24 +220,32 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
                 run.run()
     values = values_of(out.address, "out")
     assert len(values) == len(set(values)) == 120
-    whole = [due.read.record.value for due in merged(streams_of(rows), create_time, {})]
-    assert values == whole
+    assert values == [due.read.record.value for due in in_order(rows)]
+
+
+KILLED = ("append", "commit_offsets", "end")
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, call: int, method: str, *, is_done: bool) -> None:
     """Kill the process at a call of the client, before it is sent or after it is answered."""
-    part = Appends if method == "append" else Transactions
-    original, calls = getattr(part, method), 0
+    calls, is_dead = 0, False
 
-    def killed(self: Any, *arguments: Any, **named: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls < call or is_done:
-            original(self, *arguments, **named)
-        if calls == call:
-            raise Interrupted
+    def dying(original: Any, name: str) -> Any:
+        def call_or_die(self: Any, *arguments: Any, **named: Any) -> None:
+            nonlocal calls, is_dead
+            if not is_dead:
+                calls += name == method
+                is_dead = name == method and calls == call
+                if not is_dead or is_done:
+                    original(self, *arguments, **named)
+            if is_dead:
+                raise Interrupted
 
-    monkeypatch.setattr(part, method, killed)
+        return call_or_die
+
+    for name in KILLED:
+        part = Appends if name == "append" else Transactions
+        monkeypatch.setattr(part, name, dying(getattr(part, name), name))
 
 
 @pytest.mark.parametrize("is_done", [True, False])
@@ -342,6 +340,142 @@ def test_records_go_where_they_went_where_partitions_are_added_amid_a_replay(
         state.write("progress", {**kept, "committed": committed})
         with pytest.raises(Misconfigured, match="has 4 partitions, and had 5"):
             Run(out, rows, ManualClock(T0), state=state, partitions=4)
+
+
+# A log of files, through the function.
+
+
+@pytest.fixture(scope="module")
+def small_steps() -> Iterator[None]:
+    """Requests of a few records, a commit after each, and blocks of a few batches."""
+    with pytest.MonkeyPatch.context() as patch:
+        override(patch, "horolog.jobs.replaying", MAX_RECORDS=3, COMMIT_MS=0)
+        override(patch, "horolog.storage", BLOCK_BYTES=300)
+        override(patch, "horolog.sources.ordered", GROUP_BYTES=400, RELEASE_BYTES=500)
+        yield
+
+
+target = a_broker(now_ms=None, scope="module")
+_numbers = itertools.count()
+
+
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.lists(st.none() | st.integers(-5, 30).filter(lambda ms: ms != -1), min_size=1),
+        ),
+        min_size=1,
+        max_size=15,
+    ),
+    without_time=st.sampled_from(["first", "last"]),
+    kills=st.lists(st.tuples(st.integers(1, 9), st.sampled_from(KILLED), st.booleans())),
+    grows=st.booleans(),
+)
+@examples(3)
+def test_a_replay_that_is_killed_anywhere_is_a_sort_of_everything(
+    target: RunningBroker,
+    small_steps: None,
+    batches: list[tuple[int, list[int | None]]],
+    without_time: str,
+    kills: list[tuple[int, str, bool]],
+    grows: bool,
+) -> None:
+    name, rows = f"out{next(_numbers)}", Rows()
+    target.create_topic(name, retention_ms="-1")
+    with tempfile.TemporaryDirectory() as where:
+        asked: dict[str, Any] = {"source": f"{where}/log", "target": target.address}
+        asked |= {"topics": "t", "to_topic": name, "by_key": True, "speed": "max"}
+        asked |= {"state": f"{where}/state", "without_time": without_time}
+
+        def append(times_ms: list[int | None], number: int) -> None:
+            partition = TopicPartition("t", number)
+            times = rows.setdefault(partition, [])
+            records = [
+                LogRecord(-1 if ms is None else ms, None, value_of(partition, place))
+                for place, ms in enumerate(times_ms, len(times))
+            ]
+            path = Path(where, "log", str(partition), f"{0:020}.log")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as log:
+                log.write(build_batch(records, base_offset=len(times)))
+            times += times_ms
+
+        for number, times_ms in batches:
+            append(times_ms, number)
+        for call, method, is_done in kills:
+            with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Interrupted):
+                killed_at(patch, call, method, is_done=is_done)
+                jobs.replay(**asked)
+        expected = [due.read.record.value for due in in_order(rows, last=without_time == "last")]
+        before = jobs.replay(**asked).progress
+        if grows:
+            append([3, None, -2], 1)
+        done = jobs.replay(**asked)
+        values = values_of(target.address, name)
+        assert values[: len(expected)] == expected
+        assert before.records == len(expected)
+        assert done.progress.records == len(values) == len(expected) + 3 * grows
+
+
+def test_a_run_that_continues_ends_where_the_first_would_have(
+    broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t", retention_ms="-1")
+    override(monkeypatch, "horolog.jobs.replaying", MAX_RECORDS=3, COMMIT_MS=0)
+    source = tmp_path / "log"
+    files = PartitionFiles(source, "t", 0, base_offset=0)
+    files.add([T0 + each for each in (5, 1, 9, 3, 7, 2)])
+    asked: dict[str, Any] = {"source": source, "target": broker.address, "speed": "max"}
+    asked |= {"state": tmp_path / "s"}
+    with monkeypatch.context() as patch:
+        killed_at(patch, 2, "append", is_done=True)
+        with pytest.raises(Interrupted):
+            jobs.replay(**asked)
+    files.add([T0, T0 + 8])  # earlier than what was sent
+    for total in (6, 8):
+        assert jobs.replay(**asked).progress.records == total
+    times = [each.timestamp - T0 for each in rows_of(broker.address, "t")]
+    assert times == [1, 2, 3, 5, 7, 9, 0, 8]
+
+
+def test_a_replay_by_append_time_is_in_the_order_of_arrival(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    clock = ManualClock(T0)
+    source = make_broker(clock=clock)
+    source.create_topic("t", 2)
+    for place in range(6):
+        source.append("t", build_batch([LogRecord(T0 - place, None, b"%d" % place)]), place % 2)
+        clock.advance("1s")
+    source.create_topic("out", retention_ms="-1")
+    asked: dict[str, Any] = {"source": source.address, "target": source.address, "topics": "t"}
+    asked |= {"to_topic": "out", "by_key": True, "speed": "max", "clock": "append"}
+    jobs.replay(**asked, state=tmp_path / "s")
+    assert values_of(source.address, "out") == [b"%d" % place for place in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"without_time": "refuse"}, r"t-0 has a record without a time \(offset 1\)"),
+        ({"order_memory": "16MiB"}, "--order-memory allows 16.8 MB"),
+        ({"order_memory": 1000}, "--order-memory"),
+        ({"order_memory": "much"}, "--order-memory much"),
+        ({"without_time": "never"}, "never"),
+    ],
+)
+def test_what_has_no_order_is_refused_before_a_record_is_sent(
+    broker: RunningBroker, tmp_path: Path, how: dict[str, Any], said: str
+) -> None:
+    broker.create_topic("t", retention_ms="-1")
+    files = PartitionFiles(tmp_path / "log", "t", 0, base_offset=0)
+    files.add([T0, -1])
+    files.add([T0], value_bytes=20 << 20)
+    asked: dict[str, Any] = {"source": tmp_path / "log", "target": broker.address, "speed": "max"}
+    with pytest.raises(Misconfigured, match=said):
+        jobs.replay(**asked, **how)
+    assert rows_of(broker.address, "t") == []
 
 
 # The command.
@@ -558,7 +692,7 @@ def test_a_stop_says_where_it_was_and_a_kill_loses_and_doubles_nothing(
     for number in range(2):
         files = PartitionFiles(tmp_path / "log", "clicks", number, base_offset=0)
         for place in range(300):
-            files.add([T0 + 20 * place + 10 * number])
+            files.add([T0 + 20 * place + 10 * number - 700 * (place % 5 == 4)])
         files.write_indexes()
     state = tmp_path / "state"
     command = [
@@ -585,4 +719,6 @@ def test_a_stop_says_where_it_was_and_a_kill_loses_and_doubles_nothing(
     assert "600 records sent" in done.stdout
     for number in range(2):
         times = [record.timestamp for record in rows_of(broker.address, "clicks", number)]
-        assert times == [T0 + 20 * place + 10 * number for place in range(300)]
+        assert times == sorted(
+            T0 + 20 * place + 10 * number - 700 * (place % 5 == 4) for place in range(300)
+        )

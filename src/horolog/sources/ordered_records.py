@@ -1,7 +1,7 @@
 """Records in the order of their times as Python objects, for commands; no Arrow."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from horolog.errors import Damaged, StorageFailed
@@ -60,21 +60,31 @@ class OrderedRecords:
         """Offsets that were read."""
 
     def read(
-        self, stretches: Iterable[Stretch], *, lateness_ms: int | None = None
+        self,
+        stretches: Iterable[Stretch],
+        *,
+        untimed: Sequence[Stretch] | None = None,
+        lateness_ms: int | None = None,
     ) -> Iterator[PlacedRecord]:
         """Give out the records of stretches in order.
 
         Args:
+            untimed: where to look for records without a time, if not in the same stretches.
             lateness_ms: of a log that is followed: what is not older than the latest record by so
                 much is held back for `follow`; then records without a time come first, or never.
         """
-        timed = self._log.timed(list(stretches), self._clock, self._memory)
+        wanted = list(stretches)
+        timed = self._log.timed(wanted, self._clock, self._memory)
+        if untimed is None or untimed == wanted:
+            looked_through = timed
+        else:
+            looked_through = self._log.timed(untimed, self._clock, self._memory)
         if self._without_time is not WithoutTime.LAST:
-            yield from self._untimed(timed)
+            yield from self._untimed(looked_through)
         held_back = None if lateness_ms is None else lambda: self._watermark(lateness_ms)
         yield from in_order(timed, self._records, self, self._memory, held_back=held_back)
         if self._without_time is WithoutTime.LAST:
-            yield from self._untimed(timed)
+            yield from self._untimed(looked_through)
 
     def follow(self, coming: Iterable[PlacedRecord], lateness_ms: int) -> Iterator[PlacedRecord]:
         """Give out records that are appended meanwhile, those in order that are not too late.
@@ -85,7 +95,7 @@ class OrderedRecords:
             Overlap: more would have to be held.
         """
         for partition, read in coming:
-            ms = self._time_of(read)
+            ms = self.time_of(read)
             if ms is None:
                 if self._without_time is WithoutTime.REFUSE:
                     raise untimed_refused(str(partition), f"offset {read.offset}")
@@ -99,11 +109,18 @@ class OrderedRecords:
                 if self.size > self._memory:
                     raise Overlap(self.size, self._memory)
 
+    def time_of(self, read: ReadRecord) -> int | None:
+        """Return the time that orders a record; None without one."""
+        if self._clock is RecordClock.APPEND:
+            return read.appended_ms
+        ms = read.record.timestamp
+        return None if ms == NO_TIMESTAMP else ms
+
     # As `ordered.Buffer`.
 
     def add(self, stretch: Stretch, item: ReadRecord) -> None:
         """Add a record, unless it has no time."""
-        ms = self._time_of(item)
+        ms = self.time_of(item)
         if ms is not None:
             self._push(ms, stretch.partition, item)
 
@@ -129,7 +146,7 @@ class OrderedRecords:
     def _untimed(self, timed: Iterable[TimedStretch]) -> Iterator[PlacedRecord]:
         for stretch, _, _, has_untimed in timed:
             for read in self._records(stretch) if has_untimed else ():
-                if self._time_of(read) is not None:
+                if self.time_of(read) is not None:
                     continue
                 if self._without_time is WithoutTime.REFUSE:
                     raise untimed_refused(str(stretch.partition), f"offset {read.offset}")
@@ -145,12 +162,6 @@ class OrderedRecords:
             self._damaged.add(stretch.partition)
             self._on_damage(stretch.partition, error)
         self.done += stretch.end - stretch.start
-
-    def _time_of(self, read: ReadRecord) -> int | None:
-        if self._clock is RecordClock.APPEND:
-            return read.appended_ms
-        ms = read.record.timestamp
-        return None if ms == NO_TIMESTAMP else ms
 
 
 def _bytes_of(read: ReadRecord) -> int:

@@ -20,13 +20,14 @@ def _no_progress(progress: "ReplayProgress", total: int) -> None:
 class Replay(Keeps, Reads):
     """Send the records of several partitions on in time order, at their recorded pace.
 
-    The partitions are merged by their records' times, with --clock append by their append times,
-    which horolog keeps. The order within a partition stays: a late record follows the one before it
-    at once. The replay ends where the logs ended at its start. Only committed records of
-    transactions are sent.
+    Records are sent in the order of their times, with --clock append of their append times, which
+    horolog keeps: over all partitions and inside them, late ones included. Those of the same time
+    come by partition and offset. The replay ends where the logs ended at its start. Only committed
+    records of transactions are sent.
 
     With --state records are sent in transactions. After Ctrl-C or a kill the same command with the
-    same --state continues, and readers of committed records see each record once.
+    same --state continues up to the same end, and readers of committed records see each record
+    once. Run again after that, it sends what was appended since.
 
     horolog replay --source ./log --topics clicks --target 127.0.0.1:9092 --speed 60 --shift-times
     """
@@ -67,6 +68,22 @@ class Replay(Keeps, Reads):
             pin=lambda given: given or "create",
         ),
     ] = None
+    without_time: Annotated[
+        str,
+        Option(
+            "Records without a time, which are sent at once: last, first, or refuse them.",
+            choices=("last", "first", "refuse"),
+            pin=as_given,
+        ),
+    ] = "last"
+    order_memory: Annotated[
+        str | int,
+        Option(
+            "How much of records that overlap in time may be held; in Python also a number of "
+            "bytes.",
+            metavar="SIZE",
+        ),
+    ] = "256MiB"
     shift_times: Annotated[
         bool,
         Option("Give each record the time at which it is sent; by default it keeps its own."),

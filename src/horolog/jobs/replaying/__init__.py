@@ -1,14 +1,14 @@
-"""The job `replay`: partitions merged in time order, and sent on at their recorded pace.
+"""The job `replay`: records in the order of their times, sent on at their recorded pace.
 
-    merging    records of several partitions, by time; those of one partition in its order
+    source     records of all partitions by time, from the place that was reached on
     sending    when each is due; sends it in batches, in transactions where progress is kept
 
-It needs no Spark: one process merges all partitions, and waits until each record is due.
+It needs no Spark: one process orders all partitions, and waits until each record is due.
 """
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Final
@@ -22,7 +22,6 @@ from horolog.jobs.parameters.function import without_spark
 from horolog.jobs.parameters.replay import Replay
 from horolog.jobs.parameters.shared import codec_of
 from horolog.jobs.receiving import ReceivingTopic, require_transactions, retention_note
-from horolog.jobs.replaying.merging import ReplaySource
 from horolog.jobs.replaying.sending import (
     Pace,
     ReplayProgress,
@@ -30,13 +29,16 @@ from horolog.jobs.replaying.sending import (
     Sending,
     progress_of,
 )
+from horolog.jobs.replaying.source import Due, ReplayPlan, ReplaySource
 from horolog.jobs.selection import Selection, client_of
 from horolog.jobs.state import DocumentsOnly, state_of, value_of
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.kafka_settings import PREFIX
 from horolog.sources.location import Location
+from horolog.sources.ordered import WithoutTime, checked_memory
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
+from horolog.times import bytes_of
 
 __all__ = ["Replayed", "replay"]
 
@@ -53,7 +55,7 @@ class Replayed:
     """Outcome of all runs of a replay with one state, or of a dry run."""
 
     spans: Mapping[TopicPartition, tuple[int, int]]
-    """First offset and end offset of each partition."""
+    """First offset and end offset of each partition, of what this run had to look through."""
     topics: Mapping[str, str]
     """Topics of the target by those of the source."""
     progress: ReplayProgress
@@ -66,10 +68,12 @@ class Replayed:
 def replay(job: Replay) -> Replayed:
     """Send the records of several partitions on in time order, at their recorded pace.
 
-    Records that the target's retention would delete soon are warned of. With a state records are
-    sent in transactions, and a killed or interrupted run is run again: readers of committed records
-    see each record once. A run is refused if a topic was created again since, at either side,
-    because the offsets of the state then mean other records.
+    The order is exact, late records inside partitions included. A run that continues another ends
+    where that would have ended; the next one sends what was appended since. Records that the
+    target's retention would delete soon are warned of. With a state records are sent in
+    transactions, and a killed or interrupted run is run again: readers of committed records see
+    each record once. A run is refused if a topic was created again since, at either side, because
+    the offsets of the state then mean other records.
 
     Raises:
         Misconfigured: arguments are wrong, or the state is of another run or of topics that were
@@ -91,33 +95,30 @@ def replay(job: Replay) -> Replayed:
         kept = stack.enter_context(state_of(job, "replay"))
         if kept is not None:
             times = _same_range(kept, times)
-        source = stack.enter_context(_source(selection, times))
+        source = stack.enter_context(_source(selection, times, job))
         client = stack.enter_context(client_of(target, of_target))
         if job.state is not None:
             require_transactions(client)
-        to_send = _target(client, source, job)._replace(codec=codec)
+        progress = progress_of(kept)
+        plan = source.plan_rest(progress.extent, progress.place)
+        spans = plan.spans()
+        partitions = spans.keys() | progress.offsets.keys()
+        to_send = _target(client, partitions, job)._replace(codec=codec)
         if selection.source.bootstrap_servers == target.bootstrap_servers and any(
             topic == sent_to for topic, sent_to in to_send.topics.items()
         ):
             raise Misconfigured("source and target are the same topic: give --to-topic")
         if not job.shift_times:
-            _warn_of_retention(source, to_send, times, clock.now_ms())
-        spans = source.spans()
-        progress = progress_of(kept)
+            _warn_of_retention(source, spans, to_send, times, clock.now_ms())
         if kept is not None:
             _check_topics(kept, source, to_send)
             _check_bounds(source, progress)
         # A state that was begun may have a commit to look up, even where nothing is left to send.
         if job.dry_run or not (spans or progress.counts):
-            left = {
-                partition: (start, end)
-                for partition, (first, end) in spans.items()
-                if (start := max(first, progress.offsets.get(partition, first))) < end
-            }
             return Replayed(
-                spans=left, topics=to_send.topics, progress=progress, is_dry_run=job.dry_run
+                spans=spans, topics=to_send.topics, progress=progress, is_dry_run=job.dry_run
             )
-        total = sum(end - start for start, end in spans.values())
+        total = progress.records + sum(end - start for start, end in spans.values())
         work = Sending(
             to_send,
             clock,
@@ -128,14 +129,20 @@ def replay(job: Replay) -> Replayed:
             on_sent=lambda progress: job.on_progress(progress, total),
         )
         job.on_progress(work.progress, total)
+        work.begin(plan.extent)
         try:
             work.resume()
-            work.run(source.rest(work.progress.offsets, work.progress.reached))
+            work.run(_rest(source, plan, work.progress))
         finally:
             work.finish()
     return Replayed(
         spans=spans, topics=to_send.topics, progress=work.progress, latest_ms=work.latest_ms
     )
+
+
+def _rest(source: ReplaySource, plan: ReplayPlan, progress: ReplayProgress) -> Iterator[Due]:
+    """Return what is left of a plan; nothing if the last commit of all was found to be done."""
+    return source.rest(plan, progress.place) if progress.ends else iter(())
 
 
 def _settings_of(job: Replay) -> dict[str, str]:
@@ -149,7 +156,7 @@ def _prefixed(settings: Mapping[str, str] | None) -> dict[str, str]:
     return {name if name.startswith(PREFIX) else PREFIX + name: value for name, value in given}
 
 
-def _source(selection: Selection, times: TimeRange) -> ReplaySource:
+def _source(selection: Selection, times: TimeRange, job: Replay) -> ReplaySource:
     """Open the committed records of the source; deleted records are only warned of."""
     whole = replace(selection, from_ms=None, to_ms=None)
     options = whole.read_options(
@@ -157,11 +164,18 @@ def _source(selection: Selection, times: TimeRange) -> ReplaySource:
     )
     fetching = replace(options.fetching, max_bytes=_FETCH_BYTES)
     exact = replace(options, fail_on_damage=True, loss_option=None, fetching=fetching)
-    return ReplaySource(exact, times)
+    memory = job.order_memory
+    if isinstance(memory, str):
+        memory = bytes_of(memory, "--order-memory")
+    return ReplaySource(
+        exact,
+        times,
+        memory=checked_memory(memory),
+        without_time=WithoutTime.of(job.without_time),
+    )
 
 
-def _target(client: Client, source: ReplaySource, job: Replay) -> ReplayTarget:
-    partitions = source.spans().keys()
+def _target(client: Client, partitions: Collection[TopicPartition], job: Replay) -> ReplayTarget:
     topics = {partition.topic: job.to_topic or partition.topic for partition in partitions}
     counts = {name: len(partition_numbers(client, name)) for name in set(topics.values())}
     for partition in partitions:
@@ -175,7 +189,11 @@ def _target(client: Client, source: ReplaySource, job: Replay) -> ReplayTarget:
 
 
 def _warn_of_retention(
-    source: ReplaySource, target: ReplayTarget, times: TimeRange, now_ms: int
+    source: ReplaySource,
+    spans: Mapping[TopicPartition, tuple[int, int]],
+    target: ReplayTarget,
+    times: TimeRange,
+    now_ms: int,
 ) -> None:
     from_ms = times.from_ms if times.clock is RecordClock.CREATE else None
     for name, sent_to in target.topics.items():
@@ -183,9 +201,7 @@ def _warn_of_retention(
             receiving = ReceivingTopic.described(target.client, sent_to, target.counts[sent_to])
         except RequestRefused:  # a client that may write need not be one that may ask
             continue
-        bounds = {
-            partition: span for partition, span in source.spans().items() if partition.topic == name
-        }
+        bounds = {partition: span for partition, span in spans.items() if partition.topic == name}
         note = retention_note(receiving, source.log, name, bounds, from_ms, now_ms)
         if note is not None:
             _logger.warning("%s", note)
@@ -243,21 +259,23 @@ def _check_bounds(source: ReplaySource, progress: ReplayProgress) -> None:
     Raises:
         Misconfigured: a log ends before its sent records.
     """
-    partitions = progress.offsets.keys() & set(source.partitions)
-    starts, ends = source.log.earliest(partitions), source.log.latest(partitions)
+    partitions = progress.starts.keys() & set(source.partitions)
+    earliest, latest = source.log.earliest(partitions), source.log.latest(partitions)
     for partition in sorted(partitions):
-        reached = progress.offsets[partition]
-        if reached > ends[partition]:
+        start, first = progress.starts[partition], earliest[partition]
+        sent = max(start, progress.offsets.get(partition, 0))
+        if sent > latest[partition]:
             raise Misconfigured(
-                f"{partition} was sent up to offset {reached} and ends at {ends[partition]} now: "
+                f"{partition} was sent up to offset {sent} and ends at {latest[partition]} now: "
                 "its log was cut, or the topic created again. Begin with another --state"
             )
-        if reached < starts[partition]:
+        if start < first:
             _logger.warning(
-                "Offsets %d to %d of %s were deleted before they were sent",
-                reached,
-                starts[partition] - 1,
+                "Offsets %d to %d of %s were deleted before %s sent",
+                start,
+                first - 1,
                 partition,
+                "they were" if sent == start else "all of them were",
             )
 
 

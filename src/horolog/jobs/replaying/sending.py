@@ -17,7 +17,7 @@ from horolog.client.appends import ProducerId
 from horolog.client.transactions import TRANSACTION_TIMEOUT_MS
 from horolog.clock import HOUR_MS, Clock
 from horolog.errors import HorologError, Misconfigured, StorageFailed
-from horolog.jobs.replaying.merging import BEFORE_ALL, Due
+from horolog.jobs.replaying.source import Due, Extent, Place
 from horolog.jobs.state import DocumentsOnly
 from horolog.offsets import SINK_GROUPS
 from horolog.record.batch import next_sequence
@@ -35,7 +35,7 @@ MAX_BYTES: Final = 500_000
 MAX_RECORDS: Final = 5_000
 _PER_RECORD = 32
 _PROGRESS = "progress"
-_BY_PARTITION: Final = ("offsets", "reached")
+_BY_PARTITION: Final = ("offsets", "starts", "ends")
 
 
 class Pace:
@@ -56,15 +56,18 @@ class Pace:
         self._started_ms = clock.monotonic_ms()
         self._started_at_ms = clock.now_ms()
 
-    def wait_ms(self, ms: int) -> int:
-        """Return the milliseconds until a record of this time is due; at most 0 if it is."""
-        if self._speed is None or ms == BEFORE_ALL:
+    def wait_ms(self, ms: int | None) -> int:
+        """Return the milliseconds until a record of this time is due; at most 0 if it is.
+
+        A record without a time is due at once.
+        """
+        if self._speed is None or ms is None:
             return 0
         return self._after_ms(ms) - (self._clock.monotonic_ms() - self._started_ms)
 
-    def now_for(self, ms: int) -> int:
+    def now_for(self, ms: int | None) -> int:
         """Return the wall clock's time at which a record is due; now without waiting."""
-        if self._speed is None or ms == BEFORE_ALL:
+        if self._speed is None or ms is None:
             return self._clock.now_ms()
         return self._started_at_ms + self._after_ms(ms)
 
@@ -81,12 +84,16 @@ class Pace:
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """Progress of a replay: the next offset of each partition, and counts."""
+    """Progress of a replay: the place that it has reached in the order of times, and counts."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """Next offset of each partition; all records before it were sent."""
-    reached: dict[TopicPartition, int] = field(default_factory=dict)
-    """Largest time of each partition before that offset."""
+    """Offset of each partition that no sent record is at or behind; unsent ones may be before."""
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """First offset of each partition that is replayed; all before it was sent, or not asked for."""
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    """Offset of each partition that the replay stops before; empty while none is under way."""
+    place: Place | None = None
+    """Place of the last record that was sent; those before it in the order were sent."""
     records: int = 0
     last_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
@@ -94,15 +101,35 @@ class ReplayProgress:
     commits: int = 0
     """Number of committed transactions."""
 
+    @property
+    def extent(self) -> Extent:
+        """What is replayed."""
+        return Extent(self.starts, self.ends)
+
+    def begin(self, extent: Extent) -> None:
+        """Begin to replay these offsets."""
+        self.starts, self.ends, self.place = dict(extent.starts), dict(extent.ends), None
+
+    def end(self) -> None:
+        """Note that all of it was sent."""
+        self.starts, self.ends, self.place = {**self.starts, **self.ends}, {}, None
+
     def to_json(self) -> dict[str, Any]:
         """Convert the progress to JSON; later changes do not alter it."""
         named = {name: _by_name(getattr(self, name)) for name in _BY_PARTITION}
-        return asdict(self) | named
+        place = self.place
+        if place is None:
+            return asdict(self) | named
+        return asdict(self) | named | {"place": [place.ms, str(place.partition), place.offset]}
 
     @classmethod
     def of_json(cls, kept: Mapping[str, Any]) -> "ReplayProgress":
         """Read progress from its JSON."""
-        return cls(**{**kept, **{name: _by_partition(kept[name]) for name in _BY_PARTITION}})
+        named: dict[str, Any] = {name: _by_partition(kept[name]) for name in _BY_PARTITION}
+        if kept["place"] is not None:
+            ms, name, offset = kept["place"]
+            named["place"] = Place(ms, _partition_of(name), offset)
+        return cls(**{**kept, **named})
 
 
 def progress_of(state: DocumentsOnly | None) -> ReplayProgress:
@@ -191,6 +218,12 @@ class Sending:
         self.latest_ms = 0
         """Largest delay of a record behind its schedule."""
 
+    def begin(self, extent: Extent) -> None:
+        """Begin to send these offsets, unless an earlier run has begun."""
+        if not self.progress.ends:
+            self.progress.begin(extent)
+            self._committed = self.progress.to_json()
+
     def resume(self) -> None:
         """Continue where the last commit ended, if progress is kept.
 
@@ -231,7 +264,7 @@ class Sending:
         self._prepared = None
 
     def run(self, dues: Iterator[Due]) -> None:
-        """Send each record when it is due.
+        """Send each record when it is due; they are all that was left.
 
         Raises:
             RequestRefused: the target refuses a batch.
@@ -256,6 +289,7 @@ class Sending:
             waiting.append(due)
             size += weight
         self._send(waiting)
+        self.progress.end()
 
     def _send(self, dues: list[Due]) -> None:
         if not dues:
@@ -276,10 +310,11 @@ class Sending:
         self._append(by_partition)
         progress = self.progress
         for due in dues:
-            progress.offsets[due.partition] = due.read.offset + 1
-            progress.reached[due.partition] = due.ms
+            before = progress.offsets.get(due.partition, 0)
+            progress.offsets[due.partition] = max(before, due.read.offset + 1)
+        progress.place = dues[-1].place
         progress.records += len(dues)
-        known = [due.ms for due in dues if due.ms != BEFORE_ALL]
+        known = [due.ms for due in dues if due.ms is not None]
         progress.last_ms = max(known, default=progress.last_ms)
         self._is_sound = True
         self._on_sent(progress)
@@ -338,6 +373,8 @@ class Sending:
         """
         if self._is_sound:
             self.commit()
+            if self._prepared is None:  # whether the last run's commit succeeded is known
+                self._committed = self.progress.to_json()
             self._save(self._prepared)
         elif self._transaction is not None:
             with suppress(HorologError, OSError):
@@ -362,5 +399,9 @@ def _by_name(values: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 
 def _by_partition(values: Mapping[str, int]) -> dict[TopicPartition, int]:
-    split = ((name.rpartition("-"), value) for name, value in values.items())
-    return {TopicPartition(topic, int(number)): value for (topic, _, number), value in split}
+    return {_partition_of(name): value for name, value in values.items()}
+
+
+def _partition_of(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
