@@ -34,7 +34,9 @@ falls back to (dynamic for this broker, dynamic for the cluster, then static); t
 over the deprecated `message.timestamp.difference.max.ms` (named `max.message.time.difference.ms`
 in KIP-32; both names are accepted), unless their value is 9223372036854775807: then the difference
 applies, as in Kafka 3.6 to 3.9. A difference that is set also wins over a bound that is not set,
-so Kafka 4's default of one hour for `after` does not hide it.
+so Kafka 4's default of one hour for `after` does not hide it. `before` counts from the broker's
+last append time where its clock was set back ([append-times.md](append-times.md)), and is exact at
+the edges of 64 bits, where Kafka's difference wraps.
 
 **Record formats.** `message.format.version` is obeyed as by Kafka 3: only where
 `inter.broker.protocol.version` names a release before 3.0. By default that is `3.9-IV0`, and

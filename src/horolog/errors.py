@@ -163,8 +163,8 @@ class RecordsRejected(BatchRefused):
         super().__init__(code, message)
         self.errors = tuple(errors)
         self.kinds = tuple(kinds)
-        """For each error, if known: the reason (future, past, no-key, append-time), and the unit of
-        the time if it seems to be another than milliseconds, otherwise empty."""
+        """For each error, if known: the reason (future, past, clock-ahead, no-key or append-time),
+        and the unit of the time if it seems to be another than milliseconds, otherwise empty."""
 
 
 class Damaged(HorologError):

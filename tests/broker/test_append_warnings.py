@@ -64,6 +64,26 @@ def test_each_minute_a_warning_names_the_command_until_append_times_are_reset(
         assert len(warnings()) == 3
 
 
+def test_records_refused_because_append_times_are_ahead_name_the_way_out_once_a_minute(
+    broker: RunningBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("t", message_timestamp_before_max_ms="60000")
+    clock.step("10m")
+    assert broker.produce("t", batch(clock.now_ms())).error_code == 0
+    clock.step("-10m")
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        for minutes in (1, 1, 2):
+            if minutes > 1:
+                minute(broker)
+            refused = broker.produce("t", batch(clock.now_ms()))
+            assert refused.error_code == ErrorCode.invalid_timestamp
+            said = [line for line in caplog.messages if "error 32" in line]
+            assert len(said) == minutes
+            assert "t-0: " in said[0]
+            assert "10 minutes ahead" in said[0]
+            assert "`horolog topics reset-append-time --all`" in said[0]
+
+
 def test_the_first_record_that_is_stamped_ahead_is_warned_of_at_once(
     broker: RunningBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

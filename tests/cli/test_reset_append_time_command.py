@@ -36,6 +36,22 @@ def test_what_was_reset_and_what_is_still_ahead_is_said(reset: Run) -> None:
     )
 
 
+@pytest.mark.parametrize("asked", ["clicks", "--all"])
+def test_a_clock_of_append_times_that_is_ahead_alone_is_set_back(
+    broker: RunningBroker, clock: ManualClock, asked: str
+) -> None:
+    clock.step("3h")
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    clock.step("-3h")
+    at = {"HOROLOG_BOOTSTRAP": broker.address}
+    ran = run_command("topics", "reset-append-time", asked, **at)
+    assert ran.lines[-1] == (
+        "the broker's clock of append times is set back to its clock; it was 3 hours ahead"
+    )
+    again = run_command("topics", "reset-append-time", asked, **at)
+    assert again.lines[-1].startswith("no append time")
+
+
 def test_a_topic_or_partition_that_is_not_there_is_refused(reset: Run) -> None:
     unknown = reset("clicks", "--partition", 7)
     assert unknown.code == 1

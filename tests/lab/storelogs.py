@@ -95,6 +95,9 @@ class LoneClock(StampClock):
     @last_ms.setter
     def last_ms(self, _: int) -> None: ...
 
+    def rise(self, now_ms: int) -> int:
+        return now_ms
+
 
 def open_dir(
     path: Path,

@@ -159,7 +159,7 @@ def test_a_scan_from_an_offset_on_counts_the_times_from_there(
 @given(
     batch=batches(),
     keys=st.booleans(),
-    bounds=st.none() | st.tuples(timestamps_ms(), st.integers(0, 99), st.integers(0, 99)),
+    bounds=st.none() | st.tuples(timestamps_ms(), timestamps_ms(), st.integers(0, 99)),
     limit=st.integers(1, 5),
 )
 def test_the_first_records_at_fault_are_found(
@@ -173,9 +173,8 @@ def test_the_first_records_at_fault_are_found(
         if keys and record.key is None:
             faults.append((position, record.timestamp, True))
         elif bounds is not None and record.timestamp != NO_TIMESTAMP:
-            now, before, after = bounds
-            age = wrapped(now - record.timestamp)
-            if age > before or wrapped(-age) > after:
+            earliest, now, after = bounds
+            if record.timestamp < earliest or wrapped(record.timestamp - now) > after:
                 faults.append((position, record.timestamp, False))
     found = find_faults(batch.data, parse_header(batch.data), keys=keys, times=bounds, limit=limit)
     assert found == faults[:limit]

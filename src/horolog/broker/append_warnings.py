@@ -8,6 +8,9 @@
     refuses                        one line a minute, which names several
     a batch that a policy refuses  at most once a minute for each topic: its client may show only
                                    the name of the error
+    records that are too early     once a minute for all partitions, if the clock of append times
+    only for append times that     decides: it is ahead of the clock
+    are ahead
 
 The minute is measured with the event loop's time, because the wall clock may be wrong.
 """
@@ -19,8 +22,15 @@ from typing import Final
 from horolog.broker.catalogue import Catalogue
 from horolog.broker.partition import Partition
 from horolog.clock import format_duration
-from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
+from horolog.errors import (
+    ErrorCode,
+    HorologError,
+    RecordsRejected,
+    RequestRefused,
+    StorageFailed,
+)
 from horolog.storage.logs.appendable import Appended
+from horolog.storage.validation.rules import CLOCK_AHEAD, RESET_ALL
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,6 +56,8 @@ class AppendWarnings:
         self._refusing: set[str] = set()  # partitions that were named, and take nothing yet
         self._next_refusal_at = 0.0  # when the next line may name some
         self._next_policy_at: dict[str, float] = {}  # by topic
+        self._next_clock_ahead_at = 0.0
+        self._refused_at_ms: int | None = None  # by the clock of append times, which was ahead
 
     def note(self, partition: Partition, appended: Appended, client_id: str, host: str) -> None:
         """Warn if appended records are ahead of the clock, or due for deletion at once."""
@@ -100,6 +112,34 @@ class AppendWarnings:
                 client_id[:_MOST_SHOWN],
                 host,
             )
+        elif isinstance(error, RecordsRejected) and any(
+            reason == CLOCK_AHEAD for reason, _ in error.kinds
+        ):
+            self._note_clock_ahead(partition, client_id, host)
+
+    def _note_clock_ahead(self, partition: Partition, client_id: str, host: str) -> None:
+        self._refused_at_ms = self._partitions.stamp_ms
+        now = self._loop.time()
+        if now < self._next_clock_ahead_at:
+            return
+        self._next_clock_ahead_at = now + INTERVAL_SECONDS
+        _LOG.warning(
+            "%s: records were refused (error 32, from client %r at %s) that "
+            "message.timestamp.before.max.ms allows by the clock: it counts from the broker's last "
+            "append time, which is %s ahead. `%s` ends that (docs/append-times.md)",
+            partition.name,
+            client_id[:_MOST_SHOWN],
+            host,
+            format_duration(self._partitions.stamps_ahead_ms),
+            RESET_ALL,
+        )
+
+    @property
+    def clock_ahead_refuses(self) -> bool:
+        """True if the clock of append times is ahead, and records were refused because of that."""
+        refused_at_ms = self._refused_at_ms
+        is_over = refused_at_ms is None or self._clock.now_ms() >= refused_at_ms
+        return not is_over and self._partitions.stamps_ahead_ms > 0
 
     def look_at_refusals(self) -> None:
         """Warn of partitions to which the disk has refused the last append."""

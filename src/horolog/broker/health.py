@@ -11,14 +11,15 @@ gap                a partition of which another cluster had deleted offsets befo
 hanging            a partition with `value` open transactions that no transactional id has:
                    readers of committed records wait for ever
 uncleanable        a compacted partition that the cleaner leaves out
-append-time-ahead  a partition whose append times are ahead of the clock, by `value` milliseconds
+append-time-ahead  a partition whose append times are ahead of the clock, by `value` milliseconds,
+                   or the clock of append times of the broker
 set-aside          what recovery took off a log and keeps, `value` bytes
 disk-nearly-full   `value` bytes are left for the log directory
 """
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Final
@@ -28,6 +29,7 @@ from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import format_duration
 from horolog.errors import StorageFailed
+from horolog.storage.validation.rules import RESET_ALL
 from horolog.wire.questions import FollowedState, Wrong
 
 LEAST_SHARE_FREE: Final = 0.05
@@ -59,6 +61,7 @@ async def wrong_with(broker: BrokerParts) -> list[Wrong]:
                 served.append(partition)
                 wrong += _wrong_with_partition(broker, partition)
 
+    wrong += _clock_ahead(broker, served)
     for left_out, why in broker.cleaner.uncleanable():
         wrong.append(
             Wrong("uncleanable", left_out.name, None, f"it is not compacted: {why}"[:_LONGEST])
@@ -101,6 +104,21 @@ def _lost_metadata(broker: BrokerParts) -> Iterator[Wrong]:
     else:
         return
     yield Wrong("metadata-lost", str(broker.log_dir_path), len(salvaged), text[:_LONGEST])
+
+
+def _clock_ahead(broker: BrokerParts, served: Iterable[Partition]) -> Iterator[Wrong]:
+    """Report the clock of append times if records are refused because it is ahead, or may be."""
+    ahead_ms = broker.partitions.stamps_ahead_ms
+    refuses = broker.append_warnings.clock_ahead_refuses
+    is_far = ahead_ms > broker.config.horolog_timestamp_warn_ahead_ms
+    if refuses or (is_far and any(partition.log.config.bounds_past for partition in served)):
+        what = "are" if refuses else "may be"
+        text = (
+            f"the clock of append times is {format_duration(ahead_ms)} ahead of the clock: records "
+            f"{what} refused for message.timestamp.before.max.ms (error 32); `{RESET_ALL}` ends "
+            "that (docs/append-times.md)"
+        )
+        yield Wrong("append-time-ahead", str(broker.log_dir_path), ahead_ms, text)
 
 
 def _wrong_with_disk(broker: BrokerParts) -> Iterator[Wrong]:

@@ -211,10 +211,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         Raises:
             StorageFailed: the disk refused; the clock is lowered, and a restart may undo that.
         """
-        stamps, now_ms = self._log_dir.stamps, self._clock.now_ms()
-        ahead_ms = max(0, stamps.last_ms - now_ms)
+        ahead_ms = self.stamps_ahead_ms
         if ahead_ms:
-            stamps.last_ms = now_ms
+            self._log_dir.stamps.last_ms -= ahead_ms
             await self.run(LogDir.save_stamps)
         return ahead_ms
 
@@ -222,6 +221,11 @@ class Partitions(Mapping[tuple[str, int], Partition]):
     def stamp_ms(self) -> int:
         """The last append time that any partition gave, or could have given, in milliseconds."""
         return self._log_dir.stamps.last_ms
+
+    @property
+    def stamps_ahead_ms(self) -> int:
+        """By how much the clock of append times is ahead of the broker's, in milliseconds."""
+        return max(0, self._log_dir.stamps.last_ms - self._clock.now_ms())
 
     def obey_settings(self, topic: Topic) -> None:
         """Apply a topic's settings to its partitions from the next request on."""

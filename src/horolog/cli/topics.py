@@ -265,12 +265,13 @@ def reset_append_time(
         raise Misconfigured("give a TOPIC, or --all without --partition")
     results: list[dict[str, Any]] = []
     lines: list[str] = []
-    is_ok = True
+    is_ok, clock_ms = True, 0
     with brokers.connect() as client:
         names = sorted(client.metadata().topics) if topic is None else [topic]
         for name in names:
             try:
-                result, said, is_served = _reset(client, name, partitions)
+                result, said, is_served, lowered_ms = _reset(client, name, partitions)
+                clock_ms = max(clock_ms, lowered_ms)
             except RequestRefused as error:  # as of a topic that another cluster leads
                 if topic is not None:
                     raise
@@ -281,6 +282,11 @@ def reset_append_time(
             results.append(result)
             if topic is not None or result["reset"] or result["still_ahead"]:
                 lines += said
+    if clock_ms and not any(result["reset"] for result in results):
+        lines.append(
+            "the broker's clock of append times is set back to its clock; it was "
+            f"{format_duration(clock_ms)} ahead"
+        )
     if topic is None:
         lines = lines or ["no append time is ahead of the broker's clock"]
         return Answer({"topics": results}, lines, is_ok)
@@ -289,8 +295,12 @@ def reset_append_time(
 
 def _reset(
     client: Client, topic: str, partitions: list[int] | None
-) -> tuple[dict[str, Any], list[str], bool]:
-    """Reset a topic; return the result, lines about it, and False if a partition is offline."""
+) -> tuple[dict[str, Any], list[str], bool, int]:
+    """Reset a topic.
+
+    Return the result, lines about it, False if a partition is offline, and by how many milliseconds
+    the broker's clock of append times was set back.
+    """
     before = client.topics.append_times_ahead(topic)
     served = served_partitions(client, topic, partitions)
     say_offline(served)
@@ -307,7 +317,8 @@ def _reset(
         ahead = format_duration(after.most_ahead_ms)
         parts.append(f"{_partitions(after.ahead)} of {topic} still up to {ahead} ahead")
     result = {"topic": topic, "reset": count, "still_ahead": after.ahead}
-    return result, parts, not served.offline
+    lowered_ms = max(0, before.clock_ahead_ms - after.clock_ahead_ms)
+    return result, parts, not served.offline, lowered_ms
 
 
 def _partitions(count: int) -> str:

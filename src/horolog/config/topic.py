@@ -6,7 +6,7 @@ Apache Kafka 4.x; `topic_settings.txt` has the rules.
 
 from dataclasses import dataclass
 
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import LOG_APPEND_TIME, TimestampType
 
 DAY_MS = 24 * 60 * 60 * 1000
 LONG_MAX = (1 << 63) - 1
@@ -64,6 +64,23 @@ class TopicConfig:
         It then refuses records without a key.
         """
         return "compact" in self.cleanup_policy
+
+    @property
+    def bounds_past(self) -> bool:
+        """True if records are refused that were created too early."""
+        is_create_time = self.message_timestamp_type is not LOG_APPEND_TIME
+        return is_create_time and self.message_timestamp_before_max_ms != LONG_MAX
+
+    def earliest_ms(self, stamp_ms: int) -> int | None:
+        """Return the earliest timestamp that a record may have; None if there is no bound.
+
+        Args:
+            stamp_ms: the clock of append times when the record arrives, in milliseconds.
+        """
+        if self.message_timestamp_type is LOG_APPEND_TIME:
+            return stamp_ms
+        before_max_ms = self.message_timestamp_before_max_ms
+        return None if before_max_ms == LONG_MAX else stamp_ms - before_max_ms
 
     @property
     def longest_segment_ms(self) -> int:

@@ -18,7 +18,6 @@ from horolog.record.kernels.layout import (
     AFTER_MAX,
     APPEND_TIME,
     BASE,
-    BEFORE_MAX,
     CHECK,
     CHECK_KEYS,
     CHECK_TIMES,
@@ -26,6 +25,7 @@ from horolog.record.kernels.layout import (
     COUNTS_SIZE,
     DISORDER,
     DONE,
+    EARLIEST,
     FAULT_SIZE,
     FAULTS,
     MEASURE,
@@ -231,8 +231,9 @@ def find_faults(
 
     Args:
         keys: whether each record must have a key.
-        times: present time, and how far a timestamp may be before and after it, all in
-            milliseconds; differences wrap at 64 bits, as Java's. None if any timestamp is good.
+        times: the earliest good timestamp, the present time, and how far a timestamp may be after
+            that, all in milliseconds; the difference wraps at 64 bits, as Java's. None if any
+            timestamp is good.
         limit: most faults to return.
         records: records of the batch, decompressed, cut anywhere.
     """
@@ -244,7 +245,7 @@ def find_faults(
     state = new_state(header)
     state[CHECK] = (CHECK_KEYS if keys else 0) | (CHECK_TIMES if times is not None else 0)
     if times is not None:
-        state[NOW], state[BEFORE_MAX], state[AFTER_MAX] = times
+        state[EARLIEST], state[NOW], state[AFTER_MAX] = times
     faults = array("q", bytes(8 * FAULT_SIZE * limit))
     walk_records(
         batch, header, state, INT64_MAX, faults=faults, records=records, is_counted=is_counted

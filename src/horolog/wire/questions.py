@@ -385,6 +385,8 @@ class AppendTimesAhead(NamedTuple):
     most_ahead_ms: int
     resets: int
     """Number of offsets of the topic at which append times go back."""
+    clock_ahead_ms: int = 0
+    """By how much the broker's clock of append times is ahead of its clock."""
 
 
 class AskProducerClients(NamedTuple):

@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from batches import batch
 from overrides import override
 from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
+from horolog.errors import ErrorCode
 from horolog.record import LogRecord, build_batch
 from horolog.wire import HEALTH, Wrong
 
@@ -84,6 +86,33 @@ def test_append_times_ahead_of_the_clock_name_the_command_that_resets_them(
     assert "`horolog topics reset-append-time t`" in wrong.text
     broker.client.topics.reset_append_times("t")
     assert wrong_with(broker) == []
+
+
+def test_a_clock_of_append_times_that_refuses_records_names_the_command_that_sets_it_back(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.create_topic("bounded", message_timestamp_before_max_ms="60000")
+    clock.step("10m")
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    clock.step("-10m")
+    assert wrong_with(broker) == []  # within horolog.timestamp.warn.ahead.ms
+    assert broker.produce("bounded", batch(NOW_MS)).error_code == ErrorCode.invalid_timestamp
+    (wrong,) = wrong_with(broker)
+    assert (wrong.kind, wrong.subject, wrong.value) == (
+        "append-time-ahead",
+        str(broker.log_dir),
+        600_000,
+    )
+    assert "records are refused" in wrong.text
+    assert "`horolog topics reset-append-time --all`" in wrong.text
+    clock.step("10m")
+    assert wrong_with(broker) == []
+    clock.step("-2h")
+    (wrong,) = wrong_with(broker)
+    assert wrong.value == 7_200_000
+    broker.client.topics.reset_append_times("t")
+    assert wrong_with(broker) == []
+    assert broker.produce("bounded", batch(clock.now_ms())).error_code == 0
 
 
 def test_what_recovery_has_set_aside_is_named_until_it_is_gone(broker: RunningBroker) -> None:

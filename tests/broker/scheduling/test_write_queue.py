@@ -21,6 +21,7 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.record import Codec, LogRecord, build_batch
 from horolog.record.scan import load_kernels
 from horolog.storage import Appended, prepare
+from horolog.storage.logs.stamp_clock import StampClock
 
 LARGE_BYTES = 200_000  # beyond what the event loop decompresses
 MAX_BYTES = 1 << 20
@@ -175,6 +176,25 @@ def test_a_batch_that_is_refused_lets_those_behind_it_go_on(run) -> None:
         assert [offset(one) for one in done[1:]] == [0, 1, 2, 3]
 
     run(test)
+
+
+def test_a_batch_that_waits_is_checked_by_the_settings_and_the_clock_it_came_with(
+    run, gate
+) -> None:
+    async def test(partition: Partition) -> None:
+        partition.log.stamps = StampClock()
+        waiting = gate.hold(large())
+        future = append(partition, waiting, "a")
+        behind = append(partition, large(b"w"), "a")
+        await asyncio.to_thread(gate.begun[waiting].wait, PATIENCE_S)
+        partition.log.config = TopicConfig(message_timestamp_before_max_ms=0)
+        partition.log.stamps.rise(NOW + 60_001)
+        with pytest.raises(RequestRefused):
+            await append(partition, small(), "b")
+        gate.open(waiting)
+        assert [offset(await one) for one in (future, behind)] == [0, 1]
+
+    run(test, message_timestamp_before_max_ms=60_000)
 
 
 def test_closing_finishes_what_has_begun_and_refuses_what_has_not(run, gate) -> None:

@@ -225,6 +225,36 @@ def test_the_smallest_time_passes_an_unlimited_future_as_in_kafka() -> None:
     assert rejected(batch(-(1 << 63))).code is ErrorCode.invalid_timestamp
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_no_time_is_too_early_for_a_bound_and_let_in_as_the_far_future(codec: Codec) -> None:
+    """Kafka's difference wraps, and lets it in where the future is unlimited."""
+    config = replace(
+        CONFIG, message_timestamp_after_max_ms=LONG_MAX, message_timestamp_before_max_ms=1_000
+    )
+    error = rejected(batch(NOW, -(1 << 63), NOW - 1_001, codec=codec), config)
+    assert [record.batch_index for record in error.errors] == [1, 2]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_the_past_counts_from_append_times_that_are_ahead_and_the_future_from_the_clock(
+    codec: Codec,
+) -> None:
+    config = replace(CONFIG, message_timestamp_before_max_ms=60_000)
+    stamp_ms = NOW + 600_000
+    assert prepare(batch(NOW + 540_000, codec=codec), config, NOW, stamp_ms=stamp_ms)
+    sent = batch(NOW + 539_999, NOW - 60_001, NOW + 3_600_001, codec=codec)
+    with pytest.raises(RecordsRejected) as caught:
+        prepare(sent, config, NOW, stamp_ms=stamp_ms)
+    assert caught.value.code is ErrorCode.invalid_timestamp
+    assert [reason for reason, _ in caught.value.kinds] == ["clock-ahead", "past", "future"]
+    ahead, past, _ = caught.value.errors
+    assert f"within [{NOW + 540_000}, {NOW + 3_600_000}]" in ahead.message
+    assert "600000 ms ahead of its clock: `horolog topics reset-append-time --all`" in (
+        ahead.message
+    )
+    assert "reset-append-time" not in past.message
+
+
 def test_a_rejected_record_gets_kafkas_error_text() -> None:
     config = replace(CONFIG, message_timestamp_before_max_ms=1000)
     (error,) = rejected(batch(NOW, NOW - 1001), config).errors

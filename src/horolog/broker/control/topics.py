@@ -122,6 +122,7 @@ async def describe_append_times(
         ahead=len(ahead),
         most_ahead_ms=max(ahead, default=0),
         resets=sum(len(partition.log.floor.resets) for partition in served),
+        clock_ahead_ms=broker.partitions.stamps_ahead_ms,
     )
 
 

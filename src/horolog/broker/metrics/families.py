@@ -181,8 +181,9 @@ REFUSED: Final = Family(
     "horolog_refused_records_total",
     "counter",
     "Records for which a batch was refused, 1,000 of a batch at most, by reason (future or past: "
-    "beyond the topic's bounds; no-key; append-time: claims LogAppendTime) and by the unit that "
-    "the time looks to be in: seconds, microseconds, nanoseconds, or none.",
+    "beyond the topic's bounds; clock-ahead: too early only because append times are ahead of the "
+    "clock; no-key; append-time: claims LogAppendTime) and by the unit that the time looks to be "
+    "in: seconds, microseconds, nanoseconds, or none.",
     ("topic", "reason", "unit"),
 )
 AHEAD: Final = Family(

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from horolog.buffers import Buffer
+from horolog.config import TopicConfig
 from horolog.storage.producers.states import Admission
 from horolog.storage.validation.validate import Prepared
 
@@ -17,19 +18,23 @@ class Append:
         "admission",
         "batch",
         "check",
+        "config",
         "in_thread",
         "is_refused",
         "now_ms",
         "owner",
         "prepared",
         "produce_version",
+        "stamp_ms",
     )
 
     def __init__(
         self,
         owner: Hashable,
         batch: Buffer,
+        config: TopicConfig,
         now_ms: int,
+        stamp_ms: int,
         produce_version: int,
         in_thread: bool,
         admission: Admission | None = None,
@@ -37,7 +42,9 @@ class Append:
     ) -> None:
         self.owner = owner
         self.batch = batch
+        self.config = config  # by which it is checked
         self.now_ms = now_ms
+        self.stamp_ms = stamp_ms  # the clock of append times when it came
         self.produce_version = produce_version
         self.admission = admission
         self.in_thread = in_thread  # has to be checked there

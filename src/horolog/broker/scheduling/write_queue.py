@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from horolog.broker.scheduling.fair_pool import QUICK_BYTES, Checkers, FairPool
 from horolog.broker.scheduling.jobs import Append, Failure, Job, perform
 from horolog.buffers import Buffer
+from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.record.batch import MAGIC, codec_number_of
 from horolog.record.compression import Codec, UncompressedTooLarge
@@ -95,13 +96,23 @@ class WriteQueue:
             WouldBlock: it would, and may not; there is no effect.
             RequestRefused, CorruptBatch, StorageFailed: as storage does.
         """
-        prepared = None
+        log, prepared = self._log, None
+        config, stamp_ms = log.config, log.stamps.rise(now_ms)  # here, not in a thread
         if not (self._working or self._jobs or self._closing or owner in self._unchecked):
-            limit = None if in_thread else self._inline_limit(batch, produce_version)
+            limit = None if in_thread else self._inline_limit(config, batch, produce_version)
             if limit is not None:
                 try:
-                    prepared = self._prepare(batch, now_ms, produce_version, limit, admission)
-                    appended = self._log.append(prepared, now_ms, may_block=False)
+                    prepared = prepare(
+                        batch,
+                        config,
+                        now_ms,
+                        stamp_ms=stamp_ms,
+                        partition=self._name,
+                        produce_version=produce_version,
+                        max_uncompressed_bytes=limit,
+                        admission=admission,
+                    )
+                    appended = log.append(prepared, now_ms, may_block=False)
                 except UncompressedTooLarge:
                     in_thread = True
                 except WouldBlock:
@@ -111,8 +122,9 @@ class WriteQueue:
                     return appended
         if not may_block:
             raise WouldBlock
-        self._log.stamps.rise(now_ms)  # here, not in the thread that may write it
-        append = Append(owner, batch, now_ms, produce_version, in_thread, admission, prepared)
+        append = Append(
+            owner, batch, config, now_ms, stamp_ms, produce_version, in_thread, admission, prepared
+        )
         return self._queue(lambda: self._write(append), append)
 
     def append_own(
@@ -156,12 +168,13 @@ class WriteQueue:
 
     def _limit_of(self, append: Append) -> int | None:
         return (
-            None if append.in_thread else self._inline_limit(append.batch, append.produce_version)
+            None
+            if append.in_thread
+            else self._inline_limit(append.config, append.batch, append.produce_version)
         )
 
-    def _inline_limit(self, batch: Buffer, produce_version: int) -> int | None:
+    def _inline_limit(self, config: TopicConfig, batch: Buffer, produce_version: int) -> int | None:
         """Return how many bytes a batch may decompress to on the event loop; None for a thread."""
-        config = self._log.config
         if config.compression_type != "producer":
             return None  # it may have to be compressed again
         if config.message_format_version != MAGIC or is_old_format(batch, produce_version):
@@ -181,30 +194,15 @@ class WriteQueue:
         return self._max_uncompressed_bytes
 
     def _check_batch(self, append: Append, max_uncompressed_bytes: int) -> Prepared:
-        return self._prepare(
-            append.batch,
-            append.now_ms,
-            append.produce_version,
-            max_uncompressed_bytes,
-            append.admission,
-        )
-
-    def _prepare(
-        self,
-        batch: Buffer,
-        now_ms: int,
-        produce_version: int,
-        max_uncompressed_bytes: int,
-        admission: Admission | None,
-    ) -> Prepared:
         return prepare(
-            batch,
-            self._log.config,
-            now_ms,
+            append.batch,
+            append.config,
+            append.now_ms,
+            stamp_ms=append.stamp_ms,
             partition=self._name,
-            produce_version=produce_version,
+            produce_version=append.produce_version,
             max_uncompressed_bytes=max_uncompressed_bytes,
-            admission=admission,
+            admission=append.admission,
         )
 
     def _write(self, append: Append) -> Appended:

@@ -45,8 +45,8 @@ LATENCY_COUNT: Final = 12
     # ... and what it notes as a fault.
     CHECK,  # bits
     NOW,
-    BEFORE_MAX,  # how far a timestamp may be before NOW, and after it
-    AFTER_MAX,
+    EARLIEST,  # the earliest timestamp that is no fault
+    AFTER_MAX,  # how far a timestamp may be after NOW
     FAULTS,  # how many were noted
     KEYLESS,  # whether the current record has no key
     MEASURE,

@@ -21,7 +21,6 @@ from horolog.record.kernels.layout import (
     BAD_HEADER_COUNT,
     BAD_LENGTH,
     BASE,
-    BEFORE_MAX,
     BEYOND_RECORD,
     CHECK,
     CHECK_KEYS,
@@ -30,6 +29,7 @@ from horolog.record.kernels.layout import (
     DELTA,
     DISORDER,
     DONE,
+    EARLIEST,
     ENOUGH,
     EQUAL,
     FAULT_SIZE,
@@ -86,8 +86,8 @@ def _note_fault(state, count, timestamp, keyless, faults):
     if not lacks_key:
         if check & CHECK_TIMES == 0 or timestamp == NO_TIMESTAMP:
             return False
-        age = int64(state[NOW] - timestamp)  # differences wrap at 64 bits, as Java's
-        if age <= state[BEFORE_MAX] and int64(-age) <= state[AFTER_MAX]:
+        ahead = int64(timestamp - state[NOW])  # wraps at 64 bits, as Java's
+        if timestamp >= state[EARLIEST] and ahead <= state[AFTER_MAX]:
             return False
     at = state[FAULTS] * FAULT_SIZE
     if at + FAULT_SIZE > len(faults):

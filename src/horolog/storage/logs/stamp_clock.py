@@ -27,7 +27,8 @@ class StampClock:
     def __init__(self) -> None:
         self.last_ms = _EVER
 
-    def rise(self, now_ms: int) -> None:
-        """Raise the clock to a time, unless it is ahead of that."""
+    def rise(self, now_ms: int) -> int:
+        """Raise the clock to a time, unless it is ahead of that; return the clock."""
         if now_ms > self.last_ms:
             self.last_ms = now_ms
+        return self.last_ms

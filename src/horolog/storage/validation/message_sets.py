@@ -180,7 +180,7 @@ def set_of_batch(
 
 
 def set_of_sent(
-    sent: Sent, messages: Buffer, config: TopicConfig, now_ms: int, partition: str
+    sent: Sent, messages: Buffer, config: TopicConfig, now_ms: int, stamp_ms: int, partition: str
 ) -> tuple[BatchHeader, RecordFacts, MessageSet]:
     """Check the messages that a producer of v0 or v1 sent; return their facts and the stored set.
 
@@ -211,13 +211,15 @@ def set_of_sent(
         facts = scan_records(header, opened.pieces, arrival_ms=now_ms)
     header = header._replace(last_offset_delta=facts.count - 1, records_count=facts.count)
     claims = sent.claims_append_time
-    to_find = faults_to_find(facts, config, now_ms, claims_append_time=claims)
+    to_find = faults_to_find(facts, config, now_ms, stamp_ms, claims_append_time=claims)
     if to_find is not None:
         again = sent.open().pieces
         faults = find_faults(
             b"", header, to_find.keys, to_find.times, limit=MAX_RECORD_ERRORS, records=again
         )
-        refuse_records(faults, facts, config, now_ms, partition, claims_append_time=claims)
+        refuse_records(
+            faults, facts, config, now_ms, stamp_ms, partition, claims_append_time=claims
+        )
     if not keeps:
         return header, facts, _converted(sent.open, facts, codec, config, partition)
     if sent.size > config.segment_bytes:

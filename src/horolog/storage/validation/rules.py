@@ -26,6 +26,11 @@ _INT64_MAX = (1 << 63) - 1
 _INT64_MIN = -(1 << 63)
 
 
+CLOCK_AHEAD = "clock-ahead"
+"""Reason of a refusal that the clock alone would not give: append times are ahead of it."""
+RESET_ALL = "horolog topics reset-append-time --all"
+
+
 class FaultChecks(NamedTuple):
     """Checks of each record for `find_faults`. Without either check all records are refused."""
 
@@ -75,22 +80,35 @@ def codec_of(header: BatchHeader, produce_version: int | None) -> Codec:
 
 
 def faults_to_find(
-    facts: RecordFacts, config: TopicConfig, now_ms: int, *, claims_append_time: bool
+    facts: RecordFacts,
+    config: TopicConfig,
+    now_ms: int,
+    stamp_ms: int,
+    *,
+    claims_append_time: bool,
 ) -> FaultChecks | None:
     """Return the checks that records need one by one; None if the topic accepts all of them.
 
     Args:
         facts: about all of them, by their producer's times.
-        now_ms: what the bounds on times count from.
+        now_ms: the leader's clock, from which `message.timestamp.after.max.ms` counts.
+        stamp_ms: the clock of append times, from which `before.max.ms` counts: nothing may come in
+            that the broker has called complete, also after its clock was set back. Never behind
+            the other.
         claims_append_time: whether they say that their timestamps are append times.
     """
     if claims_append_time:
         return FaultChecks(False, None)
     keyless = facts.has_null_key and "compact" in config.cleanup_policy
-    untimely = _may_be_untimely(facts, config, now_ms)
+    untimely = _may_be_untimely(facts, config, now_ms, stamp_ms)
     if not keyless and not untimely:
         return None
-    bounds = (now_ms, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
+    earliest_ms = config.earliest_ms(stamp_ms)
+    bounds = (
+        _INT64_MIN if earliest_ms is None else max(_INT64_MIN, min(earliest_ms, _INT64_MAX)),
+        now_ms,
+        config.message_timestamp_after_max_ms,
+    )
     return FaultChecks(keyless, bounds if untimely else None)
 
 
@@ -99,6 +117,7 @@ def refuse_records(
     facts: RecordFacts,
     config: TopicConfig,
     now_ms: int,
+    stamp_ms: int,
     partition: str,
     *,
     claims_append_time: bool,
@@ -111,7 +130,7 @@ def refuse_records(
     if claims_append_time:
         raise _rejected(_claimed_append_times(facts))
     if faults:
-        raise _rejected([_error_of(fault, config, now_ms, partition) for fault in faults])
+        raise _rejected([_error_of(fault, config, now_ms, stamp_ms, partition) for fault in faults])
 
 
 def _claimed_append_times(facts: RecordFacts) -> "list[_Wrong]":
@@ -134,24 +153,30 @@ def _claimed_append_times(facts: RecordFacts) -> "list[_Wrong]":
     ]
 
 
-def _error_of(fault: Fault, config: TopicConfig, now_ms: int, partition: str) -> "_Wrong":
+def _error_of(
+    fault: Fault, config: TopicConfig, now_ms: int, stamp_ms: int, partition: str
+) -> "_Wrong":
     if fault.lacks_key:
         text = f"Compacted topic cannot accept message without key in topic partition {partition}."
         return _Wrong(ErrorCode.invalid_record, RecordError(fault.position, text), ("no-key", ""))
-    error = _out_of_range(fault.position, fault.timestamp, config, now_ms)
-    reason = "past" if fault.timestamp < now_ms else "future"
+    before_max_ms = config.message_timestamp_before_max_ms
+    if now_ms - before_max_ms <= fault.timestamp < stamp_ms - before_max_ms:
+        reason = CLOCK_AHEAD
+    else:
+        reason = "past" if fault.timestamp < now_ms else "future"
+    error = _out_of_range(fault.position, fault.timestamp, config, now_ms, stamp_ms, reason)
     kind = reason, unit_of(fault.timestamp)
     return _Wrong(ErrorCode.invalid_timestamp, error, kind)
 
 
-def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
+def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int, stamp_ms: int) -> bool:
     if (
         config.message_timestamp_type is LOG_APPEND_TIME
         or facts.min_timestamp is None
         or facts.max_timestamp is None
     ):
         return False
-    oldest = now_ms - facts.min_timestamp
+    oldest = stamp_ms - facts.min_timestamp
     newest = facts.max_timestamp - now_ms
     return not (
         oldest <= config.message_timestamp_before_max_ms
@@ -159,14 +184,21 @@ def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bo
     )
 
 
-def _out_of_range(index: int, timestamp: int, config: TopicConfig, now_ms: int) -> RecordError:
-    """Kafka's sentence, and a hint if the number makes sense in another unit.
+def _out_of_range(
+    index: int, timestamp: int, config: TopicConfig, now_ms: int, stamp_ms: int, reason: str
+) -> RecordError:
+    """Kafka's sentence, and a hint if the number makes sense in another unit, or a clock is wrong.
 
     A limit beyond 64 bits is printed as the largest there is; Kafka prints it wrapped.
     """
-    earliest = max(_INT64_MIN, now_ms - config.message_timestamp_before_max_ms)
+    earliest = max(_INT64_MIN, stamp_ms - config.message_timestamp_before_max_ms)
     latest = min(_INT64_MAX, now_ms + config.message_timestamp_after_max_ms)
     hint = looks_like(timestamp)
+    if reason == CLOCK_AHEAD:
+        hint = (
+            f"It counts from the broker's last append time, which is {stamp_ms - now_ms} ms ahead "
+            f"of its clock: `{RESET_ALL}` ends that"
+        )
     return RecordError(
         index,
         f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp "

@@ -139,6 +139,7 @@ def prepare(
     config: TopicConfig,
     now_ms: int,
     *,
+    stamp_ms: int | None = None,
     partition: str = "",
     produce_version: int | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
@@ -149,6 +150,7 @@ def prepare(
     Args:
         batch: the record set of the request; bytes after it that are no whole batch are ignored.
         now_ms: the leader's clock, in milliseconds.
+        stamp_ms: the clock of append times, which may be ahead of that; None if it is not.
         produce_version: of the request; None is the newest.
         max_uncompressed_bytes: what the records may decompress to.
         admission: to a transaction; a transactional batch without one is refused (53).
@@ -159,6 +161,8 @@ def prepare(
         RecordsRejected: some records are at fault, and which (32 or 87).
         CorruptBatch: the checksum is wrong, or the header is no header (2).
     """
+    if stamp_ms is None:
+        stamp_ms = now_ms
     plain = plain_header(batch, config, is_admitted=admission is not None)
     if plain is not None and type(batch) is bytes:
         verify_crc(batch, 0, plain)
@@ -166,7 +170,7 @@ def prepare(
         if (
             facts is not None
             and facts.dense_offsets
-            and faults_to_find(facts, config, now_ms, claims_append_time=False) is None
+            and faults_to_find(facts, config, now_ms, stamp_ms, claims_append_time=False) is None
         ):
             prepared = _prepared(plain, memoryview(batch), facts, config, now_ms)
             return prepared._replace(admission=admission) if plain.attributes else prepared
@@ -174,6 +178,7 @@ def prepare(
         batch,
         config,
         now_ms,
+        stamp_ms,
         partition=partition,
         produce_version=produce_version,
         max_uncompressed_bytes=max_uncompressed_bytes,
@@ -257,6 +262,7 @@ def _prepare_carefully(
     batch: Buffer,
     config: TopicConfig,
     now_ms: int,
+    stamp_ms: int,
     *,
     partition: str,
     produce_version: int | None,
@@ -270,7 +276,7 @@ def _prepare_carefully(
     if is_old:
         old = Sent(batch, max_batch_bytes=max_uncompressed_bytes)
         if stored != MAGIC:
-            header, facts, to_store = set_of_sent(old, batch, config, now_ms, partition)
+            header, facts, to_store = set_of_sent(old, batch, config, now_ms, stamp_ms, partition)
             is_converted = old.magic != to_store.magic
             return _as_messages(header, facts, to_store, config, now_ms, is_converted=is_converted)
         # Kafka merges messages as well, and refuses a batch that is larger then (KIP-32, KIP-98).
@@ -297,10 +303,12 @@ def _prepare_carefully(
             "offset delta and its count of records claim"
         )
     claims = header.timestamp_type is LOG_APPEND_TIME
-    to_find = faults_to_find(facts, config, now_ms, claims_append_time=claims)
+    to_find = faults_to_find(facts, config, now_ms, stamp_ms, claims_append_time=claims)
     if to_find is not None:
         faults = find_faults(sent, header, to_find.keys, to_find.times, limit=MAX_RECORD_ERRORS)
-        refuse_records(faults, facts, config, now_ms, partition, claims_append_time=claims)
+        refuse_records(
+            faults, facts, config, now_ms, stamp_ms, partition, claims_append_time=claims
+        )
     if stored != MAGIC:
         messages = set_of_batch(sent, header, facts, config, partition, max_uncompressed_bytes)
         return _as_messages(header, facts, messages, config, now_ms, is_converted=True)
