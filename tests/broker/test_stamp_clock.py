@@ -10,7 +10,7 @@ from raw_connection import produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 
 from horolog.client import Client
-from horolog.clock import DAY_MS, ManualClock
+from horolog.clock import DAY_MS, HOUR_MS, ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record import Codec, LogRecord, build_batch
 from horolog.storage import Log, LogDir
@@ -177,6 +177,35 @@ def test_an_effect_is_never_stamped_before_its_cause(seed: int, tmp_path: Path) 
         assert arrivals == sorted(arrivals)
     finally:
         broker.close()
+
+
+def test_a_clock_that_jumps_ahead_is_logged_once_when_it_is_stamped(
+    make_broker: MakeBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = make_broker(clock=clock, horolog_timestamp_warn_ahead_ms=str(HOUR_MS))
+    broker.create_topic("a", 1, message_timestamp_type="LogAppendTime")
+
+    def warned() -> list[str]:
+        broker.run(broker.broker.partitions.keep_stamp_clock())
+        said = [message for message in caplog.messages if "jumped" in message]
+        caplog.clear()
+        return said
+
+    clock.advance("100d")  # as time passes
+    clock.step("1h")
+    assert warned() == []
+    clock.step("1h1ms")
+    stamp(broker, "a")  # before the clock is compared
+    (said,) = warned()
+    assert "jumped ahead by 60 minutes" in said
+    assert "reset-append-time --all" in said
+    assert warned() == []
+    clock.step("-3h")
+    assert warned() == []
+    clock.step("2h")  # back to what was stamped
+    assert warned() == []
+    clock.step("99d")
+    assert "99 days" in warned()[0]
 
 
 def test_health_names_a_partition_that_keeps_its_own_floor(

@@ -15,7 +15,7 @@ from collections.abc import (
     ValuesView,
 )
 from concurrent.futures import Executor, Future, wait
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.fair_pool import Checkers
@@ -23,7 +23,7 @@ from horolog.broker.scheduling.inline_tries import InlineTries
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.settings import LiveSettings
 from horolog.broker.traffic import Traffic
-from horolog.clock import Clock, ManualClock
+from horolog.clock import Clock, ManualClock, format_duration
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
 from horolog.storage.companion.counts import NONE
@@ -38,6 +38,16 @@ T = TypeVar("T")
 
 STAMP_CLOCK_MS: Final = 1_000
 """Interval at which the clock of append times is raised and written down, in milliseconds."""
+_LEAST_JUMP_MS: Final = 1_000
+"""Smaller differences between two readings are no jump, whatever the limit of warnings is."""
+
+
+class _ClockLook(NamedTuple):
+    """Readings of the wall clock, the monotonic one, and the clock of append times."""
+
+    now_ms: int
+    monotonic_ms: int
+    stamp_ms: int
 
 
 class Partitions(Mapping[tuple[str, int], Partition]):
@@ -63,6 +73,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self._returns = clock.returns if isinstance(clock, ManualClock) else 0
         self._live = live
         self._clock = clock
+        self._look = _ClockLook(clock.now_ms(), clock.monotonic_ms(), log_dir.stamps.last_ms)
         self._workers = workers
         self._checkers = checkers
         self._loop = asyncio.get_running_loop()
@@ -192,7 +203,22 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             self._returns = clock.returns
             stamps.last_ms = min(stamps.last_ms, now_ms)
         stamps.rise(now_ms)
+        self._warn_of_jump(_ClockLook(now_ms, clock.monotonic_ms(), stamps.last_ms))
         return now_ms
+
+    def _warn_of_jump(self, look: "_ClockLook") -> None:
+        """Warn if append times follow a clock that has jumped ahead since the last look."""
+        before, self._look = self._look, look
+        elapsed_ms = look.monotonic_ms - before.monotonic_ms
+        jump_ms = look.now_ms - before.now_ms - elapsed_ms
+        limit_ms = max(_LEAST_JUMP_MS, self._live.config.horolog_timestamp_warn_ahead_ms)
+        if jump_ms > limit_ms and look.now_ms > before.stamp_ms:
+            _LOG.warning(
+                "the clock has jumped ahead by %s, and append times follow it: if it is wrong, set "
+                "it right, then run `horolog topics reset-append-time --all` "
+                "(docs/append-times.md)",
+                format_duration(jump_ms),
+            )
 
     async def keep_stamp_clock(self) -> None:
         """Raise the clock of append times to the broker's clock, and write it down.
