@@ -1,5 +1,6 @@
 """Offsets of a partition, and groups that commit them."""
 
+from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -32,6 +33,27 @@ class TimeBlock(NamedTuple):
     """No record is earlier by the clock that was asked for; None if none has a time by it."""
     has_untimed: bool
     """True if a record may have no time by this clock."""
+
+
+class Inexact(StrEnum):
+    """Reason why a log may part at another offset at a time (docs/as-of.md)."""
+
+    FUTURE = "future"
+    FOLLOWING = "following"
+    UNKNOWN = "unknown"
+    RESET = "reset"
+    AHEAD = "ahead"
+    DELETED = "deleted"
+    COMPACTED = "compacted"
+
+
+class TransactionStart(NamedTuple):
+    """The first record of a producer's transaction in a partition."""
+
+    producer_id: int
+    offset: int
+    append_ms: int | None
+    """Append time in milliseconds; None if it is unknown."""
 
 
 class HeldUp(NamedTuple):

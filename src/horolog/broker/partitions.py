@@ -27,6 +27,7 @@ from horolog.clock import Clock, ManualClock, format_duration
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
 from horolog.storage.companion.counts import NONE
+from horolog.storage.directory.checkpoints import AheadSpan
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
@@ -229,7 +230,31 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             StorageFailed: the disk refused.
         """
         self._stamp_ms()
+        clock_ms = self.stamp_ms
+        for partition in [its for its in self._served.values() if its.writes.is_busy]:
+            await partition.written()
+        self._log_dir.settled_ms = min(clock_ms, self.stamp_ms)  # it may be lowered meanwhile
         await self.run(LogDir.save_stamps)
+
+    async def past(self, at_ms: int) -> int:
+        """Raise the clock of append times, and return it in milliseconds.
+
+        If it is at or after a time, no record is given an earlier append time from now on, after a
+        kill neither. What was given one before may still have to be written: see
+        `Partition.written`.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._stamp_ms()
+        clock_ms = self.stamp_ms
+        if self._log_dir.saved_stamp_ms < at_ms <= clock_ms:
+            await self.run(LogDir.save_stamps)
+        return clock_ms
+
+    def ahead_span(self, partition: TopicPartition) -> AheadSpan | None:
+        """Return the times that a partition stamped while it was ahead of the clock."""
+        return self._log_dir.ahead_span(partition)
 
     async def lower_stamp_clock(self) -> int:
         """Lower the clock of append times to the broker's clock; return by how many milliseconds.
@@ -239,7 +264,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """
         ahead_ms = self.stamps_ahead_ms
         if ahead_ms:
-            self._log_dir.stamps.last_ms -= ahead_ms
+            log_dir = self._log_dir
+            log_dir.stamps.last_ms -= ahead_ms
+            log_dir.settled_ms = min(log_dir.settled_ms, log_dir.stamps.last_ms)
             await self.run(LogDir.save_stamps)
         return ahead_ms
 

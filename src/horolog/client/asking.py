@@ -52,8 +52,12 @@ class Ask(RetriedCalls):
         """
         answer = self(question, about, takes)
         if answer is None:
-            raise self._lacking(question.lacking or f"does not answer {question.name}", about)
+            raise self.lacking(question, about)
         return answer
+
+    def lacking(self, question: Question[TakesT, GivesT], about: str) -> RequestRefused:
+        """Return the error about brokers that do not announce a question."""
+        return self._lacking(question.lacking or f"does not answer {question.name}", about)
 
     def many(
         self, question: Question[TakesT, GivesT], asks: Mapping[TopicPartition, TakesT]

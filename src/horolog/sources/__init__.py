@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
+    from horolog.sources.cuts import *
     from horolog.sources.limits import *
     from horolog.sources.options import *
     from horolog.sources.queries import sql
@@ -53,6 +54,7 @@ __getattr__, __dir__ = lazy_names(
         "broker_log": "BrokerLog",
         "broker_reader": "appended_then task_client",
         "consumer_settings": "FORBIDDEN OBEYED",
+        "cuts": "AsOf Cut CutEntry cut_of parse_as_of read_cut",
         "file_log": "FileLog",
         "file_systems": "Root",
         "java_patterns": "UnlikeJavaError java_matcher",

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from horolog.errors import Damaged, Misconfigured
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.sources.cuts import up_to_cut
 from horolog.sources.limits import (
     EARLIEST,
     LATEST,
@@ -66,6 +67,10 @@ class BoundedLog(Protocol):
         """Return the earliest offset at or after each time; None where no record is that late."""
         ...
 
+    def cut_ends(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Return where a read as of a time ends, by partition; empty for any other read."""
+        ...
+
 
 class StreamLog(BoundedLog, Protocol):
     """A log that also answers a stream's question about earlier records."""
@@ -88,11 +93,12 @@ def resolve(options: ReadOptions, log: BoundedLog) -> dict[TopicPartition, Bound
     partitions = sorted(log.partitions())
     starting = options.batch_starting()
     # In this order, as logs are appended to and expire meanwhile: each lies behind the one before.
+    cut_ends = log.cut_ends(partitions)
     earliest = log.earliest(partitions)
     start_found, end_found = (
         _looked_up(limit, partitions, log) for limit in (starting, options.ending)
     )
-    latest = log.latest(partitions)
+    latest = up_to_cut(cut_ends, earliest, log.latest(partitions))
     starts = _offsets(starting, partitions, earliest, latest, start_found)
     ends = _offsets(options.ending, partitions, earliest, latest, end_found)
     found: dict[TopicPartition, Bounds] = {}
@@ -102,10 +108,14 @@ def resolve(options: ReadOptions, log: BoundedLog) -> dict[TopicPartition, Bound
             end = latest[partition]
         if start is None:
             start = _unmatched_start(options, starting, partition, min(end, latest[partition]))
+        if cut_ends:
+            start = min(start, end)
         bounds = _within(options, partition, Bounds(start, end), earliest, latest)._replace(
             has_open_start=_is(starting, Everywhere.EARLIEST, EARLIEST, partition),
-            has_open_end=ends[partition] is None
-            or _is(options.ending, Everywhere.LATEST, LATEST, partition),
+            has_open_end=not cut_ends
+            and (
+                ends[partition] is None or _is(options.ending, Everywhere.LATEST, LATEST, partition)
+            ),
         )
         if bounds.start > bounds.end:
             raise Misconfigured(
@@ -132,6 +142,9 @@ def stream_starts(
         DataLost: an offset that the log no longer or not yet has, and data loss is to fail.
     """
     starting = options.stream_starting()
+    cut_ends = log.cut_ends(partitions)  # before the log ends, which are behind it
+    if cut_ends:
+        starting = ByPartition(cut_ends, is_time=False)
     earliest, latest = log.earliest(partitions), log.latest(partitions)
     times = options.times
     if starting is Everywhere.EARLIEST:

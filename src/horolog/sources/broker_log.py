@@ -18,12 +18,14 @@ from horolog.errors import Misconfigured, RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import TimeRange
 from horolog.sources.bounds import Bounds, first_time, taken_bounds
+from horolog.sources.cuts import ends_as_of
 from horolog.sources.limits import EARLIEST, LATEST, Assigned, TopicSelection, subscribed
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
 from horolog.sources.row_filter import RowFilter
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.names import TopicPartition
+from horolog.wire.questions import CUT, AskCut, PartitionCut
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -180,6 +182,51 @@ class BrokerLog:
             for partition, offset in offsets.items()
         }
         self._client.offset_commit(group, committed)
+
+    def cut_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where a read as of a time ends, by partition; empty for any other read.
+
+        Raises:
+            Misconfigured: the partitions cannot be cut there exactly.
+        """
+        as_of, committed = self._options.as_of, self._options.read_committed
+        if as_of is None:
+            return {}
+        return ends_as_of(self, as_of, partitions, committed=committed)
+
+    def cluster_id(self) -> str | None:
+        """Return the cluster id; None from Kafka before 0.10.1."""
+        return self._persist(lambda: self._client.metadata([])).cluster_id
+
+    def cut(
+        self, asks: Mapping[TopicPartition, AskCut]
+    ) -> Mapping[TopicPartition, PartitionCut | str]:
+        """Cut partitions at append times; a sentence about one that cannot be cut.
+
+        Raises:
+            RequestRefused: the brokers keep no append times.
+            NoAnswer: a broker does not answer.
+        """
+        told: dict[TopicPartition, PartitionCut | str] = {
+            key: "it has no leader" for key in asks if key in self.leaderless
+        }
+        left: dict[tuple[str, int], AskCut] = {
+            key: ask for key, ask in asks.items() if key not in told
+        }
+        try:
+            answers = self._persist(lambda: self._client.ask.many(CUT, left))
+        except RequestRefused as error:
+            if len(left) == 1:
+                return told | {TopicPartition(*key): str(error) for key in left}
+            keys = [TopicPartition(*key) for key in left]
+            for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
+                told.update(self.cut({key: asks[key] for key in half}))
+            return told
+        for (topic, number), answer in answers.items():
+            if answer is None:
+                raise self._client.ask.lacking(CUT, topic)
+            told[TopicPartition(topic, number)] = answer
+        return told
 
     # What to read.
 

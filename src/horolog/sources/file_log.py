@@ -9,11 +9,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from horolog.errors import CorruptBatch, Misconfigured
+from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
 from horolog.metadata.open_transactions import decided_in
 from horolog.record.search import find_at_or_after
 from horolog.record.transactions import AbortedTransaction
 from horolog.sources.bounds import Bounds, data_lost, first_time, taken_bounds
+from horolog.sources.cuts import ends_as_of
+from horolog.sources.file_cuts import (
+    Clocks,
+    cluster_id_of,
+    cut_log_of,
+    latest_append_ms,
+    opened_from,
+)
 from horolog.sources.file_systems import Root
 from horolog.sources.limits import subscribed
 from horolog.sources.options import ReadOptions
@@ -34,6 +42,7 @@ from horolog.sources.segments import ListedSegment
 from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
+from horolog.storage.lookup.cuts import CutLog, cut_log, unfinished
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.offline.transactions import (
     FileTransactions,
@@ -41,6 +50,7 @@ from horolog.storage.offline.transactions import (
     find_transactions,
     open_before,
 )
+from horolog.wire.questions import AskCut, PartitionCut
 
 _MAX_BATCH_BYTES = 1 << 30
 
@@ -56,14 +66,19 @@ class FileLog:
         Misconfigured: they are not, or directories are of two topics of one name.
     """
 
-    def __init__(self, options: ReadOptions, *, may_miss: bool = False) -> None:
+    def __init__(
+        self, options: ReadOptions, *, may_miss: bool = False, is_cut: bool = False
+    ) -> None:
         self._options = options
+        self._is_cut = is_cut or options.as_of is not None
         self._may_miss = may_miss
         self._stack = ExitStack()
         self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._replicas: dict[TopicPartition, list[tuple[Root, Replica]]] = {}
         self._transactions: dict[TopicPartition, FileTransactions] = {}
+        self._clocks = Clocks()
+        self._latest_ms: int | None = None
         self._of_topic: dict[str, Replica] = {}  # one that has a topic id
         self._compacted: dict[TopicPartition, bool] = {}
         self.topic_ids: dict[str, str] = {}
@@ -84,6 +99,9 @@ class FileLog:
         named = set()
         for path in self._options.paths:
             root = self._stack.enter_context(Root(path, self._options.store))
+            if self._is_cut:
+                for match in root.matches(may_miss=True):
+                    self._clocks.look(match)
             for match, replica in self._found(root):
                 if match.path.startswith(replica.directory):
                     named.add(replica.partition)
@@ -188,6 +206,57 @@ class FileLog:
                     if header.next_offset > offset:
                         return first_time(header)
         return None
+
+    def cut_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where a read as of a time ends, by partition; empty for any other read.
+
+        Raises:
+            Misconfigured: the partitions cannot be cut there exactly.
+        """
+        as_of, committed = self._options.as_of, self._options.read_committed
+        if as_of is None:
+            return {}
+        return ends_as_of(self, as_of, partitions, committed=committed)
+
+    def cluster_id(self) -> str | None:
+        """Return the cluster id of the log directories; None if they have none."""
+        return cluster_id_of(its for found in self._replicas.values() for its in found)
+
+    def cut(
+        self, asks: Mapping[TopicPartition, AskCut]
+    ) -> Mapping[TopicPartition, PartitionCut | str]:
+        """Cut partitions at append times; a sentence about one that cannot be cut."""
+        return {key: self._cut(key, ask) for key, ask in asks.items()}
+
+    def _cut(self, partition: TopicPartition, ask: AskCut) -> PartitionCut | str:
+        state = self._clocks.of(self._replicas[partition])
+        try:
+            log = self._cut_log(partition)
+            settled_ms = self._latest_append_ms() if state is None else state.settled_ms
+            cut = cut_log(log, ask.at, settled_ms)
+            root, replica = self._replicas[partition][0]
+            found = unfinished(
+                log,
+                cut.offset,
+                lambda offset: opened_from(log, root, replica),
+                behind=ask.behind,
+                since=ask.since,
+            )
+        except (CorruptBatch, CorruptFile) as error:
+            return str(error)
+        return PartitionCut(cut.offset, cut.why, tuple(found), None)
+
+    def _cut_log(self, partition: TopicPartition) -> CutLog:
+        replicas, parts = self._replicas[partition], self._parts[partition]
+        state = self._clocks.of(replicas)
+        return cut_log_of(partition, parts, self._end(partition), replicas, state)
+
+    def _latest_append_ms(self) -> int:
+        """Return the last append time of all partitions, which stands for a clock."""
+        if self._latest_ms is None:
+            times = [latest_append_ms(self._cut_log(partition)) for partition in self._parts]
+            self._latest_ms = max(times, default=-(1 << 63))
+        return self._latest_ms
 
     # What to read.
 

@@ -80,6 +80,10 @@ class GrowingFiles:
         self._latest |= log.latest(missing)
         return {partition: self._latest[partition] for partition in held}
 
+    def cut_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where a read as of a time ends, by partition; empty for any other read."""
+        return self._opened().cut_ends(self._held(partitions))
+
     def at_or_after(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:

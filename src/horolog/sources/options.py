@@ -15,6 +15,7 @@ from horolog.errors import Misconfigured
 from horolog.record.timestamps import EVER_APPENDED, TimeRange
 from horolog.sources import consumer_settings
 from horolog.sources.columns import INCLUDED_BY
+from horolog.sources.cuts import AsOf, parse_as_of
 from horolog.sources.kafka_settings import security_of
 from horolog.sources.limits import (
     LATEST,
@@ -35,6 +36,7 @@ from horolog.sources.option_values import (
     duration,
     flag,
     integer,
+    moment,
     one_of,
     parsed,
     positive,
@@ -106,6 +108,8 @@ class ReadOptions:
     included: frozenset[str] = frozenset()
     """Options of `columns.INCLUDED_BY` that are true."""
     appended: TimeRange = EVER_APPENDED
+    as_of: AsOf | None = None
+    """The time, in milliseconds, or cut up to which the log is read."""
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
     check_crcs: bool = True
@@ -185,6 +189,7 @@ class ReadOptions:
             max_trigger_delay_ms=duration(given, "maxTriggerDelay", "15m"),
             included=frozenset(name for name in INCLUDED_BY if flag(given, name, default=False)),
             appended=append_times_of(given),
+            as_of=_as_of(given),
             columns=_columns(given),
             read_committed=one_of(
                 given,
@@ -317,6 +322,24 @@ def _row_times(given: Mapping[str, str], *, has_starting: bool) -> RowTimes:
             "cannot say it as well"
         )
     return times
+
+
+def _as_of(given: Mapping[str, str]) -> AsOf | None:
+    if "asof" not in given:
+        return None
+    limits = (
+        "startingoffsets",
+        "startingtimestamp",
+        "endingoffsets",
+        "endingtimestamp",
+        "backfill",
+    )
+    for name in given:
+        if name.startswith(limits) and name != "startingoffsetsbytimestampstrategy":
+            raise Misconfigured(
+                f"asOf is where a batch read ends and a stream starts: leave out {name}"
+            )
+    return parse_as_of(given["asof"].strip(), lambda text: moment(given, "asOf"))
 
 
 def _group(given: Mapping[str, str]) -> str | None:

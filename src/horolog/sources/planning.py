@@ -9,6 +9,7 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.sources.bounds import Bounds, resolve
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.cuts import up_to_cut
 from horolog.sources.file_log import FileLog
 from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
@@ -75,7 +76,9 @@ def plan_offsets(
     Raises:
         RequestRefused: a partition has not the offset that it is to be read from.
     """
-    earliest, latest = log.earliest(partitions), log.latest(partitions)
+    cut_ends = log.cut_ends(partitions)  # before the log ends, which are behind it
+    earliest = log.earliest(partitions)
+    latest = up_to_cut(cut_ends, earliest, log.latest(partitions))
     bounds = {}
     for partition in partitions:
         first, last = earliest[partition], latest[partition]

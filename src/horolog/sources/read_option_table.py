@@ -59,6 +59,8 @@ OWN = {
     "fromAppendTime": "exactly the rows that were appended at or after this; none whose append "
     "time is unknown",
     "toAppendTime": "and before this",
+    "asOf": "a time, or the file of a cut: a batch reads what was appended before it, exactly; a "
+    "stream starts there ([as-of.md](as-of.md))",
     "includeLateness": "of a stream: `true` adds the column `lateByMs` "
     "([Lag and late records](spark.md#lag-and-late-records)); `false` (default)",
     row_times.FROM: "exactly the rows with a time at or after this, late ones included, whatever "

@@ -134,8 +134,8 @@ __getattr__, __dir__ = lazy_names(
         "directory": "checkpoints",
         "directory.checkpoint_ids": "CheckpointId Checkpointed",
         "directory.checkpoints": (
-            "AppendTimeReset EpochStart MetaProperties decode_uuid kafka_uuid read_epochs "
-            "read_offsets write_epochs write_meta_properties write_offsets"
+            "AheadSpan AppendTimeReset EpochStart MetaProperties decode_uuid kafka_uuid "
+            "read_epochs read_offsets write_epochs write_meta_properties write_offsets"
         ),
         "directory.lock": (
             "SharersRemain is_locked lock_against_others lock_directory lock_offline share_offline"

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
 from horolog.json_text import from_json, read_as
-from horolog.offsets import HeldUp, OffsetRange, TimeBlock
+from horolog.offsets import HeldUp, Inexact, OffsetRange, TimeBlock, TransactionStart
 from horolog.wire.acl import AclOperation
 from horolog.wire.config_resources import ResourceType
 
@@ -192,6 +192,33 @@ class TimeBlockPage(NamedTuple):
     """Blocks that follow one another, each with a time that none of its records is before."""
 
     blocks: tuple[TimeBlock, ...]
+    next: int | None
+
+
+class AskCut(NamedTuple):
+    """Cut a partition at an append time, and find transactions that had not ended somewhere."""
+
+    partition: int
+    at: int
+    """Append time in milliseconds."""
+    behind: int | None = None
+    """The first offset at which the end of a transaction counts; None is the cut."""
+    since: Mapping[int, int] = {}
+    """Append times of some producers, by id, from which on the ends of theirs count instead."""
+    start: int = 0
+    """First producer id of the page."""
+
+
+class PartitionCut(NamedTuple):
+    """Place that parts the records of a partition that were appended before a time."""
+
+    offset: int
+    """First offset that was appended at or after the time."""
+    why: Inexact | None
+    """Reason why another offset may be right; None if the offset is exact."""
+    transactions: tuple[TransactionStart, ...]
+    """First transaction of each producer that begins before the offset, and whose end counts or is
+    missing there."""
     next: int | None
 
 
@@ -641,6 +668,15 @@ RETENTION_UNREAD: Final = Question(
 )
 TIME_RANGES: Final = Question(
     "horolog.time.ranges", _TOPIC, _DESCRIBE, AskTimeRanges, TimeRangePage, paged="ranges"
+)
+CUT: Final = Question(
+    "horolog.cut",
+    _TOPIC,
+    _DESCRIBE,
+    AskCut,
+    PartitionCut,
+    paged="transactions",
+    lacking="keeps no append times, so that {} cannot be read as of a time: only horolog's does",
 )
 TIME_BLOCKS: Final = Question(
     "horolog.time.blocks", _TOPIC, _DESCRIBE, AskTimeBlocks, TimeBlockPage, paged="blocks"

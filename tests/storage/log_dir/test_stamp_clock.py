@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from storelogs import APPEND_TIME, DAY, NOW, batch, snapshot_of
 
 from horolog.config import BrokerConfig
-from horolog.storage import LogDir, TopicPartition, prepare
+from horolog.storage import AheadSpan, LogDir, TopicPartition, prepare
 
 NAMES = ("a", "b", "c")
 CLOCK = "append-time-clock"
@@ -89,13 +89,13 @@ def test_a_floor_ahead_of_the_clock_pulls_no_other_log(tmp_path: Path, why: str,
         log_dir.save_stamps()
     log_dir.close()
     if why != "ahead before":
-        (path / CLOCK).write_text(f"0\n{NOW}\n0\n")
+        (path / CLOCK).write_text(f"0\n{NOW} {NOW}\n0\n")
     if stop == "kill":
         (path / ".kafka_cleanshutdown").unlink()
     for _ in range(2):  # what was found is written down at once
         log_dir = opened(path, known=why != "new", follows=("a",) if why == "follows" else ())
         assert log_dir.stamps.last_ms == NOW
-        assert log_dir.stamps_ahead() == {TopicPartition("a", 0): NOW + DAY}
+        assert log_dir.ahead_span(TopicPartition("a", 0)) == AheadSpan(NOW, NOW + DAY)
         assert stamp(log_dir, "b", NOW) == NOW
         if why != "follows":
             assert stamp(log_dir, "a", NOW) == NOW + DAY
@@ -106,7 +106,20 @@ def test_a_floor_ahead_of_the_clock_pulls_no_other_log(tmp_path: Path, why: str,
 
 @pytest.mark.parametrize(
     "content",
-    ["", "0\n", "0\nx\n0\n", "9\n5\n0\n", "0\n5\n1\n", "0\n5\n0", "0\n5\n1\na 0\n", "\xff", None],
+    [
+        "",
+        "0\n",
+        "0\nx 5\n0\n",
+        "9\n5 5\n0\n",
+        "0\n5 5\n1\n",
+        "0\n5 5\n0",
+        "0\n5 5\n1\na 0\n",
+        "0\n5 5\n1\na 0 7\n",
+        "0\n5\n0\n",
+        "0\n5 6\n0\n",
+        "\xff",
+        None,
+    ],
 )
 def test_a_damaged_clock_begins_with_the_machines(tmp_path: Path, content: str | None) -> None:
     log_dir = opened(tmp_path)
@@ -211,3 +224,39 @@ def test_stamps_never_go_back_whatever_the_clock_does(
             path, log_dir = following, opened(following, now=now)
             assert last <= log_dir.stamps.last_ms <= highest
     log_dir.close(clean=False)
+
+
+def test_the_times_stamped_ahead_of_the_clock_are_kept_after_it_has_caught_up(
+    tmp_path: Path,
+) -> None:
+    log_dir = opened(tmp_path)
+    stamp(log_dir, "a", NOW + DAY)
+    log_dir.stamps.last_ms = NOW  # as an operator sets it back
+    log_dir.save_stamps()
+    for now in (NOW + DAY // 2, NOW + 2 * DAY):
+        log_dir.stamps.rise(now)
+        log_dir.save_stamps()
+        assert log_dir.ahead_span(TopicPartition("a", 0)) == AheadSpan(NOW, NOW + DAY)
+    log_dir.close()
+    log_dir = opened(tmp_path)
+    assert log_dir.ahead_span(TopicPartition("a", 0)) == AheadSpan(NOW, NOW + DAY)
+    assert log_dir.ahead_span(TopicPartition("b", 0)) is None
+    log_dir.close()
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_a_topic_made_again_has_not_stamped_what_the_deleted_one_had(
+    tmp_path: Path, stop: str
+) -> None:
+    log_dir = opened(tmp_path)
+    stamp(log_dir, "a", NOW + DAY)
+    log_dir.stamps.last_ms = NOW
+    log_dir.save_stamps()
+    log_dir.delete([TopicPartition("a", 0)], 0)
+    log_dir.create("a", 0, UUID(int=9), APPEND_TIME, NOW)
+    stamp(log_dir, "a", NOW)
+    assert log_dir.ahead_span(TopicPartition("a", 0)) is None
+    log_dir.close(clean=stop == "clean")
+    log_dir = opened(tmp_path)
+    assert log_dir.ahead_span(TopicPartition("a", 0)) is None
+    log_dir.close()

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from horolog.broker.authorisation import authorise_operation
 from horolog.broker.broker import BrokerParts
-from horolog.broker.control import brokers, faults, groups, history, partitions, topics
+from horolog.broker.control import brokers, cuts, faults, groups, history, partitions, topics
 from horolog.broker.control.clock import show_clock
 from horolog.broker.control.rows import (
     ACTION_ROWS,
@@ -24,7 +24,7 @@ from horolog.network.peer import Peer
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.packing import MAX_STRING_BYTES
 
-ROWS_OF: Final = (brokers, faults, groups, history, partitions, topics)
+ROWS_OF: Final = (brokers, cuts, faults, groups, history, partitions, topics)
 """The modules whose functions answer questions or perform actions."""
 SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = ((ResourceType.BROKER, show_clock),)
 

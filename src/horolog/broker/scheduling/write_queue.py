@@ -69,6 +69,11 @@ class WriteQueue:
         self.is_closed = False
         """True once all writes are refused."""
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a thread writes to the log, or validated writes wait for that."""
+        return self._working or bool(self._jobs)
+
     def append(
         self,
         batch: Buffer,

@@ -7,8 +7,9 @@ meta.properties         `key=value` lines: version, node.id, cluster.id, directo
 append-time-checkpoint  ours: `0`, then the last append time given out, in milliseconds; or `1`,
                         the last append time, and how many lines append-time-resets had then
 append-time-resets      ours: `0`, the number of entries, then `offset old_ms new_ms clock_ms` lines
-append-time-clock       ours: `0`, the clock of append times in milliseconds, the number of entries,
-                        then `topic partition last_ms` lines of partitions that are ahead of it
+append-time-clock       ours: `0`, the clock of append times and the time before which the logs are
+                        complete, in milliseconds, the number of entries, then `topic partition
+                        since_ms last_ms` lines of partitions that are, or were, ahead of it
 
 Whatever does not look exactly like that is a `CorruptFile`, and its reader says
 how to continue without it.
@@ -59,12 +60,25 @@ class AppendTimeFloor(NamedTuple):
     resets: int = 0
 
 
+class AheadSpan(NamedTuple):
+    """Times that a log stamped while its floor was ahead of the clock, in milliseconds.
+
+    Records that it stamped with a time above `since_ms`, up to `floor_ms`, were appended at other
+    times of the clock.
+    """
+
+    since_ms: int
+    floor_ms: int
+
+
 class StampState(NamedTuple):
     """The clock of append times of all logs (logs/stamp_clock.py), in milliseconds."""
 
     clock_ms: int
-    ahead: Mapping[TopicPartition, int]
-    """Floors of the logs that are ahead of the clock."""
+    settled_ms: int
+    """The logs have every record that was given an earlier append time; at most the clock."""
+    ahead: Mapping[TopicPartition, AheadSpan]
+    """Logs whose floor is, or was, ahead of the clock."""
 
 
 class AppendTimeReset(NamedTuple):
@@ -305,24 +319,30 @@ def read_stamp_state(files: Files, path: str) -> StampState | None:
     if text is None:
         return None
     try:
-        version, clock, count, *lines = text.splitlines()
-        entries = [line.split(" ") for line in lines]
+        version, clocks, count, *lines = text.splitlines()
+        clock, settled = map(_int64, clocks.split(" "))
         ahead = {
-            TopicPartition(topic, _number(index, 0, MAX_PARTITION)): _int64(floor)
-            for topic, index, floor in entries
+            TopicPartition(topic, _number(index, 0, MAX_PARTITION)): AheadSpan(
+                _int64(since), _int64(floor)
+            )
+            for topic, index, since, floor in (line.split(" ") for line in lines)
         }
-        state = StampState(_int64(clock), ahead)
+        is_whole = version == _VERSION and count == str(len(ahead)) and text.endswith("\n")
     except ValueError:
-        version = count = ""
-    if version != _VERSION or count != str(len(ahead)) or not text.endswith("\n"):
+        is_whole = False
+    if not is_whole or settled > clock:
         raise CorruptFile(f"{path} is no clock of append times: {text[:80]!r}")
-    return state
+    return StampState(clock, settled, ahead)
 
 
 def write_stamp_state(files: Files, path: str, state: StampState) -> None:
     """Replace the clock of append times; it need only survive a kill, as the records do."""
-    ahead = [f"{key.topic} {key.partition} {ms}" for key, ms in sorted(state.ahead.items())]
-    lines = [_VERSION, str(state.clock_ms), str(len(ahead)), *ahead, ""]
+    ahead = [
+        f"{topic} {partition} {since_ms} {floor_ms}"
+        for (topic, partition), (since_ms, floor_ms) in sorted(state.ahead.items())
+    ]
+    clocks = f"{state.clock_ms} {state.settled_ms}"
+    lines = [_VERSION, clocks, str(len(ahead)), *ahead, ""]
     files.replace(path, "\n".join(lines).encode(), sync=False)
 
 

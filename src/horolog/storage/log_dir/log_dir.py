@@ -23,6 +23,7 @@ from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import CorruptFile, HorologError, StorageFailed
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import (
+    AheadSpan,
     MetaProperties,
     StampState,
     read_stamp_state,
@@ -109,6 +110,9 @@ class LogDir:
         """The clock of append times of all logs."""
         self.saved_stamp_ms = self.stamps.last_ms
         """The clock of append times as it is on the disk."""
+        self.settled_ms = self.stamps.last_ms
+        """The logs have every record that was given an earlier append time."""
+        self._were_ahead: dict[TopicPartition, AheadSpan] = {}
         self._stamp_path = f"{self.path}/{names.STAMP_CLOCK}"
         self._saving_stamps = threading.Lock()
         self._roots = roots
@@ -279,18 +283,21 @@ class LogDir:
         self.stamps.rise(now_ms)
         if saved is not None:
             self.stamps.rise(saved.clock_ms)
+            present = self.logs.keys() | self.unreadable.keys()
+            self._were_ahead = {key: saved.ahead[key] for key in saved.ahead.keys() & present}
         for partition, log in self.logs.items():
             log.stamps = self.stamps
-            floor_ms = log.floor.last
+            floor_ms, span = log.floor.last, self._were_ahead.get(partition)
             if (
                 saved is not None
                 and not self._root_of(partition).was_clean
                 and floor_ms is not None
-                and floor_ms != saved.ahead.get(partition)
+                and (span is None or floor_ms != span.floor_ms)
                 and not log.is_following
                 and is_known(partition.topic)
             ):
                 self.stamps.rise(floor_ms)
+        self.settled_ms = self.stamps.last_ms
         self._try_to_save_stamps()
 
     def _try_to_save_stamps(self) -> None:
@@ -301,26 +308,34 @@ class LogDir:
             _logger.warning("The clock of append times is not written down: %s", error)
 
     def save_stamps(self) -> None:
-        """Write down the clock of append times, and the floors that are ahead of it.
+        """Write down the clock of append times, and the floors that are or were ahead of it.
 
         Raises:
             StorageFailed: the disk refused; the earlier content stays.
         """
         with self._saving_stamps:
             clock_ms = self.stamps.last_ms
-            state = StampState(clock_ms, self.stamps_ahead())
+            spans = [(partition, self.ahead_span(partition)) for partition in self._with_floors()]
+            ahead = {partition: span for partition, span in spans if span is not None}
+            state = StampState(clock_ms, min(self.settled_ms, clock_ms), ahead)
             write_stamp_state(self._files, self._stamp_path, state)
+            self._were_ahead.update(ahead)
             self.saved_stamp_ms = clock_ms
 
-    def stamps_ahead(self) -> dict[TopicPartition, int]:
-        """Return the floors, in milliseconds, of the logs that are ahead of the clock."""
-        ahead: dict[TopicPartition, int] = {}
-        for partition, log in list(self.logs.items()):
-            floor_ms = log.floor.last
-            # The clock is read after the floor, which it is never behind where it gave that.
-            if floor_ms is not None and floor_ms > self.stamps.last_ms:
-                ahead[partition] = floor_ms
-        return ahead
+    def _with_floors(self) -> list[TopicPartition]:
+        """Return the partitions that have floors, with those that could not be opened."""
+        return [*self.logs, *(key for key in self._were_ahead if key in self.unreadable)]
+
+    def ahead_span(self, partition: TopicPartition) -> AheadSpan | None:
+        """Return the times that a log stamped while it was ahead of the clock; None without any."""
+        log, known = self.logs.get(partition), self._were_ahead.get(partition)
+        floor_ms = None if log is None else log.floor.last
+        # The clock is read after the floor, which it is never behind where it gave that.
+        if floor_ms is None or floor_ms <= (clock_ms := self.stamps.last_ms):
+            return known
+        if known is None:
+            return AheadSpan(clock_ms, floor_ms)
+        return AheadSpan(min(clock_ms, known.since_ms), max(floor_ms, known.floor_ms))
 
     def _contents(self, reserved: Container[str]) -> Contents:
         """List the log directory, and the internal topics of a state directory beside it."""
@@ -498,6 +513,10 @@ class LogDir:
             for root in {self._root_of(key) for key in gone}:
                 its = {key for key in gone if self._root_of(key) is root}
                 root.checkpoints.forget(its, self._logs_in(root))
+            with self._saving_stamps:
+                spans = [self._were_ahead.pop(key, None) for key in gone]
+            if any(spans):  # another partition of the name did not stamp them
+                self._try_to_save_stamps()
 
     def without_blocking(self, look: Callable[[], T]) -> T:
         """Call `look` with reads from the page cache only; for one thread only.
@@ -583,6 +602,7 @@ class LogDir:
             try:
                 failures = self._finish_logs()
                 self.checkpoint()
+                self.settled_ms = self.stamps.last_ms
                 self.save_stamps()
                 for root, has_changed in changed.items():
                     if not failures and root.may_be_marked_clean:

@@ -8,7 +8,7 @@ Any thread may ask it.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -19,7 +19,7 @@ from horolog.record.builder import empty_batch
 from horolog.record.time_stats import NO_RECORDS, TimeStats
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.batches.slices import Slice
-from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.directory.checkpoints import AheadSpan, AppendTimeReset
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.lookup.by_append_time import (
@@ -27,10 +27,13 @@ from horolog.storage.lookup.by_append_time import (
     Stamps,
     append_times,
     find_by_append_time,
+    held_parts,
     with_ends,
 )
+from horolog.storage.lookup.cuts import CutLog
 from horolog.storage.lookup.unread import Unread, dropping, unread
 from horolog.storage.names import TopicPartition
+from horolog.storage.producers.replay import opened_at
 from horolog.storage.producers.states import Unended
 from horolog.storage.removal.retention_report import SegmentRetention, report
 from horolog.storage.segments.segment import Segment
@@ -264,6 +267,35 @@ class LogView:
             {append_time_reset.offset for append_time_reset in self.append_time_resets},
         )
         return find_by_append_time(self._from(start), ms, start, resets)
+
+    def cut_log(
+        self,
+        ahead: AheadSpan | None,
+        floor_ms: int | None,
+        cleaner_point: int | None,
+        *,
+        follows: bool,
+    ) -> CutLog:
+        """Return the readable part of the log, to be cut at an append time."""
+        start = self.log_start_offset
+        return CutLog(
+            held_parts(self._from(start), start),
+            start,
+            self.high_watermark,
+            self.append_time_resets,
+            ahead,
+            floor_ms,
+            cleaner_point,
+            follows,
+        )
+
+    def opened_at(self, offset: int) -> tuple[int, Mapping[int, int]]:
+        """Return an offset up to another, and the transactions that are open there.
+
+        They are first offsets by producer id.
+        """
+        directory = self.segments[0].log.path.rpartition("/")[0]
+        return opened_at(self.files, directory, self.segments, offset)
 
     def time_stats(self) -> tuple[TimeStats, int]:
         """Return statistics of the times of all readable records, from block maps alone.

@@ -2,6 +2,7 @@
 
 by_timestamp     the first record at or after a create time (KIP-79)
 by_append_time   the same of append times
+cuts             where a log parts at an append time, and which transactions that would cut in two
 time_ranges      the stretches of a log that may hold a range of time, and what is in them
 index_checks     indexes of another broker, checked before they are used
 unread           what lies between two offsets, for who has not read it

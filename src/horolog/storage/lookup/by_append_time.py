@@ -161,13 +161,49 @@ def find_by_append_time(
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
-    held = list(with_ends(segments))
-    for (segment, end_offset, size), following in zip_longest(held, held[1:]):
-        found = _find_in(segment, ms, from_offset, end_offset, size)
+    return find_in_parts(held_parts(segments, from_offset), ms, resets)
+
+
+class HeldPart(NamedTuple):
+    """Offsets `start` to before `end` of a log, which are in one segment."""
+
+    segment: SegmentReader
+    start: int
+    end: int
+    size: int
+    """Bytes of the segment up to the end."""
+
+
+def held_parts(segments: Sequence[SegmentReader], from_offset: int) -> list[HeldPart]:
+    """Return the parts of a log from an offset on, in consecutive segments.
+
+    The last segment's end is taken once.
+    """
+    return [
+        HeldPart(segment, max(from_offset, segment.base_offset), end, size)
+        for segment, end, size in with_ends(segments)
+        if end > from_offset
+    ]
+
+
+def find_in_parts(
+    parts: Sequence[HeldPart], ms: int, resets: Collection[int] = ()
+) -> AppendedAt | None:
+    """Find the first record of a log's parts that was appended at or after `ms`.
+
+    Args:
+        resets: offsets at which append times go back.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    for (segment, start, end, size), following in zip_longest(parts, parts[1:]):
+        found = _find_in(segment, ms, start, end, size)
         if found is not None and found.ms is None and following is not None:
             # No later than the first that is known of the next one that holds anything.
-            next_ms = following[0].append_times.earliest_ms
-            are_reset = any(end_offset <= reset < following[1] for reset in resets)
+            next_ms = following.segment.append_times.earliest_ms
+            are_reset = any(end <= reset < following.end for reset in resets)
             if next_ms is not None and next_ms < ms and not are_reset:
                 continue
         if found is not None:

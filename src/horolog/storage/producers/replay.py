@@ -191,6 +191,23 @@ def _read(
     return True
 
 
+def opened_at(
+    files: Files, directory: str, segments: Sequence[SegmentReader], offset: int
+) -> tuple[int, Mapping[int, int]]:
+    """Return an offset up to another, and the transactions that are open there.
+
+    From the offset on, the batches show all that follows. The transactions are first offsets by
+    producer id.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    producers = Producers()
+    snapshots = _snapshots_in(files, directory)
+    start = _start(files, directory, segments, producers, snapshots, offset, now_ms=0)
+    return start, dict(producers.unended())
+
+
 def read_producers(files: Files, directory: str, segments: Sequence[SegmentReader]) -> Producers:
     """Return the producers after the last of these batches, without writing anything.
 
@@ -198,14 +215,19 @@ def read_producers(files: Files, directory: str, segments: Sequence[SegmentReade
         StorageFailed: the disk refused.
     """
     producers, end_offset = Producers(), segments[-1].end.next_offset
-    found = (names.base_offset_of(name, names.SNAPSHOT) for name in files.names_in(directory))
-    snapshots = [offset for offset in found if offset is not None]
+    snapshots = _snapshots_in(files, directory)
     start = _start(files, directory, segments, producers, snapshots, end_offset, now_ms=0)
     following = [segment.base_offset for segment in segments[1:]] + [end_offset]
     for segment, next_base in zip(segments, following, strict=True):
         if next_base > start:
             _replay_segment(segment, start, producers, now_ms=0)
     return producers
+
+
+def _snapshots_in(files: Files, directory: str) -> list[int]:
+    """Return the offsets of the producer snapshots in a directory."""
+    found = (names.base_offset_of(name, names.SNAPSHOT) for name in files.names_in(directory))
+    return [offset for offset in found if offset is not None]
 
 
 def _replay_segment(

@@ -1,0 +1,39 @@
+"""Answers the question where a partition parts at an append time."""
+
+from horolog.broker.broker import BrokerParts
+from horolog.broker.control.rows import answers, as_many_as_fit
+from horolog.network.peer import Peer
+from horolog.offsets import TransactionStart
+from horolog.storage.lookup.cuts import LogCut, cut_log, unfinished
+from horolog.storage.names import TopicPartition
+from horolog.wire.questions import CUT, AskCut, PartitionCut
+
+
+@answers(CUT)
+async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut) -> PartitionCut:
+    """Cut a partition at an append time.
+
+    Raises:
+        RequestRefused: there is no such partition.
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    partition, partitions = broker.partition(topic, ask.partition), broker.partitions
+    clock_ms = await partitions.past(ask.at)
+    await partition.written()
+    log = partition.log
+    span = partitions.ahead_span(TopicPartition(topic, ask.partition))
+    follows, view = log.is_following, log.look()
+    # Behind the look: what was cleaned or stamped since may only make the cut less certain.
+    its = view.cut_log(span, log.floor.last, log.cleaner_point, follows=follows)
+
+    def work() -> tuple[LogCut, list[tuple[int, TransactionStart]]]:
+        cut = cut_log(its, ask.at, clock_ms)
+        found = unfinished(its, cut.offset, view.opened_at, behind=ask.behind, since=ask.since)
+        return cut, [
+            (start.producer_id, start) for start in found if start.producer_id >= ask.start
+        ]
+
+    cut, found = await broker.searchers.run(peer, work)
+    transactions, following = as_many_as_fit(iter(found))
+    return PartitionCut(cut.offset, cut.why, transactions, following)

@@ -1,0 +1,143 @@
+"""Cuts: the place in a log that parts what was appended before a time from the rest.
+
+Because append times do not go back, that is one offset. A transaction counts as appended when its
+marker was: readers of committed records stop before the transactions that had not ended.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from horolog.offsets import Inexact, TransactionStart
+from horolog.storage.directory.checkpoints import AheadSpan, AppendTimeReset
+from horolog.storage.lookup.by_append_time import (
+    AppendedAt,
+    HeldPart,
+    append_times,
+    find_in_parts,
+)
+
+
+class CutLog(NamedTuple):
+    """Everything of one log that decides where it is cut."""
+
+    parts: Sequence[HeldPart]
+    """All readable offsets, in order."""
+    start: int
+    end: int
+    """Offset after the last readable one."""
+    resets: Sequence[AppendTimeReset] = ()
+    ahead: AheadSpan | None = None
+    floor_ms: int | None = None
+    cleaner_point: int | None = None
+    follows: bool = False
+    """True if the log takes the batches of a source, which may have more."""
+
+
+class LogCut(NamedTuple):
+    """First offset that was appended at or after a time."""
+
+    offset: int
+    why: Inexact | None
+    """Reason why another offset may be right; None if the offset is exact."""
+
+
+def cut_log(log: CutLog, at_ms: int, clock_ms: int) -> LogCut:
+    """Cut a log at a time.
+
+    Args:
+        clock_ms: every record that is appended from now on gets this append time or a later one.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    found = find_in_parts(log.parts, at_ms, {reset.offset for reset in log.resets})
+    if found is not None and found.offset >= log.end:
+        found = None
+    offset = log.end if found is None else found.offset
+    if at_ms > clock_ms:
+        return LogCut(offset, Inexact.FUTURE)
+    return LogCut(offset, _why(log, at_ms, found, offset))
+
+
+def _why(log: CutLog, at_ms: int, found: AppendedAt | None, offset: int) -> Inexact | None:
+    """Return why a cut is not exact; None if it is."""
+    if found is None:
+        if log.follows:
+            return Inexact.FOLLOWING
+        is_gone = log.start == log.end > 0 and (log.floor_ms is None or log.floor_ms >= at_ms)
+        return Inexact.DELETED if is_gone else None
+    if found.ms is None:
+        return Inexact.UNKNOWN
+    if any(offset < reset.offset and at_ms > reset.new_ms for reset in log.resets):
+        return Inexact.RESET
+    ahead = log.ahead
+    if ahead is not None and ahead.since_ms < at_ms and found.ms <= ahead.floor_ms:
+        return Inexact.AHEAD
+    if offset == log.start > 0:
+        return Inexact.DELETED
+    if log.cleaner_point is not None and log.cleaner_point > offset:
+        return Inexact.COMPACTED
+    return None
+
+
+def unfinished(
+    log: CutLog,
+    before: int,
+    opened_at: Callable[[int], tuple[int, Mapping[int, int]]],
+    *,
+    behind: int | None = None,
+    since: Mapping[int, int],
+) -> list[TransactionStart]:
+    """Return, for each producer, its first transaction that had not ended at some place of the log.
+
+    Only transactions that begin before an offset are returned.
+
+    Args:
+        before: that offset, at which the log is cut.
+        opened_at: gives an offset up to another, and the transactions that are open there.
+        behind: the place, as the first offset at which a marker counts; None is `before`.
+        since: places of some producers, as the first append times of markers that count.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    others = before if behind is None else min(behind, before)
+    resets = {reset.offset for reset in log.resets}
+    places = dict[int, int]()
+    for producer_id, at_ms in since.items():
+        found = find_in_parts(log.parts, at_ms, resets)
+        places[producer_id] = before if found is None else min(before, found.offset)
+    start, begun = opened_at(min([others, *places.values()]))
+    opened, unended = dict(begun), dict[int, int]()
+    for number, (segment, first, end, size) in enumerate(log.parts):
+        if end <= start or first >= before:
+            continue
+        # Batches in front of the log start may have begun a transaction.
+        first = max(first, start) if number else start
+        for _, header in segment.headers(segment.position_for(None, first), size):
+            if header.base_offset >= min(before, end):
+                break
+            producer_id = header.producer_id
+            if not header.is_transactional or header.base_offset < first or producer_id in unended:
+                continue
+            if header.is_control:
+                began = opened.pop(producer_id, None)
+                if began is not None and header.base_offset >= places.get(producer_id, others):
+                    unended[producer_id] = began
+            elif header.records_count:  # compaction may leave a batch of a sequence number alone
+                opened.setdefault(producer_id, header.base_offset)
+    return [
+        TransactionStart(producer_id, max(offset, log.start), _append_ms(log, offset))
+        for producer_id, offset in sorted({**opened, **unended}.items())
+        if offset < before
+    ]
+
+
+def _append_ms(log: CutLog, offset: int) -> int | None:
+    """Return the append time of a record; None if it is unknown."""
+    for segment, first, end, size in log.parts:
+        if first <= offset < end:
+            return append_times(segment, offset, offset + 1, size)[0].known_ms
+    return None
