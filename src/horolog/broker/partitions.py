@@ -233,7 +233,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         clock_ms = self.stamp_ms
         for partition in [its for its in self._served.values() if its.writes.is_busy]:
             await partition.written()
-        self._log_dir.settled_ms = min(clock_ms, self.stamp_ms)  # it may be lowered meanwhile
+        if self.stamp_ms >= clock_ms:  # else it was lowered meanwhile
+            self._log_dir.settled_ms = clock_ms
         await self.run(LogDir.save_stamps)
 
     async def past(self, at_ms: int) -> int:
