@@ -51,11 +51,14 @@ from horolog.record.timestamps import AppendTimeStretch, RecordClock
 from horolog.record.transactions import AbortedTransaction
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.questions import (
+    CUT,
+    AskCut,
     GroupPartitionLag,
     GroupUnread,
     LagClock,
     LeftBehind,
     PartitionCleaning,
+    PartitionCut,
     PartitionTimes,
     RangeClock,
 )
@@ -66,12 +69,14 @@ if TYPE_CHECKING:
     from horolog.client.transactions import *
 
 __all__ = [
+    "CUT",
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
     "AbortedTransaction",
     "Address",
     "AppendTimeStretch",
+    "AskCut",
     "AuthenticationFailed",
     "BrokerMetadata",
     "Client",
@@ -94,6 +99,7 @@ __all__ = [
     "NoAnswer",
     "OffsetRange",
     "PartitionCleaning",
+    "PartitionCut",
     "PartitionMetadata",
     "PartitionTimes",
     "Produced",

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from horolog.client import (
+    CUT,
+    AskCut,
     Client,
     CommittedOffset,
     FoundOffset,
     NoAnswer,
     OffsetRange,
+    PartitionCut,
     RecordClock,
 )
 from horolog.errors import Misconfigured, RequestRefused
@@ -25,7 +28,6 @@ from horolog.sources.plan import BrokerStretch
 from horolog.sources.row_filter import RowFilter
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.names import TopicPartition
-from horolog.wire.questions import CUT, AskCut, PartitionCut
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")

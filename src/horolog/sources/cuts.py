@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from horolog.client import AskCut, PartitionCut
 from horolog.errors import Misconfigured
 from horolog.json_text import Natural, from_json, read_as
 from horolog.offsets import Inexact, TransactionStart
 from horolog.storage.names import TopicPartition
 from horolog.times import format_moment
-from horolog.wire.questions import AskCut, PartitionCut
 
 __all__ = [
     "AsOf",

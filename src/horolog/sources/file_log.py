@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
+from horolog.client import AskCut, PartitionCut
 from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
 from horolog.metadata.open_transactions import decided_in
 from horolog.record.search import find_at_or_after
@@ -50,7 +51,6 @@ from horolog.storage.offline.transactions import (
     find_transactions,
     open_before,
 )
-from horolog.wire.questions import AskCut, PartitionCut
 
 _MAX_BATCH_BYTES = 1 << 30
 
