@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import Misconfigured
-from horolog.times import format_moment, format_time, parse_time, parse_zone
+from horolog.times import format_moment, format_time, parse_duration, parse_time, parse_zone
 
 NOW_MS = 1_795_165_200_000  # 2026-11-20T09:00:00Z
 HOUR_MS = 3_600_000
@@ -90,6 +90,14 @@ def test_a_number_beyond_64_bits_is_refused() -> None:
     for text in ("9223372036854775808", "1" * 6000):
         with pytest.raises(Misconfigured, match="beyond 64 bits"):
             parse_time(text, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("text", ["+99999999999999w", "-" + "9" * 5000 + "ms"])
+def test_a_relative_time_beyond_64_bits_is_refused(text: str) -> None:
+    with pytest.raises(Misconfigured, match="64 bits"):
+        parse_time(text, now_ms=NOW_MS)
+    with pytest.raises(Misconfigured, match="64 bits"):
+        parse_duration(text[1:])
 
 
 def test_a_time_that_comes_twice_or_never_is_refused_with_the_two() -> None:

@@ -36,6 +36,7 @@ _UNITS_MS = {
 _PART = re.compile(r"([0-9]+)(ms|s|m|h|d|w)")
 _PARTS = re.compile(rf"([+-]?)((?:{_PART.pattern})+)")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_LONGEST_MS = 1 << 62  # from the present it leads to a time in 64 bits
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -253,7 +254,12 @@ def duration_ms(duration: Duration) -> int:
             f"{duration} is not a duration: write it as 8d, 90m, 1h30m or -250ms (w, d, h, m, s, "
             "ms), or as milliseconds"
         )
-    parts_ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(match[2]))
+    parts_ms = sum(
+        int(count.lstrip("0")[:20] or 0) * _UNITS_MS[unit]
+        for count, unit in _PART.findall(match[2])
+    )
+    if parts_ms > _LONGEST_MS:
+        raise ValueError(f"{duration:.40} is beyond what a time in 64 bits can be away")
     return -parts_ms if match[1] == "-" else parts_ms
 
 

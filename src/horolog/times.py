@@ -43,7 +43,7 @@ def parse_time(
     if text == "now":
         return now_ms
     if match := _RELATIVE.fullmatch(text):
-        return now_ms + (-1 if match[1] == "-" else 1) * duration_ms(match[2])
+        return now_ms + (-1 if match[1] == "-" else 1) * _duration_ms(match[2])
     if match := _NUMBER.fullmatch(text):
         return _from_number(match[1], is_sure=match[2] is not None)
     moment = _from_iso(text, zone)
@@ -104,7 +104,14 @@ def parse_duration(text: str) -> int:
     """
     if not _DURATION.fullmatch(text):
         raise Misconfigured(f"{text} is not a duration: write 500ms, 30s, 15m, 2h or 7d")
-    return duration_ms(text)
+    return _duration_ms(text)
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise Misconfigured(str(error)) from None
 
 
 def duration_text(ms: int) -> str:
