@@ -12,6 +12,7 @@ Modules that commands share:
     options, connecting, properties_files     options, and how outcomes become output
     terminal                                  the only module that prints text
     screen, showing, working, held_up         tables, records, progress
+    output_file                               files that appear when they are complete
     log_lines                                 the broker's log output
 """
 

@@ -2,19 +2,18 @@
 
 import csv
 import io
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from horolog.cli.output_file import whole_file
 from horolog.cli.screen import say, show_table
 from horolog.cli.showing import json_bytes
 from horolog.cli.terminal import json_line
@@ -41,11 +40,14 @@ def write(reader: pa.RecordBatchReader, shape: str, output: Path | None, zone: t
     A file appears when it is complete; an error leaves what was there before.
 
     Raises:
-        Misconfigured: the file cannot be written.
+        StorageFailed: the file cannot be written.
     """
     if shape == "parquet":
         assert output is not None
-        with _file(output) as file, pyarrow.parquet.ParquetWriter(file, reader.schema) as writer:
+        with (
+            whole_file(output) as file,
+            pyarrow.parquet.ParquetWriter(file, reader.schema) as writer,
+        ):
             for batch in reader:
                 writer.write_batch(batch)
         return
@@ -58,23 +60,9 @@ def write(reader: pa.RecordBatchReader, shape: str, output: Path | None, zone: t
             sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
         return
-    with _file(output) as file:
+    with whole_file(output) as file:
         for line in lines(reader, zone):
             file.write(line)
-
-
-@contextmanager
-def _file(output: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of the output when it is complete."""
-    part = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-        part.replace(output)
-    except OSError as error:
-        raise Misconfigured(f"{output} cannot be written: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _show(reader: pa.RecordBatchReader, output: Path | None, zone: tzinfo) -> None:

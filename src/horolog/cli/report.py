@@ -1,6 +1,5 @@
 """`horolog report`: one page about the times of topics, to be mailed."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +8,13 @@ import typer
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_all
 from horolog.cli.options import path_of, with_options
+from horolog.cli.output_file import check_output, whole_file
 from horolog.cli.screen import say
 from horolog.cli.working import working
 from horolog.client import Client
 from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
-from horolog.errors import Misconfigured, StorageFailed
+from horolog.errors import Misconfigured
 from horolog.report.page import TopicPart, page
 from horolog.report.topics import PartSteps, parts_of_files, parts_of_topic
 
@@ -38,7 +38,7 @@ def report(
     it also lists groups with their lag, and refused records with the reasons. The file needs no
     network. All records' times are read.
     """
-    _check_output(output)
+    check_output(output)
     now_ms = SystemClock().now_ms()
     path = None if what is None else path_of(context, what)
     if path is not None:
@@ -54,30 +54,11 @@ def report(
                 parts += _run(parts_of_topic(client, served, now_ms), topic)
             where = client.config.bootstrap_servers
             text = page(f"Times of {what or where}", f"the broker at {where}", now_ms, parts)
-    partial = output.with_name(f"{output.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(text, "utf-8")
-        partial.replace(output)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise StorageFailed(f"{output} cannot be written: {error.strerror}") from None
+    with whole_file(output) as file:
+        file.write(text.encode())
     say(f"wrote {output}, {len(text) >> 10} KiB")
     if not any(part.partitions for part in parts):  # all are offline
         raise typer.Exit(1)
-
-
-def _check_output(output: Path) -> None:
-    """Refuse an output file that cannot be written, before anything is read.
-
-    Raises:
-        Misconfigured: the file's path is a directory, or its directory is missing or read-only.
-    """
-    if output.is_dir():
-        raise Misconfigured(f"{output} is a directory: name a file in it, as report.html")
-    if not output.parent.is_dir():
-        raise Misconfigured(f"There is no directory {output.parent}: make it first")
-    if not os.access(output.parent, os.W_OK):
-        raise Misconfigured(f"{output.parent} cannot be written to: choose another place")
 
 
 def _all_topics(client: Client) -> list[str]:

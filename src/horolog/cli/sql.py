@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import UTC, timedelta, tzinfo
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -10,6 +9,7 @@ import typer
 
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.options import StoreSettings, Zone, is_given, pairs, with_options
+from horolog.cli.output_file import Output, check_output
 from horolog.cli.working import working
 from horolog.errors import Misconfigured
 from horolog.extras import missing_extra
@@ -40,10 +40,7 @@ class SqlOptions:
             "json is an object for each line.",
         ),
     ] = None
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", dir_okay=False, metavar="FILE", help="Write to this file."),
-    ] = None
+    output: Output = None
     zone: Zone = None
     settings: StoreSettings = None
 
@@ -79,6 +76,8 @@ def sql(
         shape = _SUFFIXES.get(suffix, "table")
     if shape == "parquet" and options.output is None:
         raise Misconfigured("--format parquet needs a file: give --output FILE")
+    if options.output is not None:
+        check_output(options.output)
     settings = pairs(options.settings, "--set")
     try:
         from horolog.cli.query_output import write  # noqa: PLC0415 - only with the extra
