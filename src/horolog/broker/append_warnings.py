@@ -62,28 +62,30 @@ class AppendWarnings:
     def note(self, partition: Partition, appended: Appended, client_id: str, host: str) -> None:
         """Warn if appended records are ahead of the clock, or due for deletion at once."""
         limit_ms = self._live.config.horolog_timestamp_warn_ahead_ms
-        if appended.ahead_ms > limit_ms:
+        assert appended.remarks is not None
+        ahead_ms, records_ahead_ms, expired_ms, _, _ = appended.remarks
+        if ahead_ms > limit_ms:
             if self._loop.time() >= self._next_warning_at:
                 self._look()
-        elif appended.records_ahead_ms > limit_ms and self._is_due(partition):
+        elif records_ahead_ms > limit_ms and self._is_due(partition):
             holds = partition.log.config.horolog_retention_by != "append-time"
             _LOG.warning(
                 "%s: a record is %s ahead of the clock (offsets %d to %d, from client %r at %s)%s",
                 partition.name,
-                format_duration(appended.records_ahead_ms),
+                format_duration(records_ahead_ms),
                 appended.base_offset,
                 appended.last_offset,
                 client_id,
                 host,
                 _HOLDS if holds else "",
             )
-        elif appended.expired_ms > 0 and self._is_due(partition):
+        elif expired_ms > 0 and self._is_due(partition):
             _LOG.warning(
                 "%s: records have been older than retention.ms for %s when they arrived (offsets "
                 "%d to %d, from client %r at %s): retention deletes them with their segment, "
                 "unless horolog.retention.by is append-time or later",
                 partition.name,
-                format_duration(appended.expired_ms),
+                format_duration(expired_ms),
                 appended.base_offset,
                 appended.last_offset,
                 client_id,

@@ -298,13 +298,14 @@ class BrokerParts:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if appended.rolled:
             partition.flush_rolled().add_done_callback(log_failure)
-        if appended.ahead_ms > 0 or appended.records_ahead_ms > 0 or appended.expired_ms > 0:
-            self.append_warnings.note(partition, appended, client_id, host)
-        if appended.is_converted:
+        if appended.remarks is None:
+            return
+        self.append_warnings.note(partition, appended, client_id, host)
+        if appended.remarks.is_converted:
             count, topic = appended.last_offset - appended.base_offset + 1, partition.topic
             self.conversions.note(ApiKey.PRODUCE, version, client_id, host, topic, count)
-        if appended.new_producer is not None:
-            self.producer_clients.note(*appended.new_producer, client_id)
+        if appended.remarks.new_producer is not None:
+            self.producer_clients.note(*appended.remarks.new_producer, client_id)
 
     @contextmanager
     def delay(self, delayed: DelayedFetch) -> Iterator[DelayedFetch]:

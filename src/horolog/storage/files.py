@@ -116,6 +116,8 @@ class Files(SystemCalls):
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._renamed_later: dict[str, str] = {}  # by the path that its file will have
         self._changes = 0  # how often a path was created, renamed, removed or forgotten
+        self.closings = 0
+        """Changes when a file is closed that was open: until then what was open is open."""
         self._lock = threading.Lock()
         self._nonblocking_thread: int | None = None  # the thread that is within `without_blocking`
         self._refusal: str | None = None
@@ -203,6 +205,7 @@ class Files(SystemCalls):
         """
         with self._lock:
             self._changes += 1
+            self.closings += 1
             for path in paths:
                 self._open.pop(path, None)
 
@@ -227,7 +230,7 @@ class Files(SystemCalls):
         """Keep nothing open; a file that is still held is closed when its holder lets go."""
         with self._lock:
             self._changes += 1
-            self._open.clear()
+            self._close_all()
 
     def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
@@ -525,7 +528,7 @@ class Files(SystemCalls):
                 if error.errno != errno.EMFILE:
                     raise
                 with self._lock:  # others may have taken what was ours: make room once
-                    self._open.clear()
+                    self._close_all()
                 fd = self.os_open(path, flags)
         except FileNotFoundError:
             raise FileMissing(f"{path} is not there") from None
@@ -546,7 +549,13 @@ class Files(SystemCalls):
         """Close the least recently used where too many are open; with the lock held."""
         self._open.move_to_end(newest)
         while len(self._open) > self._max_open:
+            self.closings += 1
             self._open.popitem(last=False)
+
+    def _close_all(self) -> None:
+        """Keep no file open; with the lock held."""
+        self.closings += 1
+        self._open.clear()
 
 
 def _regular_status(path: str) -> os.stat_result | None:

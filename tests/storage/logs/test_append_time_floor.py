@@ -48,8 +48,10 @@ def test_append_times_never_go_backwards_when_the_clock_does(tmp_path: Path) -> 
 
 def test_how_far_the_floor_is_ahead_of_the_clock_is_reported(tmp_path: Path) -> None:
     with new_log(tmp_path, APPEND_TIME) as log:
-        assert append(log, 0, now=NOW).ahead_ms == 0
-        assert append(log, 0, now=NOW - 4_000_000).ahead_ms == 4_000_000
+        assert append(log, 0, now=NOW).remarks is None
+        remarks = append(log, 0, now=NOW - 4_000_000).remarks
+        assert remarks is not None
+        assert remarks.ahead_ms == 4_000_000
 
 
 @pytest.mark.parametrize("stop", ["clean", "kill"])
@@ -107,7 +109,11 @@ def test_a_log_whose_records_are_all_gone_follows_the_clock_again(
 
 def check_followed(log: Log, days: int) -> None:
     appended = append(log, 0, now=NOW + 2)
-    assert (appended.base_offset, appended.log_append_time_ms, appended.ahead_ms) == (3, NOW + 2, 0)
+    assert (appended.base_offset, appended.log_append_time_ms, appended.remarks) == (
+        3,
+        NOW + 2,
+        None,
+    )
     assert log.floor.resets == ((3, NOW + days * DAY, NOW + 2, NOW + 2),)
     assert [segment.base_offset for segment in log.segments][-1] == 3, "nothing deleted beside it"
     assert append(log, 0, now=NOW).log_append_time_ms == NOW + 2

@@ -20,7 +20,6 @@ from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.batches import (
     MOST_CHANGE_BYTES,
-    RECORD_OVERHEAD,
     batch_of_transaction,
     gathered,
     join,
@@ -32,7 +31,7 @@ from horolog.record.compression import Codec
 from horolog.record.markers import TransactionEnd
 from horolog.record.stamped import stamped_records
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.logs.incoming import Batch, StampedRecords
+from horolog.storage.logs.incoming import Batch, StampedRecords, new_stamped_records
 
 _QUICK: Final = 200  # records that become batches on the event loop
 _HEADER_BYTES: Final = 128  # of a batch, at most
@@ -137,10 +136,9 @@ class OffsetsLog:
         """
         if self._writing is not None or self._codec is not Codec.NONE:
             return False
-        beside = RECORD_OVERHEAD * count + _HEADER_BYTES
         try:
-            batch = StampedRecords(records, count, now_ms)
-            return self._topic.append_at_once(group_id, batch, beside=beside)
+            batch = new_stamped_records((records, count, now_ms))
+            return self._topic.append_at_once(group_id, batch)
         except HorologError as error:
             refused = _unavailable(error)
             if refused is error:

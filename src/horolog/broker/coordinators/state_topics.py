@@ -137,26 +137,25 @@ class StateTopic:
         records = StampedRecords(stamped_records([record]), 1, record.timestamp)
         return self.append(self.partition_of(key), records)
 
-    def append_at_once(self, key: str, records: StampedRecords, *, beside: int) -> bool:
+    def append_at_once(self, key: str, records: StampedRecords) -> bool:
         """Append records about a group or a transactional id, if that does not block.
 
         Returns:
             False, without any effect, where the topic is not ready, the write may block or has to
-            queue, a segment is not large enough, or the partition is offline.
+            queue, or the partition is offline.
 
         Args:
             key: the group or the transactional id.
-            beside: more bytes that a segment must have room for.
 
         Raises:
+            RequestRefused: the batch is larger than a segment may be (18).
             StorageFailed: a write failed.
         """
         topic = self._topics.find(self.name)
         if topic is None or topic.adopted:
             return False
         partition = self._partitions.find(self.name, partition_for(key, topic.partitions[-1] + 1))
-        size = len(records.records) + beside
-        if partition is None or size > partition.log.config.segment_bytes:
+        if partition is None:
             return False
         try:
             partition.writes.append_own(records, records.now_ms, may_block=False)

@@ -36,6 +36,7 @@ INLINE_SLOWLY_BYTES: Final = 64 * 1024  # while no kernels are loaded
 INLINE_COMPRESSED_BYTES: Final = 16 * 1024  # of gzip, or while no kernels are loaded
 INLINE_DECOMPRESSED_BYTES: Final = 64 * 1024  # of any batch of these
 INLINE_RATIO: Final = 8  # beyond, a few bytes of a client would cost the event loop much
+_COORDINATOR: Final = Origin.COORDINATOR  # a lookup of an enum member takes long
 _FAST_CODECS: Final = frozenset({Codec.SNAPPY, Codec.LZ4, Codec.ZSTD})
 
 
@@ -142,7 +143,7 @@ class WriteQueue:
         """
         if not (self._working or self._jobs or self._closing):
             try:
-                appended = self._log.append(batch, now_ms, Origin.COORDINATOR, may_block=False)
+                appended = self._log.append(batch, now_ms, _COORDINATOR, may_block=False)
             except WouldBlock:
                 pass
             else:
@@ -151,7 +152,7 @@ class WriteQueue:
         if not may_block:
             raise WouldBlock
         self._log.stamps.rise(now_ms)  # here, not in the thread that writes it
-        return self.run(partial(self._log.append, batch, now_ms, Origin.COORDINATOR))
+        return self.run(partial(self._log.append, batch, now_ms, _COORDINATOR))
 
     def _append_nowait(self, append: Append) -> Appended | None:
         """Append on the event loop; return None if the batch may block or take long."""

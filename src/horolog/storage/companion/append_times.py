@@ -498,8 +498,13 @@ class AppendTimeFile:
             first_ms = next((ms for _, ms, _, _ in entries if ms is not None), None)
         if first_ms is not None and not -MOST_MS <= first_ms - self._middle_ms < MOST_MS:
             self._open(first_ms)  # there is no entry yet: otherwise the segment had ended
-        if not self._add(self._packed(entries), first_ms):
+        self.last_ms = _NONE_SAID
+        try:
             self._entries.append_packed(self._packed(entries))
+        except FileMissing:  # the file was removed
+            if first_ms is not None:  # otherwise all are unknown, as without a file
+                self._open(first_ms)
+                self._entries.append_packed(self._packed(entries))
         _, self.last_ms, _, self.last_is_seen = entries[-1]
 
     def add_columns(self, changes: "ChangedTimes") -> None:
@@ -509,20 +514,13 @@ class AppendTimeFile:
             StorageFailed: the disk refused; nothing was noted.
         """
         base_offset = self._base_offset
-        if not self._add(changes.packed(base_offset, self._middle_ms), int(changes.ms[0])):
-            self._entries.append_packed(changes.packed(base_offset, self._middle_ms))
-        self.last_ms, self.last_is_seen = int(changes.ms[-1]), changes.is_seen
-
-    def _add(self, packed: Buffer, first_ms: int | None) -> bool:
-        """Add entries; return False if the file was made again, so that its middle is another."""
         self.last_ms = _NONE_SAID
         try:
-            self._entries.append_packed(packed)
+            self._entries.append_packed(changes.packed(base_offset, self._middle_ms))
         except FileMissing:  # the file was removed
-            if first_ms is not None:  # otherwise all are unknown, as without a file
-                self._open(first_ms)
-                return False
-        return True
+            self._open(int(changes.ms[0]))
+            self._entries.append_packed(changes.packed(base_offset, self._middle_ms))
+        self.last_ms, self.last_is_seen = int(changes.ms[-1]), changes.is_seen
 
     def take_back(self, count: int) -> None:
         """Remove the last `count` entries, because the disk refused their batches."""
@@ -558,14 +556,14 @@ class AppendTimeFile:
         middle_ms, base_offset = self._middle_ms, self._base_offset
         packed, last_ms = bytearray(), None
         for offset, ms, identity, was_seen in entries:
-            is_unknown = ms is None
             if ms is not None:
                 last_ms = ms
             elif last_ms is None:  # the entry has the time of the one before
                 last_ms = self._ms_at(len(self._entries) - 1)
                 last_ms = earliest_for(middle_ms) if last_ms is None else last_ms
-            delta_ms = last_ms - middle_ms
-            packed += packed_entry(delta_ms, offset - base_offset, identity, is_unknown, was_seen)
+            packed += packed_entry(
+                last_ms - middle_ms, offset - base_offset, identity, ms is None, was_seen
+            )
         return packed
 
     def _keep(self, count: int) -> None:

@@ -26,6 +26,12 @@ NO_BLOCK: Final = array("q", bytes(8 * layout.BLOCK_SIZE))
 """Numbers of a block without a batch."""
 
 
+pack_row = _ROW.pack
+"""Packs position, size, last position, count, first and next offset, identity of the last batch,
+markers, first and last append time, flags, and the bytes of `Counts`: of one batch whose append
+time and records are known."""
+
+
 def row_of(
     position: int,
     size: int,

@@ -57,9 +57,14 @@ def packed_entry(
         is_unknown: append times are unknown from there on.
         is_seen: the time is when a follower saw the batch.
     """
-    time = delta_ms << CHECK_BITS | is_seen * SEEN_BIT | identity & BATCH_BITS
-    place = delta << 1 | is_unknown
-    return _pack(time | _check_of(time, place), place)
+    time, place = delta_ms << CHECK_BITS | identity & BATCH_BITS, delta << 1
+    if is_seen:
+        time |= SEEN_BIT
+    if is_unknown:
+        place |= 1
+    crc = crc32c(_pack(time, place))  # as `_check_of`
+    crc ^= crc >> 16
+    return _pack(time | (crc ^ crc >> 8) & 0xFF, place)
 
 
 def is_seen(time: int) -> bool:
@@ -144,7 +149,8 @@ def first_damaged(entries: Iterable[tuple[int, ...]], before: tuple[int, ...]) -
 def _check_of(time: int, place: int) -> int:
     """Return the 8 check bits of an entry."""
     crc: int = crc32c(_pack(time & ~0xFF, place))
-    return (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24) & 0xFF
+    crc ^= crc >> 16
+    return (crc ^ crc >> 8) & 0xFF
 
 
 LOST: Final = (1 ^ _check_of(0, 0), 0)

@@ -54,12 +54,11 @@ class IndexWriter:
         self.are_full = indexes.offsets.is_full or indexes.times.is_full
         """Whether one of them has no room for another entry, so that the segment must end."""
 
-    def is_ready(self) -> bool:
-        """Return True if the next `add` finds the files open that it writes to."""
-        indexes = self._indexes
-        return self.until_entry >= 0 or (
-            self._files.is_open(indexes.offsets.entries.path)
-            and self._files.is_open(indexes.times.entries.path)
+    def are_open(self) -> bool:
+        """Return True if the files of both indexes are open."""
+        indexes, files = self._indexes, self._files
+        return files.is_open(indexes.offsets.entries.path) and files.is_open(
+            indexes.times.entries.path
         )
 
     @property

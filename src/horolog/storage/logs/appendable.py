@@ -50,6 +50,21 @@ from horolog.storage.segments.numbered import Numbered
 from horolog.storage.validation.validate import Prepared
 
 
+class Remarks(NamedTuple):
+    """What is to be logged or counted about a client's batch."""
+
+    ahead_ms: int
+    """How far the append time is ahead of the clock, because the clock went back."""
+    records_ahead_ms: int
+    """How far the latest record is ahead of the clock; 0 where append times replace theirs."""
+    expired_ms: int
+    """For how long the latest record would have been deleted by `retention.ms` already."""
+    is_converted: bool
+    """Whether the producer sent another record format than was stored."""
+    new_producer: tuple[int, int] | None
+    """Id and epoch of an idempotent producer whose first batch this is since the log was opened."""
+
+
 class Appended(NamedTuple):
     """The outcome of an append."""
 
@@ -61,18 +76,9 @@ class Appended(NamedTuple):
     rolled: bool = False
     """The segments before the active one need a `flush_rolled`, which may be in another thread."""
     duplicate: bool = False
-    ahead_ms: int = 0
-    """How far the append time is ahead of the clock, because the clock went back."""
-    records_ahead_ms: int = 0
-    """How far the latest record is ahead of the clock; 0 where append times replace theirs."""
     size: int = 0
     """Bytes of the batch, or of all batches of a source."""
-    expired_ms: int = 0
-    """For how long the latest record would have been deleted by `retention.ms` already."""
-    is_converted: bool = False
-    """Whether the producer sent another record format than was stored."""
-    new_producer: tuple[int, int] | None = None
-    """Id and epoch of an idempotent producer whose first batch this is since the log was opened."""
+    remarks: Remarks | None = None
 
     @property
     def next_offset(self) -> int:
@@ -223,7 +229,7 @@ class AppendableLog(ReadableLog):
                 numbered = numbered_marker(batch, now_ms, base_offset, epoch, append_ms, config)
             else:
                 return self._append_source(batch, now_ms)
-            last_offset = numbered.last_offset
+            _, size, _, last_offset, timestamp, _, _, _, stamps, _ = numbered
             flushes = last_offset + 1 - flusher.recovery_point >= config.flush_messages
             if flushes and not may_block:
                 raise WouldBlock
@@ -240,16 +246,25 @@ class AppendableLog(ReadableLog):
                     self._take_begun()
                 if not is_plain and not (is_written and prepared is not None):
                     self._settle_transactions()
-            stamps, is_converted, records_ahead_ms, late_ms = numbered.is_stamped, False, 0, 0
+            remarks = None
             if prepared is not None:
                 if header.producer_id >= 0:
                     new_producer = self._note_producer(prepared, numbered, now_ms)
                 if origin is _CLIENT:
-                    _, _, _, timestamp_type, _, records_ahead_ms, _, _, is_converted, _ = prepared
-                    timestamp, stamps = numbered.max_timestamp, timestamp_type is LOG_APPEND_TIME
-                    if not (stamps or now_ms - timestamp <= config.retention_ms):
-                        is_exempt = self.retention_exempt
-                        late_ms = 0 if is_exempt else expired_ms(config, timestamp, now_ms)
+                    _, _, _, timestamp_type, _, ahead_ms, _, _, is_converted, _ = prepared
+                    stamps = timestamp_type is LOG_APPEND_TIME
+                    is_late = not stamps and now_ms - timestamp > config.retention_ms
+                    if (
+                        append_ms > now_ms
+                        or ahead_ms > 0
+                        or is_late
+                        or is_converted
+                        or new_producer is not None
+                    ):
+                        exempt = not is_late or self.retention_exempt
+                        late_ms = 0 if exempt else expired_ms(config, timestamp, now_ms)
+                        late = append_ms - now_ms, ahead_ms, late_ms
+                        remarks = Remarks(*late, is_converted, new_producer)
             if flushes:
                 flusher.flush(self)
             appended: Appended = _new_appended(
@@ -260,12 +275,8 @@ class AppendableLog(ReadableLog):
                     self.log_start_offset,
                     writer.active is not before,
                     False,
-                    append_ms - now_ms,
-                    records_ahead_ms,
-                    numbered.size,
-                    late_ms,
-                    is_converted,
-                    new_producer,
+                    size,
+                    remarks,
                 )
             )
             return appended
@@ -365,11 +376,9 @@ class AppendableLog(ReadableLog):
             written.last_offset,
             written.timestamp,
             self.log_start_offset,
-            rolled=False,
             duplicate=True,
-            ahead_ms=0,
-            records_ahead_ms=prepared.ahead_ms,
             size=header.size,
+            remarks=Remarks(0, prepared.ahead_ms, 0, False, None),
         )
 
     def _note_producer(

@@ -10,10 +10,11 @@ of append times. Logs that are exempt from retention do not roll by time.
 import logging
 import random
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
+from horolog.record.batch import BatchHeader
 from horolog.record.markers import Marker, read_marker
 from horolog.storage.file_errors import WouldBlock
 from horolog.storage.files import Files
@@ -22,7 +23,7 @@ from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.names import MAX_RELATIVE_OFFSET
 from horolog.storage.producers.states import Producers
 from horolog.storage.segments.active import ActiveSegment
-from horolog.storage.segments.numbered import Numbered
+from horolog.storage.segments.numbered import NO_PARTICULARS, Numbered
 from horolog.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
@@ -32,13 +33,6 @@ _logger = logging.getLogger(__name__)
 
 WRITE_BYTES: Final = 4 << 20
 """Batches that are appended as they are go to the file in writes of this size."""
-
-
-_RollBound: TypeAlias = tuple[ActiveSegment | None, TopicConfig | None, bool, int, int]
-"""Bound before which only a want of room ends a segment, by certain settings: whether it is for
-append times and not for largest timestamps, the bound, and the latest append time that its files
-can say."""
-_NO_BOUND: Final[_RollBound] = (None, None, False, 0, 0)
 
 
 class LogWriter:
@@ -54,7 +48,6 @@ class LogWriter:
         "_epochs",
         "_files",
         "_producers",
-        "_roll_bound",
         "active",
         "begun",
     )
@@ -86,7 +79,6 @@ class LogWriter:
         self._epochs = epochs
         self._producers = producers
         self._cut: ActiveSegment | None = None
-        self._roll_bound = _NO_BOUND
 
     @property
     def next_offset(self) -> int:
@@ -99,40 +91,22 @@ class LogWriter:
         Args:
             by_time: whether `segment.ms` counts, and of a compacted topic `max.compaction.lag.ms`.
         """
-        active, segment_bytes = self.active, config.segment_bytes
-        append_ms, timestamp, is_seen = batch.append_ms, batch.max_timestamp, batch.is_seen
-        bound, bound_config, by_append_time, until_ms, most_ms = self._roll_bound
-        if (
-            bound is active
-            and bound_config is config
-            and by_time
-            and append_ms is not None
-            and append_ms <= most_ms
-            and (append_ms if by_append_time else timestamp) <= until_ms
-            and not is_seen
-        ):
-            return not active.has_room(batch.size, batch.last_offset, segment_bytes)
-        floor, end = self._append_times, active.segment.end
+        active, floor, append_ms = self.active, self._append_times, batch.append_ms
+        end = active.segment.end
         if end.size == 0:  # only compaction of the other log leaves such a gap (KAFKA-6264)
             return batch.last_offset - active.segment.base_offset > MAX_RELATIVE_OFFSET
         if active is self._cut:
             return True  # readers may have what was cut off it open
         if floor is not None and floor.resets and end.next_offset <= floor.reset_offset:
             return True  # its records are from before the reset
-        if not active.has_room(batch.size, batch.last_offset, segment_bytes, append_ms):
+        if not active.has_room(batch.size, batch.last_offset, config.segment_bytes, append_ms):
             return True
         if not by_time:
             return False
-        if is_seen and not config.horolog_seen_as_append_time:
+        if batch.particulars.is_seen and not config.horolog_seen_as_append_time:
             append_ms = None
-        longest_ms = config.longest_segment_ms - active.jitter_ms
-        if append_ms is not None and not is_seen:
-            since_ms = active.since_ms(config, is_known=True)
-            if since_ms is not None:
-                by_append_time = config.horolog_roll_by == "append-time"
-                until_ms = since_ms + longest_ms
-                self._roll_bound = active, config, by_append_time, until_ms, active.most_ms
-        return active.age_ms(config, timestamp, append_ms, now_ms) > longest_ms
+        age_ms = active.age_ms(config, batch.max_timestamp, append_ms, now_ms)
+        return age_ms > config.longest_segment_ms - active.jitter_ms
 
     def must_roll_idle(self, config: TopicConfig, now_ms: int) -> bool:
         """Return True if the active segment has to end by its age, without an append."""
@@ -168,30 +142,33 @@ class LogWriter:
             StorageFailed: the disk refused; some of them may be in the log, but none in part.
         """
         if not isinstance(batches, Numbered):
-            several = cast("Iterable[Numbered | NumberedRun]", batches)
-            for run in self._runs(several, config, now_ms, by_time):
-                self._write(run, run[-1], now_ms)
+            for run in self._runs(batches, config, now_ms, by_time):
+                self._append_noted(run, now_ms)
             return
-        epochs = self._epochs
         if may_block:
             self._make_room(batches, config, now_ms, by_time)
-        elif (
-            not self.active.is_ready(batches.append_ms)
-            or (epochs is not None and batches.leader_epoch > epochs.latest)
-            or self.must_roll(batches, config, now_ms, by_time)
+        elif not self.active.takes(batches, config, by_time):
+            self._look_for_room(batches, config, now_ms, by_time)
+        if batches.particulars is not NO_PARTICULARS:
+            self._append_noted([batches], now_ms)
+            return
+        floor, append_ms = self._append_times, batches.append_ms
+        self.active.append(batches)
+        if floor is not None and append_ms is not None and append_ms != floor.last:
+            floor.gave(append_ms)
+
+    def _look_for_room(
+        self, batch: Numbered, config: TopicConfig, now_ms: int, by_time: bool
+    ) -> None:
+        """Raise WouldBlock unless a batch can be appended without opening files or a roll."""
+        active, epochs = self.active, self._epochs
+        if (
+            not active.is_ready(batch.append_ms)
+            or (epochs is not None and batch.leader_epoch > epochs.latest)
+            or self.must_roll(batch, config, now_ms, by_time)
         ):
             raise WouldBlock
-        self._write(batches, batches, now_ms)
-
-    def _write(self, run: Numbered | list[Numbered], last: Numbered, now_ms: int) -> None:
-        """Write one batch, or several of which `last` is the last, and note them."""
-        floor, append_ms = self._append_times, last.append_ms
-        if last.header is None:  # a leader's own, who notes what is to be noted of it
-            self.active.append(run)
-        else:
-            self._append_noted([run] if isinstance(run, Numbered) else run, now_ms)
-        if floor is not None and append_ms != floor.last and append_ms is not None:
-            floor.gave(append_ms)
+        active.bound(batch, config, by_time)
 
     def _runs(
         self,
@@ -220,7 +197,7 @@ class LogWriter:
             if isinstance(batch, Numbered):
                 run.append(batch)
                 size += batch.size
-            elif self.active.takes(batch, config.segment_bytes):
+            elif self.active.takes_run(batch, config.segment_bytes):
                 self.active.append(batch)
             else:
                 yield from self._runs(batch.each(), config, now_ms, by_time)
@@ -247,11 +224,14 @@ class LogWriter:
             append_ms is None or before_ms is None or append_ms < before_ms
         ):
             return False
-        if by_time and (
-            not self.active.segment.size or self.must_roll(batch, config, now_ms, True)
+        header, _, is_seen, _ = batch.particulars
+        if (
+            by_time
+            and (is_seen or not self.active.takes(batch, config, True))
+            and (not self.active.segment.size or self.must_roll(batch, config, now_ms, True))
         ):
             return False
-        if self._producers is not None and batch.header is not None and batch.header.is_control:
+        if self._producers is not None and header is not None and header.is_control:
             return False  # which transaction it ends is known once all before it is written
         size += batch.size
         return self.active.has_room(size, batch.last_offset, config.segment_bytes, append_ms)
@@ -263,12 +243,13 @@ class LogWriter:
             self.active.make_ready(append_ms)
         if floor is not None and append_ms is not None and append_ms < floor.next(append_ms):
             floor.reset(batch.base_offset, append_ms)
-            self._roll_bound = _NO_BOUND
         if self.must_roll(batch, config, now_ms, by_time):
             # From the log end on: offsets that are in no segment would be those of a missing one.
             reaches = batch.last_offset - self.next_offset <= MAX_RELATIVE_OFFSET
             self.roll(self.next_offset if reaches else batch.base_offset, config, now_ms)
         self.active.make_ready(append_ms, is_counted=is_counted)
+        if append_ms is not None and not batch.particulars.is_seen:
+            self.active.bound(batch, config, by_time)
         self._begin_epoch(batch)
 
     def _begin_epoch(self, batch: Numbered) -> None:
@@ -277,34 +258,33 @@ class LogWriter:
             epochs.assign(batch.leader_epoch, batch.base_offset)
 
     def _append_noted(self, run: list[Numbered], now_ms: int) -> None:
-        """Append batches that have headers; note their epochs, producers and transactions."""
-        producers, first = self._producers, run[0]
-        marker, aborted = None, None
+        """Append batches; note append times, epochs, and what headers say of producers."""
+        producers, floor, append_ms = self._producers, self._append_times, run[-1].append_ms
+        header, _, _, marker = run[0].particulars
+        aborted = None
         for batch in run[1:]:
             self._begin_epoch(batch)
-        assert first.header is not None
-        if first.header.is_control and producers is not None:
-            marker = first.marker or self._read_marker(first)
-            ended = marker and producers.ended_by(first.header, marker)
+        if header is not None and header.is_control and producers is not None:
+            marker = marker or self._read_marker(header, run[0])
+            ended = marker and producers.ended_by(header, marker)
             aborted = ended and ended.aborted
         self.active.append(run, () if aborted is None else (aborted,))
+        if floor is not None and append_ms is not None and append_ms != floor.last:
+            floor.gave(append_ms)
         if producers is None:
             return
-        if marker is not None:
-            producers.end(first.header, marker, now_ms)
+        if header is not None and marker is not None:
+            producers.end(header, marker, now_ms)
         for batch in run:
-            header = batch.header
-            assert header is not None
-            if not header.is_control:
+            header = batch.particulars.header
+            if header is not None and not header.is_control:
                 producers.replay(header, _no_marker, now_ms)
 
-    def _read_marker(self, batch: Numbered) -> Marker | None:
+    def _read_marker(self, header: BatchHeader, batch: Numbered) -> Marker | None:
         """Return the marker in a control batch; None if it cannot be read."""
         try:
             return read_marker(b"".join(batch.parts))
         except CorruptBatch as error:
-            header = batch.header
-            assert header is not None
             _logger.warning(
                 "%s: what producer %d wrote at offset %d cannot be read: %s",
                 self._directory,

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import sub
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horolog.buffers import Buffer
-from horolog.config import TopicConfig
+from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.old_format.plain import PlainMessages
 from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
@@ -21,7 +21,7 @@ from horolog.storage.batches.log_file import SegmentEnd
 from horolog.storage.companion.append_times import AppendTimeEntry
 from horolog.storage.companion.block_writer import BlockWriter
 from horolog.storage.companion.counts import NONE, BlockTotals
-from horolog.storage.companion.folding import row_of
+from horolog.storage.companion.folding import pack_row, row_of
 from horolog.storage.companion.proof import identity_of
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
@@ -39,12 +39,20 @@ _logger = logging.getLogger(__name__)
 _new_end = partial(tuple.__new__, SegmentEnd)
 
 
+_Bounds: TypeAlias = tuple[TopicConfig | None, bool, int, int, int, int]
+"""Up to where a batch needs no look at files and ages: the settings, whether time counts,
+`Files.closings` when all files were open, and the largest epoch, append time and timestamp. A plain
+tuple, which is unpacked three times faster than a named one."""
+_NO_BOUNDS: Final[_Bounds] = (None, False, 0, 0, 0, 0)
+
+
 class ActiveSegment:
     """Appends to one segment; has it made ready for that when first asked to (`reopen`)."""
 
     __slots__ = (
         "_append_times",
         "_blocks",
+        "_bounds",
         "_counted",
         "_damage",
         "_entries",
@@ -79,6 +87,7 @@ class ActiveSegment:
         self._interval_bytes = config.index_interval_bytes
         self._entries: IndexWriter | None = None  # None until it is reopened
         self._blocks: BlockWriter | None = None  # as well
+        self._bounds: _Bounds = _NO_BOUNDS
         self._counted = NONE  # up to the end of the block writer before that one
         self._damage: str | None = None  # of what is in the segment: nothing is appended to it
         self._torn = False  # bytes that are no part of the log may follow its end
@@ -130,13 +139,61 @@ class ActiveSegment:
                 (append_ms == times.last_ms and not times.last_is_seen)
                 or self._files.is_open(times.path)
             )
-            and (entries.until_entry >= 0 or entries.is_ready())
+            and (entries.until_entry >= 0 or entries.are_open())
         )
 
-    @property
-    def most_ms(self) -> int:
-        """The latest append time that its files can say, once they are ready."""
-        return self._append_times.most_ms
+    def takes(self, batch: Numbered, config: TopicConfig, by_time: bool) -> bool:
+        """Return True if a batch is within the bounds that `bound` has set, and has room.
+
+        Its append time is known, and not as when a follower saw it.
+        """
+        _, size, _, last_offset, timestamp, epoch, append_ms, _, _, _ = batch
+        known, known_by_time, closings, last_epoch, last_ms, last_timestamp = self._bounds
+        segment, entries = self.segment, self._entries
+        return (
+            config is known
+            and by_time is known_by_time
+            and closings == self._files.closings
+            and self._append_times.is_growing
+            and epoch <= last_epoch
+            and append_ms is not None
+            and append_ms <= last_ms
+            and timestamp <= last_timestamp
+            and segment.end.size <= config.segment_bytes - size
+            and last_offset - segment.base_offset <= names.MAX_RELATIVE_OFFSET
+            and entries is not None
+            and not entries.are_full
+        )
+
+    def bound(self, batch: Numbered, config: TopicConfig, by_time: bool) -> None:
+        """Set the bounds for `takes` by a batch that begins no segment, if its files are open."""
+        segment, times, files, until_ms = self.segment, self._append_times, self._files, LONG_MAX
+        closings = files.closings
+        if not segment.size:
+            return  # it has no age yet
+        if not (
+            self._entries is not None
+            and self._entries.are_open()
+            and self._blocks is not None
+            and self._blocks.is_ready
+            and files.is_open(segment.log.path)
+            and files.is_open(times.path)
+        ):
+            return
+        if by_time:
+            since_ms = self.since_ms(config, is_known=True)
+            if since_ms is None:
+                return
+            until_ms = since_ms + config.longest_segment_ms - self.jitter_ms
+        by_append_time = config.horolog_roll_by == "append-time"
+        self._bounds = (
+            config,
+            by_time,
+            closings,
+            batch.leader_epoch,
+            min(until_ms, times.most_ms) if by_append_time else times.most_ms,
+            LONG_MAX if by_append_time else until_ms,
+        )
 
     @property
     def counts(self) -> BlockTotals:
@@ -200,7 +257,8 @@ class ActiveSegment:
         """Write a batch, or several that follow each other; note them in the companion files.
 
         Args:
-            batches: one, or several in order; plain messages that arrived together count as one.
+            batches: one without particulars, or several in order; plain messages that arrived
+                together count as one.
             aborted: the transactions that markers among them abort.
 
         Raises:
@@ -211,45 +269,35 @@ class ActiveSegment:
         assert entries is not None, "make_ready comes first"
         if blocks is not None and not blocks.is_ready:
             blocks.write()
-        start = segment.end.size
+        start, changed = segment.end.size, 0
         parts: Sequence[Buffer]
         rows: Iterable[tuple[int, int, int, int]]
         block_rows: Sequence[tuple[bytes | None, int]] = ()  # but the last
         row: bytes | None = None
         # Append times are written first, so that a kill leaves no batch without its time.
-        if isinstance(batches, Numbered) and batches.messages is None:  # no list is made for one
-            parts, size, base, last, first_time, _, ms, counts, stamps, _, is_seen, header, _ = (
-                batches
-            )
+        if isinstance(batches, Numbered):  # no list is made for a leader's own
+            parts, size, base, last, first_time, _, ms, counts, stamps, _ = batches
             identity = identity_of(parts[0])
-            changed = int(ms != times.last_ms or is_seen is not times.last_is_seen)
-            if changed:
-                times.add(((base, ms, identity, is_seen),))
+            if ms != times.last_ms or times.last_is_seen:
+                changed = 1
+                times.add(((base, ms, identity, False),))
             last_position, position = start, start + size
             rows = ((start, size, last, first_time),)
-            if counts is not None:
-                row = row_of(
-                    start,
-                    size,
-                    base,
-                    last,
-                    identity,
-                    header is not None and header.is_control,  # a marker is one record
-                    None if is_seen else ms,
-                    OF_APPEND_TIME if stamps else OF_CREATE_TIME,
-                    counts,
-                )
-        elif isinstance(batches, (Numbered, list)):
+            flags = OF_APPEND_TIME if stamps else OF_CREATE_TIME
+            end = last + 1
+            row = pack_row(start, size, start, 1, base, end, identity, 0, ms, ms, flags, counts)
+        elif isinstance(batches, list):
             changes: list[AppendTimeEntry] = []
             parts = joined = list[Buffer]()
             rows = listed = list[tuple[int, int, int, int]]()
             block_rows = counted = list[tuple[bytes | None, int]]()
             position, last_time = start, (times.last_ms, times.last_is_seen)
-            for batch in [batches] if isinstance(batches, Numbered) else batches:
+            for batch in batches:
                 identity, its, row = _noted(batch, position)
-                if (batch.append_ms, batch.is_seen) != last_time:
-                    last_time = batch.append_ms, batch.is_seen
-                    changes.append((batch.base_offset, last_time[0], identity, last_time[1]))
+                is_seen = batch.particulars.is_seen
+                if (batch.append_ms, is_seen) != last_time:
+                    last_time = batch.append_ms, is_seen
+                    changes.append((batch.base_offset, last_time[0], identity, is_seen))
                 joined += batch.parts
                 listed += its
                 counted.append((row, batch.size))
@@ -259,7 +307,7 @@ class ActiveSegment:
                 times.add(changes)
             row, size = counted.pop()
             first_time, last_position, last = listed[0][3], listed[-1][0], batch.last_offset
-            base = batch.base_offset if batch.messages is None else last
+            base = batch.base_offset if batch.particulars.messages is None else last
         else:
             parts, rows = [batches.data], batches.rows(start, *entries.spacing)
             columns = batches.changes(times.last_ms, is_seen=times.last_is_seen)
@@ -291,7 +339,7 @@ class ActiveSegment:
             segment.set_first(first_time)
         segment.end = _new_end((position, last + 1, last_position, base, largest))
 
-    def takes(self, run: "NumberedRun", segment_bytes: int) -> bool:
+    def takes_run(self, run: "NumberedRun", segment_bytes: int) -> bool:
         """Return True if the open files have room for a run as a whole."""
         times, size = self._append_times, run.size
         if run.append_ms is None:
@@ -381,6 +429,7 @@ class ActiveSegment:
             segment.blocks.finish(blocks)
             self._counted = self.counts
             self._blocks = self._entries = None
+            self._bounds = _NO_BOUNDS
 
     def reopen(self) -> None:
         """Make a finished segment ready to be appended to.
@@ -405,9 +454,8 @@ def _noted(
 
     There is no row for the block map where nothing is known of the records.
     """
-    parts, size, base, last, timestamp, _, ms, counts, is_stamped, messages, is_seen, header, _ = (
-        batch
-    )
+    parts, size, base, last, timestamp, _, ms, counts, is_stamped, particulars = batch
+    header, messages, is_seen, _ = particulars
     identity = last_identity = identity_of(parts[0])
     rows: Sequence[tuple[int, int, int, int]]
     if messages is None:

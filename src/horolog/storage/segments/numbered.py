@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
@@ -17,6 +17,23 @@ from horolog.record.markers import Marker
 from horolog.record.old_format.plain import PlainMessages, largest_of, list_messages
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.names import MAX_RELATIVE_OFFSET
+
+
+class Particulars(NamedTuple):
+    """What only plain messages, markers and batches of another log have."""
+
+    header: BatchHeader | None = None
+    """Of a marker, of a batch of another log, or of the first of its plain messages."""
+    messages: Sequence[PlainMessages] | None = None
+    """The plain messages of v0 or v1, in order; each is a batch of its own."""
+    is_seen: bool = False
+    """The append time is when a follower saw the batch (`AppendTimeStretch.is_seen`)."""
+    marker: Marker | None = None
+    """The marker in a control batch of this broker's; others are read."""
+
+
+NO_PARTICULARS: Final = Particulars()
+"""Those of a batch of records that a leader numbers."""
 
 
 class Numbered(NamedTuple):
@@ -38,14 +55,7 @@ class Numbered(NamedTuple):
     """Bytes of `Counts`: what the leader counted of its records' times, for the block map."""
     is_stamped: bool = False
     """The records have the append time as timestamps."""
-    messages: Sequence[PlainMessages] | None = None
-    """The plain messages, in order; each is a batch of its own."""
-    is_seen: bool = False
-    """`append_ms` is when a follower saw it (`AppendTimeStretch.is_seen`)."""
-    header: BatchHeader | None = None
-    """Of a batch of another log, or of the first of its plain messages; None of a leader's own."""
-    marker: Marker | None = None
-    """The marker in a control batch of this broker's; others are read."""
+    particulars: Particulars = NO_PARTICULARS
 
 
 _OFFSET = attrgetter("offset")
@@ -53,6 +63,7 @@ _UNKNOWN = AppendTimeStretch(0, None)
 
 # A named tuple's own `__new__` takes three times as long.
 new_numbered = partial(tuple.__new__, Numbered)
+_new_particulars = partial(tuple.__new__, Particulars)
 
 
 def as_they_are(
@@ -91,8 +102,7 @@ def as_they_are(
                 size=end - position,
                 last_offset=listed.offsets[-1],
                 max_timestamp=largest_of(listed.times),
-                messages=(listed,),
-                is_seen=appended.is_seen,
+                particulars=Particulars(header, (listed,), appended.is_seen),
             )
         yield batch
         position, least_offset = end, batch.last_offset + 1
@@ -142,10 +152,7 @@ def as_it_is(
             append_ms,
             None,
             False,
-            None,
-            is_seen,
-            header,
-            None,
+            _new_particulars((header, None, is_seen, None)),
         )
     )
     return batch

@@ -33,7 +33,7 @@ from horolog.record.old_format.writing import write_messages
 from horolog.record.scan import RecordFacts, find_faults, scan_records
 from horolog.record.time_stats import LATENCY_BOUNDS, LATENCY_COUNT, NO_RECORDS, TimeStats
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.storage.segments.numbered import Numbered
+from horolog.storage.segments.numbered import NO_PARTICULARS, Numbered, Particulars
 from horolog.storage.validation.rules import (
     MAX_RECORD_ERRORS,
     check_size,
@@ -133,7 +133,7 @@ class MessageSet(NamedTuple):
             append_ms,
             counts,
             stamps,
-            messages,
+            NO_PARTICULARS if messages is None else Particulars(messages=messages),
         )
 
 

@@ -41,7 +41,7 @@ from horolog.record.scan import RecordFacts, find_faults, scan_batch, scan_plain
 from horolog.record.stamped import StampedBatch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.producers.states import Admission
-from horolog.storage.segments.numbered import Numbered, new_numbered
+from horolog.storage.segments.numbered import NO_PARTICULARS, Numbered, new_numbered
 from horolog.storage.validation.message_sets import (
     MessageSet,
     most_uncompressed,
@@ -121,10 +121,7 @@ class Prepared(NamedTuple):
                 append_ms,
                 counts,
                 stamps,
-                None,
-                False,
-                None,
-                None,
+                NO_PARTICULARS,
             )
         )
         return batch
