@@ -5,7 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from horolog.client import Client
 from horolog.client.properties import config_of_properties
@@ -16,6 +16,7 @@ from horolog.offsets import commits_positions
 from horolog.patterns import given_pattern
 from horolog.record.timestamps import TimeRange
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.cuts import AsOf, Cut, parse_as_of, read_cut
 from horolog.sources.file_log import FileLog
 from horolog.sources.kafka_settings import PREFIX
 from horolog.sources.location import Location
@@ -199,6 +200,30 @@ def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> 
         return sorted(dict.fromkeys(names))
     matches = given_pattern(pattern, "groups-pattern").matches
     return [group for group in client.groups.names() if matches(group) and commits_positions(group)]
+
+
+def as_of(given: "Cut | Moment | os.PathLike[str] | None") -> AsOf | None:
+    """Return the cut, or the append time in milliseconds, that an argument of a job names.
+
+    Raises:
+        Misconfigured: it is neither a time nor the file of a cut.
+    """
+    now_ms = SystemClock().now_ms()
+    if given is None or isinstance(given, Cut):
+        return given
+    if isinstance(given, os.PathLike):
+        return read_cut(os.fspath(given))
+    if isinstance(given, str):
+        return parse_as_of(given.strip(), lambda text: _moment_ms(text, now_ms))
+    return _moment_ms(given, now_ms)
+
+
+@overload
+def _moment_ms(given: Moment, now_ms: int) -> int: ...
+
+
+@overload
+def _moment_ms(given: None, now_ms: int) -> None: ...
 
 
 def _moment_ms(given: Moment | None, now_ms: int) -> int | None:

@@ -30,6 +30,8 @@ __all__ = [
     "CutSource",
     "cut_of",
     "ends_as_of",
+    "entries_as_of",
+    "inexact",
     "read_cut",
     "up_to_cut",
 ]
@@ -223,19 +225,34 @@ def ends_as_of(
         Misconfigured: the cut is of another cluster or topic, or not exact.
         RequestRefused, NoAnswer, StorageFailed: as `cut_of`.
     """
-    if isinstance(as_of, Cut):
-        _check_cluster(as_of, log.cluster_id())
-        its = _entries_of(as_of, log, partitions)
-    else:
-        its = cut_of(log, as_of, partitions, 0).by_partition()
     found = {}
-    for key in partitions:
-        entry = its[key]
+    for key, entry in entries_as_of(log, as_of, partitions).items():
         if entry.why is not None:
-            when = format_moment(as_of.at_ms if isinstance(as_of, Cut) else as_of)
-            raise Misconfigured(f"{key} cannot be read as of {when}: {entry.why}")
+            raise Misconfigured(inexact(as_of, key, entry.why))
         found[key] = entry.committed_offset if committed else entry.offset
     return found
+
+
+def entries_as_of(
+    log: CutSource, as_of: AsOf, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, CutEntry]:
+    """Return where partitions part at a time, exactly or not.
+
+    Raises:
+        Misconfigured: the cut is of another cluster or topic.
+        RequestRefused, NoAnswer, StorageFailed: as `cut_of`.
+    """
+    if isinstance(as_of, Cut):
+        _check_cluster(as_of, log.cluster_id())
+        return _entries_of(as_of, log, partitions)
+    its = cut_of(log, as_of, partitions, 0).by_partition()
+    return {key: its[key] for key in partitions}
+
+
+def inexact(as_of: AsOf, partition: TopicPartition, why: str) -> str:
+    """Return the sentence that refuses a cut that is not exact."""
+    when = format_moment(as_of.at_ms if isinstance(as_of, Cut) else as_of)
+    return f"{partition} cannot be read as of {when}: {why}"
 
 
 def up_to_cut(

@@ -42,7 +42,7 @@ from horolog.jobs.counting import count
 from horolog.jobs.parameters.archive import Archive, require_target_bytes
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.shared import OnProgress
-from horolog.jobs.selection import Selection
+from horolog.jobs.selection import Selection, as_of
 from horolog.jobs.spread import UnitProgress, spread
 from horolog.jobs.state import DocumentsOnly, state_of
 from horolog.record.timestamps import TimeRange
@@ -53,7 +53,7 @@ from horolog.sources.plan import SegmentStretch
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
-from horolog.times import parse_time
+from horolog.times import format_moment, parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ class Archived(Outcome):
     """The offset up to which each partition is archived now, or would be."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Reasons why partitions are not archived up to their ends."""
+    complete_until_ms: Mapping[str, int | None] = field(default_factory=dict)
+    """Append time before which each topic is complete in the archive; None if unknown."""
     is_dry_run: bool = False
 
     @property
@@ -96,6 +98,9 @@ class Archived(Outcome):
                 f"{self.archive}: {self.files} files of records, {size(self.file_bytes)} in all, "
                 f"manifest {self.manifest}"
             )
+        for topic, until_ms in self.complete_until_ms.items():
+            if until_ms is not None:
+                yield f"  {topic}  complete as of {format_moment(until_ms)}"
         yield from (Aside(f"{partition}: {why}") for partition, why in self.refused.items())
 
 
@@ -106,6 +111,8 @@ _ARCHIVE: Final = "archive"
 @on_spark(Archive)
 def archive(spark: SparkSession, job: Archive) -> Archived:
     """Archive committed records of topics, from where the archive ends to where the logs end.
+
+    As of a time they end where their cut is.
 
     What is archived of a topic keeps one range of time for good.
 
@@ -135,7 +142,9 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
     relative = frozenset(
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
     )
-    planner = Planner(selection, options, job.accept_gaps, relative)
+    planner = Planner(
+        selection, replace(options, as_of=as_of(job.as_of)), job.accept_gaps, relative
+    )
     with state_of(job, "archive") as state:
         if state is None or job.dry_run:
             return _planned(planner, store, state)
@@ -294,4 +303,5 @@ def _archived(
             if (known := manifest.partition(partition)) is not None
         },
         refused={str(partition): why for partition, why in sorted(progress.refused.items())},
+        complete_until_ms={name: manifest.topics[name].complete_until_ms for name in plan.topics},
     )

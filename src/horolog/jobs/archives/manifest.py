@@ -3,12 +3,13 @@
 `manifest/<20 digits>.json`, each a whole manifest and never changed; the one with the largest
 number counts. It is one line of JSON after its CRC-32C:
 
-    {"version": 2, "number": 7, "id": "...", "topics": {"clicks": {
+    {"version": 3, "number": 7, "id": "...", "topics": {"clicks": {
         "topic_id": "...", "from_ms": null, "to_ms": null, "partition_count": 6,
         "partitions": {"0": {
             "ranges": [{"start": 0, "end": 500, "records": 500, "digest": "...", ...}],
             "records": [{"path": "records/clicks/date=.../hour=09/0-...parquet", "rows": 500, ...}],
-            "batches": [...]}}}}}
+            "batches": [...],
+            "cut": {"at_ms": 1700000000000, "offset": 500}}}}}}
 
 Ranges lie side by side: offsets from the first one's start to the last one's end are archived. A
 partition without records has one range, which begins and ends where its log does.
@@ -34,7 +35,9 @@ from horolog.json_text import Natural, from_json, read_as
 from horolog.record.timestamps import TimeRange
 from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
 
-VERSION: Final = 2
+VERSION: Final = 3
+_READ: Final = frozenset({2, VERSION})
+"""Version 2 has no cuts."""
 _DIRECTORY: Final = "manifest"
 _NAME = re.compile(r"manifest/([0-9]{20})\.json")
 _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})\n", re.DOTALL)
@@ -120,12 +123,23 @@ def overlapping(files: Iterable[ArchivedFile], start: int, end: int) -> tuple[Ar
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedCut:
+    """The latest append time as of which a partition was archived."""
+
+    at_ms: int
+    offset: Natural
+    """First offset of the log that was appended at or after that time."""
+
+
+@dataclass(frozen=True, slots=True)
 class ArchivedPartition:
     """Ranges and files that an archive has of one partition."""
 
     ranges: tuple[ArchivedRange, ...]
     records: tuple[ArchivedFile, ...]
     batches: tuple[ArchivedFile, ...]
+    cut: ArchivedCut | None = None
+    """None if it was never archived as of a time."""
 
     @property
     def start(self) -> int:
@@ -192,6 +206,13 @@ class ArchivedTopic:
     def times(self) -> TimeRange:
         """Range of time of the topic's archived records."""
         return TimeRange.between(self.from_ms, self.to_ms)
+
+    @property
+    def complete_until_ms(self) -> int | None:
+        """Append time before which all committed records are archived; None if unknown."""
+        cuts = [state.cut for state in self.partitions.values() if state.ranges]
+        times = [cut.at_ms for cut in cuts if cut is not None]
+        return min(times, default=None) if len(times) == self.partition_count else None
 
     def updated(self, topic_id: str | None, partition_count: int) -> "ArchivedTopic":
         """Return the topic with an id that was unknown, and with partitions that were added."""
@@ -267,9 +288,10 @@ class Manifest:
         try:
             document = from_json(match[2])
             version = document.pop("version", None)
-            if version != VERSION:
+            if version not in _READ:
                 raise Misconfigured(
-                    f"{name} is of version {version!r:.{_SHOWN}}, and this horolog reads {VERSION}"
+                    f"{name} is of version {version!r:.{_SHOWN}}, and this horolog reads "
+                    f"{', '.join(map(str, sorted(_READ)))}"
                 )
             manifest = read_as(cls, document)
             for topic, state in manifest.topics.items():

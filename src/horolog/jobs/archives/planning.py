@@ -9,6 +9,7 @@ from typing import Final
 from horolog.client import Client
 from horolog.errors import HorologError, Misconfigured
 from horolog.jobs.archives.manifest import (
+    ArchivedCut,
     ArchivedFile,
     ArchivedPartition,
     ArchivedRange,
@@ -21,6 +22,7 @@ from horolog.jobs.spread import UnitOutcome
 from horolog.record.batch import iter_headers
 from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.cuts import Cut, CutEntry, entries_as_of, inexact
 from horolog.sources.file_log import FileLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
@@ -70,6 +72,8 @@ class Plan:
     bytes: int = 0
     refused: dict[TopicPartition, str] = field(default_factory=dict)
     topics: dict[str, ArchivedTopic] = field(default_factory=dict)
+    cuts: dict[TopicPartition, ArchivedCut] = field(default_factory=dict)
+    """Cuts of a run as of a time, up to which its partitions are archived."""
     with_append_times: bool = False
 
 
@@ -105,13 +109,18 @@ class Planner:
                         partition: why for partition in partitions if partition.topic == name
                     }
             partitions = [partition for partition in partitions if partition not in plan.refused]
+            cut = self._cut(log, partitions, plan)  # before the ends, which are behind it
+            partitions = [partition for partition in partitions if partition not in plan.refused]
             bounds, unserved = served_bounds(log, partitions)
             plan.refused |= unserved
             stretches: list[Stretch] = []
             for partition, (start, end) in bounds.items():
                 row_filter = RowFilter().within(plan.topics[partition.topic].times)
                 try:
-                    behind = self._behind(manifest.partition(partition), start, max(start, end))
+                    known = manifest.partition(partition)
+                    if partition in cut:
+                        end = _cut_end(known, start, end, cut[partition].committed_offset)
+                    behind = self._behind(known, start, max(start, end))
                     if behind is not None:
                         plan.bounds[partition] = behind
                         stretches += log.stretches({partition: behind}, row_filter)
@@ -125,6 +134,32 @@ class Planner:
             floor = plan.bounds[stretch.partition].start
             plan.units += [ArchiveUnit(part, floor) for part in _cut(stretch, most)]
         return plan
+
+    def _cut(
+        self,
+        log: BrokerLog | FileLog,
+        partitions: Sequence[TopicPartition],
+        plan: Plan,
+    ) -> dict[TopicPartition, CutEntry]:
+        """Return where partitions are cut as of a time; refuse those that cannot be cut.
+
+        Raises:
+            Misconfigured: the cut is of another cluster or topic.
+        """
+        as_of = self.options.as_of
+        if as_of is None:
+            return {}
+        cut = entries_as_of(log, as_of, partitions)
+        plan.refused |= {
+            partition: inexact(as_of, partition, entry.why)
+            for partition, entry in cut.items()
+            if entry.why is not None
+        }
+        at_ms = as_of.at_ms if isinstance(as_of, Cut) else as_of
+        plan.cuts = {
+            partition: ArchivedCut(at_ms, entry.offset) for partition, entry in cut.items()
+        }
+        return cut
 
     def _topic(
         self, manifest: Manifest, name: str, topic_id: str | None, count: int
@@ -183,6 +218,30 @@ class Planner:
                 except HorologError:  # the task that reads it says why
                     sized.append(stretch)
         return sized
+
+
+def _cut_end(known: ArchivedPartition | None, start: int, end: int, cut: int) -> int:
+    """Return where a partition ends that is archived as of a time.
+
+    Raises:
+        Misconfigured: the log, or the archive, does not end there.
+    """
+    if cut > end:
+        raise Misconfigured(
+            f"the cut is at offset {cut} and the log ends at {end}: the cut is of another log, or "
+            "records were lost since"
+        )
+    if known is None and cut < start:
+        raise Misconfigured(
+            f"the cut is at offset {cut} and the log begins at {start}: what was known then is "
+            "deleted"
+        )
+    if known is not None and known.end > cut:
+        raise Misconfigured(
+            f"the archive ends at offset {known.end} and the cut is at {cut}: an archive only "
+            "grows. Give a later time"
+        )
+    return cut
 
 
 def _with_size(client: Client, stretch: BrokerStretch) -> BrokerStretch:
@@ -250,6 +309,8 @@ class Changes:
     files: dict[TopicPartition, list[ArchivedFile]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    cuts: Mapping[TopicPartition, ArchivedCut] = field(default_factory=dict)
+    """Cuts up to which partitions are archived with these changes."""
 
     def applied(self, manifest: Manifest) -> Manifest:
         """Return a manifest with these changes.
@@ -273,6 +334,10 @@ class Changes:
             except Misconfigured as error:
                 raise Misconfigured(f"{partition}: {error}") from None
             manifest = manifest.with_partition(partition, state)
+        for partition, cut in self.cuts.items():
+            held = manifest.partition(partition)
+            if held is not None and (held.cut is None or held.cut.at_ms < cut.at_ms):
+                manifest = manifest.with_partition(partition, replace(held, cut=cut))
         return manifest
 
 
@@ -321,17 +386,31 @@ class PlanProgress:
 
         A partition that the archive does not know is written down without any record, too.
         """
-        changes = Changes()
+        changes = Changes(
+            cuts={
+                partition: cut
+                for partition, cut in self._plan.cuts.items()
+                if partition not in self.refused
+            }
+        )
         for partition, bounds in self._plan.bounds.items():
             if partition in self.refused:
                 continue
             end = bounds.end
             is_new = partition not in self._positions and partition not in self._known_ends
-            if self._follow(changes, partition, end) and is_new and not changes.ranges[partition]:
+            # A cut may be within a batch, behind records of it that compaction removed.
+            is_cut = partition in self._plan.cuts
+            if (
+                self._follow(changes, partition, end, may_skip=is_cut)
+                and is_new
+                and not changes.ranges[partition]
+            ):
                 changes.ranges[partition].append(ArchivedRange(end, end))
         return changes
 
-    def _follow(self, changes: Changes, partition: TopicPartition, start: int) -> bool:
+    def _follow(
+        self, changes: Changes, partition: TopicPartition, start: int, *, may_skip: bool = False
+    ) -> bool:
         """Fill the offsets without records up to `start`; False if the log changed meanwhile."""
         position = self._positions.get(partition)
         if position is None:
@@ -340,8 +419,8 @@ class PlanProgress:
             if known is not None and known < planned:
                 changes.ranges[partition].append(ArchivedRange(known, planned, is_lost=True))
             position = planned
-        is_limited = not self._plan.topics[partition.topic].times.is_everything
-        if start < position or (start > position and not is_limited):
+        may_skip |= not self._plan.topics[partition.topic].times.is_everything
+        if start < position or (start > position and not may_skip):
             self.refused[partition] = (
                 f"its log changed while it was read: offset {position} was to follow, and "
                 f"{start} came. Run this again"

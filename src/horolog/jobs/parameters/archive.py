@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.option import Hook, Option, command, location, place, window
 from horolog.jobs.parameters.shared import (
+    AsOfTime,
     Chooses,
     DryRun,
     Keeps,
@@ -77,6 +78,13 @@ class Archive(Keeps, Chooses):
             "without a time are in date=untimed.",
             metavar="FROM..TO",
             pin=window,
+        ),
+    ] = None
+    as_of: Annotated[
+        AsOfTime,
+        Option(
+            "Archive what was appended before this time, or up to a cut, of every topic.",
+            metavar="TIME|FILE",
         ),
     ] = None
     target_bytes: TargetBytes = TARGET_BYTES

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Union
 
 from horolog.clock import Moment
 from horolog.errors import Misconfigured
@@ -19,9 +19,14 @@ from horolog.jobs.parameters.option import (
 )
 from horolog.record.compression import Codec
 
+if TYPE_CHECKING:
+    from horolog.sources.cuts import Cut
+
 PathLike = str | os.PathLike[str]
 Names = str | Iterable[str] | None
 Settings = Mapping[str, str] | None
+AsOfTime = Union["Cut", Moment, os.PathLike[str], None]
+"""An append time, a cut, or the file of one."""
 OnProgress = Callable[[int, int], None]
 """Callback with how much is done, and of how much."""
 
