@@ -1,11 +1,14 @@
 """One clock of append times for all partitions of a broker."""
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from command_runner import run_command
 from faulty_calls import failing
+from patience import PATIENCE_S, eventually
 from raw_connection import produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 
@@ -18,6 +21,7 @@ from horolog.testing import Broker
 from horolog.wire import HEALTH, ApiKey
 
 BATCH = build_batch([LogRecord(5, None, b"v")])
+LARGE = build_batch([LogRecord(5, None, bytes(300_000))] * 3, codec=Codec.GZIP)
 
 
 @pytest.fixture
@@ -68,11 +72,10 @@ def test_an_idle_broker_rises_to_its_clock_and_writes_that_down(
 def test_a_batch_that_is_checked_in_a_thread_is_stamped_no_earlier_than_others(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
-    large = build_batch([LogRecord(5, None, bytes(300_000))] * 3, codec=Codec.GZIP)
     with broker.connect() as slow:
         for _ in range(20):
             now_ms = clock.now_ms()
-            slow.send(ApiKey.PRODUCE, 9, **produce_fields("a", {0: large}))
+            slow.send(ApiKey.PRODUCE, 9, **produce_fields("a", {0: LARGE}))
             clock.step("-1ms" if now_ms % 2 else "2ms")
             other = stamp(broker, "b")
             _, answer = slow.receive()
@@ -100,6 +103,30 @@ def test_a_reset_frees_all_partitions_and_leaves_the_others_their_floors(
             NOW_MS,
             ahead_ms,
         ]
+
+
+@pytest.mark.parametrize("batch", [BATCH, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("topic", ["a", "b"])
+def test_a_write_that_waited_does_not_undo_a_reset(
+    broker: RunningBroker, clock: ManualClock, topic: str, batch: bytes
+) -> None:
+    held = threading.Event()
+    partition = broker.broker.partitions.find(topic, 0)
+    broker.call(lambda: partition.change(lambda _: held.wait(PATIENCE_S)))
+    clock.step("100d")
+    with broker.connect() as waiting, ThreadPoolExecutor(1) as thread:
+        try:
+            waiting.send(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: batch}))
+            assert stamp(broker, "a", 1) == clock.now_ms()
+            clock.step("-100d")
+            reset = thread.submit(broker.client.topics.reset_append_times, "a")
+            assert eventually(lambda: broker.broker.partitions.stamp_ms == NOW_MS)
+        finally:
+            held.set()
+        reset.result()
+        _, answer = waiting.receive()
+    assert answer.responses[0].partition_responses[0].log_append_time_ms == NOW_MS
+    assert [stamp(broker, *where) for where in (("a", 0), ("a", 1), ("b", 0))] == [NOW_MS] * 3
 
 
 def test_the_command_resets_all_topics(broker: RunningBroker, clock: ManualClock) -> None:

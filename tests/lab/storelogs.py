@@ -98,6 +98,8 @@ class LoneClock(StampClock):
     def rise(self, now_ms: int) -> int:
         return now_ms
 
+    capped = rise
+
 
 def open_dir(
     path: Path,

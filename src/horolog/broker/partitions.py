@@ -74,6 +74,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self._returns = clock.returns if isinstance(clock, ManualClock) else 0
         self._live = live
         self._clock = clock
+        log_dir.stamps.belong_to_this_thread()
         self._look = _ClockLook(clock.now_ms(), clock.monotonic_ms(), log_dir.stamps.last_ms)
         self._workers = workers
         self._checkers = checkers

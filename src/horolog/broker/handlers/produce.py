@@ -161,6 +161,7 @@ async def _begin(
         in_thread = False
         if request.is_large:
             await request.checkpoint()
+            now_ms = broker.clock.now_ms()  # append times may be reset meanwhile
         elif inline_until is None:  # the first batch has all of that time
             inline_until = time.monotonic() + INLINE_SECONDS
         else:

@@ -163,7 +163,8 @@ class WriteQueue:
                 if limit is None:
                     return None
                 prepared = append.prepared = self._check_batch(append, limit)
-            appended = self._log.append(prepared, append.now_ms, may_block=False)
+            now_ms = self._log.stamps.capped(append.now_ms)
+            appended = self._log.append(prepared, now_ms, may_block=False)
         except UncompressedTooLarge:
             append.in_thread = True
             return None

@@ -197,8 +197,10 @@ class AppendableLog(ReadableLog):
                 )
             clock = self.stamps
             append_ms = clock.last_ms
-            if now_ms > append_ms:  # never in a thread: see `StampClock`
-                clock.last_ms = append_ms = now_ms
+            if now_ms > append_ms:
+                append_ms = clock.rise(now_ms)
+                if origin in _OF_LEADERS:
+                    now_ms = append_ms  # lower in a thread, if the clock was lowered meanwhile
             last_ms, before = self.floor.last, writer.active
             base_offset, epoch = before.segment.end.next_offset, self.leader_epoch
             if last_ms is not None and last_ms > append_ms:
