@@ -148,7 +148,7 @@ def test_topics_are_listed_with_a_sentence_about_those_that_are_offline(horolog:
     "command",
     [
         ("topics", "describe"),
-        ("topics", "describe", "--times"),
+        ("times",),
         ("offsets",),
         ("offsets", "--at", "-1h"),
         ("consume",),

@@ -80,10 +80,10 @@ def test_a_lookup_says_that_they_were_seen(ask: Run) -> None:
 
 
 def test_topics_describe_says_when_the_first_and_last_were_seen(ask: Run) -> None:
-    said = ask("topics", "describe", "t", "--times").out
+    said = ask("times", "t").out
     (line,) = [line for line in said.splitlines() if "seen by a follower" in line]
     assert line.split()[-2:] == [SEEN, "2023-11-14T22:13:27.000Z"]
-    (found,) = ask("topics", "describe", "t", "--times", "--json").json["partitions"]
+    (found,) = ask("times", "t", "--json").json["partitions"]
     assert (found["seen_first_ms"], found["seen_last_ms"]) == (NOW_MS + 5_000, NOW_MS + 7_000)
 
 

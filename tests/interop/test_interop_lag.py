@@ -1,4 +1,4 @@
-"""`horolog lag`, `topics describe --times` and `report` beside Apache Kafka: what it keeps."""
+"""`horolog lag`, `times` and `report` beside Apache Kafka: what it keeps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_offsets_are_known_and_times_where_they_are_timestamps(kafka: str) -> No
     assert created["unread_deleted"] is stamped["unread_deleted"] is None
     assert 0 <= stamped["lag_ms"] < 600_000
     assert run_command("lag", "--all-groups", "-b", kafka).code == 0
-    refused = run_command("topics", "describe", "created", "--times", "-b", kafka)
+    refused = run_command("times", "created", "-b", kafka)
     assert refused.code == 2
     assert "Apache Kafka" in refused.err
 

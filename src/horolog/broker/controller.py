@@ -309,7 +309,7 @@ class Controller:
         async with self._lock:
             topic = self._current(topic)
             # A start after a kill does not ask logs that follow for the last append time.
-            await self._partitions.keep_stamp_clock()
+            await self._partitions.stop_leading(topic)
             after = replace(topic, followed=True)
             await self._metadata.run(self._store.put_topic, _row(after), None, row)
             self._topics.put(after)
@@ -364,6 +364,7 @@ class Controller:
             await self._partitions.claim(topic)
             if not topic.followed:  # else a start would find them open, with nobody to end them
                 await self._partitions.end_unended(topic)
+        await self._partitions.change_bounds([(topic, self._live.of_topic(after))])
         await self._metadata.run(self._store.put_topic, _row(after), overrides)
         self._topics.put(after)
         self._warn_of_deprecated(topic.name, overrides)
@@ -404,6 +405,9 @@ class Controller:
             resource = str(self._live.config.node_id)
             old, new = self._live.settings.dynamic_broker, after.dynamic_broker
         changes: dict[str, str | None] = {**dict.fromkeys(old), **new}
+        await self._partitions.change_bounds(
+            ((topic, after.topic_config(topic.overrides)) for topic in self._topics), after
+        )
         await self._metadata.run(self._store.change_settings, resource, changes)
         self._live.replace(after)
         for sentence in after.deprecated():

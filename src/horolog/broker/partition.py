@@ -19,6 +19,7 @@ from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.incoming import Batch
 from horolog.storage.logs.log import Log
+from horolog.storage.lookup.unread import Unread
 from horolog.storage.producers.states import Admission, OpenNow
 from horolog.transactions.promotion import PartitionHere
 
@@ -53,6 +54,8 @@ class Partition:
         self.listeners: dict[DelayedFetch, None] = {}
         self.next_warning_at = 0.0
         """Event loop's time of the next warning about the times of its records."""
+        self.unstable = (-1, -1, Unread())
+        """Offsets behind the last stable one, and what is known of the records between them."""
         self._loop = asyncio.get_running_loop()
         self._workers = workers
         self._cleaning: CleaningJob | None = None  # the run that is under way

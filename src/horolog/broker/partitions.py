@@ -10,6 +10,7 @@ from collections.abc import (
     Collection,
     Container,
     ItemsView,
+    Iterable,
     Iterator,
     Mapping,
     ValuesView,
@@ -17,6 +18,7 @@ from collections.abc import (
 from concurrent.futures import Executor, Future, wait
 from typing import Any, Final, NamedTuple, TypeVar
 
+from horolog.broker.complete_times import CompleteTimes
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.inline_tries import InlineTries
@@ -24,6 +26,7 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.settings import LiveSettings
 from horolog.broker.traffic import Traffic
 from horolog.clock import Clock, ManualClock, format_duration
+from horolog.config import Settings, TopicConfig
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
 from horolog.storage.companion.counts import NONE
@@ -81,6 +84,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._running: set[Future[Any]] = set()  # calls in threads, also of cancelled tasks
+        self.complete = CompleteTimes(log_dir, topics, live)
+        """Times up to which they are complete."""
         by_topic = {topic.name: topic.partitions for topic in topics}
         for (name, index), log in log_dir.logs.items():
             if index in by_topic.get(name, ()):
@@ -152,6 +157,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
                 await partition.close()
                 appended = appended.plus(partition.log.active.counts)
         self.traffic.forget(topic.name, appended)
+        self.complete.forget(topic)
         self.inline_lookups.forget(topic.name)
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]
         clock = self._clock
@@ -203,7 +209,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         if isinstance(clock, ManualClock) and clock.returns != self._returns:
             # A test goes back in time; that a machine's clock goes back is a step.
             self._returns = clock.returns
-            stamps.last_ms = min(stamps.last_ms, now_ms)
+            if now_ms < stamps.last_ms:
+                self.complete.reset()
+                stamps.last_ms = now_ms
         stamps.rise(now_ms)
         self._warn_of_jump(_ClockLook(now_ms, clock.monotonic_ms(), stamps.last_ms))
         return now_ms
@@ -236,7 +244,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             await partition.written()
         if self.stamp_ms >= clock_ms:  # else it was lowered meanwhile
             self._log_dir.settled_ms = clock_ms
+        self.complete.tidy(self._served.values())
         await self.run(LogDir.save_stamps)
+        self.complete.note_written()
 
     async def past(self, at_ms: int) -> int:
         """Raise the clock of append times, and return it in milliseconds.
@@ -262,15 +272,50 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """Lower the clock of append times to the broker's clock; return by how many milliseconds.
 
         Raises:
-            StorageFailed: the disk refused; the clock is lowered, and a restart may undo that.
+            StorageFailed: the disk refused; the clock may be lowered, and a restart may undo that.
         """
+        if self.stamps_ahead_ms:
+            # What was called complete is withdrawn for good before a record is let in below that.
+            self.complete.reset()
+            await self.run(LogDir.save_stamps)
         ahead_ms = self.stamps_ahead_ms
         if ahead_ms:
             log_dir = self._log_dir
+            self.complete.reset()  # it may have risen meanwhile
             log_dir.stamps.last_ms -= ahead_ms
             log_dir.settled_ms = min(log_dir.settled_ms, log_dir.stamps.last_ms)
             await self.run(LogDir.save_stamps)
         return ahead_ms
+
+    async def change_bounds(
+        self, changes: Iterable[tuple[Topic, TopicConfig]], settings: Settings | None = None
+    ) -> None:
+        """Withdraw complete times of topics whose bound is about to be raised, on the disk, too.
+
+        Args:
+            changes: topics with their settings after the change.
+            settings: the broker's after the change, if these are changed.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        turns, is_changed = TimeSlice(), False
+        for topic, after in changes:
+            await turns.pause()
+            is_changed |= self.complete.change(topic, self._live.of_topic(topic), after)
+        if settings is not None:
+            is_changed |= self.complete.change_default(settings)
+        if is_changed:
+            await self.run(LogDir.save_stamps)
+
+    async def stop_leading(self, topic: Topic) -> None:
+        """Prepare to follow a topic: write what was last promised of it, and stamped.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self.complete.follow(topic, self._live.of_topic(topic))
+        await self.keep_stamp_clock()
 
     @property
     def stamp_ms(self) -> int:

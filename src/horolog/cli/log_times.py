@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from horolog.cli.screen import show
-from horolog.cli.topic_times import latency_text
+from horolog.cli.times import latency_text
 from horolog.record.time_stats import LATENCY_BOUNDS, TimeStats, latency_class
 from horolog.results import Shown, Table
 from horolog.storage.companion.block_cache import block_cache

@@ -12,7 +12,6 @@ from horolog.cli.offline import offline_asides, say_offline, with_asides
 from horolog.cli.options import Partitions, Topic, Zone, pairs, with_options
 from horolog.cli.terminal import echo
 from horolog.cli.topic_cleaning import cleaning_lines, cleaning_of
-from horolog.cli.topic_times import plain_times, times_lines, topic_times
 from horolog.client import Client, LeftBehind, ResourceType
 from horolog.client.topic_facts import PartitionFacts, partition_facts, served_partitions
 from horolog.clock import format_duration
@@ -107,29 +106,12 @@ def describe(
     everything: Annotated[
         bool, typer.Option("--all", help="Include settings with default values.")
     ] = False,
-    times: Annotated[
-        bool,
-        typer.Option(
-            "--times",
-            help="Show instead which times the records have by both clocks, how many are out of "
-            "order, of the future or without a time, and how late they come; reads no record "
-            "(horolog only).",
-        ),
-    ] = False,
     zone: Zone = None,
 ) -> Answer:
     """Show a topic's partitions, timestamps and settings."""
     shown_zone = zone or UTC
     with brokers.connect() as client:
         served = served_partitions(client, topic)
-        if times:
-            statistics = topic_times(client, topic, list(served.leaders))
-            partitions = [
-                plain_times(number, partition_times)
-                for number, partition_times in statistics.items()
-            ]
-            of_times = {"topic": topic, "partitions": partitions}
-            return with_asides(served, of_times, times_lines(statistics, shown_zone))
         facts = {
             partition_fact.partition: partition_fact
             for partition_fact in partition_facts(client, topic, served.leaders)

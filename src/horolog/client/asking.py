@@ -23,7 +23,7 @@ _LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
 
 
 class Ask(RetriedCalls):
-    """Asks brokers horolog's own questions: `client.ask(TIMES, "clicks", AskPartition(0))`.
+    """Asks brokers horolog's own questions: `client.ask(TIMES, "clicks", AskTimes(0))`.
 
     All pages of an answer are joined. The answer is None if the broker does not announce the
     question, as Apache Kafka's.

@@ -77,10 +77,8 @@ class TopicConfig:
         Args:
             stamp_ms: the clock of append times when the record arrives, in milliseconds.
         """
-        if self.message_timestamp_type is LOG_APPEND_TIME:
-            return stamp_ms
-        before_max_ms = self.message_timestamp_before_max_ms
-        return None if before_max_ms == LONG_MAX else stamp_ms - before_max_ms
+        bound_ms = past_bound_ms(self.message_timestamp_type, self.message_timestamp_before_max_ms)
+        return None if bound_ms is None else stamp_ms - bound_ms
 
     @property
     def longest_segment_ms(self) -> int:
@@ -91,3 +89,10 @@ class TopicConfig:
         if self.max_compaction_lag_ms < self.segment_ms and self.compacts:
             return self.max_compaction_lag_ms
         return self.segment_ms
+
+
+def past_bound_ms(timestamp_type: int, before_max_ms: int) -> int | None:
+    """Return how far timestamps may be before append times, in milliseconds; None without limit."""
+    if timestamp_type == LOG_APPEND_TIME:
+        return 0
+    return None if before_max_ms == LONG_MAX else before_max_ms

@@ -438,6 +438,34 @@ class NamedProducers(NamedTuple):
     next: int | None
 
 
+class AskTimes(NamedTuple):
+    """Arguments of the question about the times of a partition."""
+
+    partition: int
+    sums: bool = True
+    """False: only up to which time it is complete is asked for, which costs a lookup; the sums are
+    0."""
+
+
+class Withdrawn(StrEnum):
+    """Reason why it is not known up to which time a partition is complete."""
+
+    NO_BOUND = "no bound"
+    """Records of any create time may come: `message.timestamp.before.max.ms` is not set."""
+    BOUND_RAISED = "bound raised"
+    """The bound was raised; until nothing below the last value can come any more."""
+    RESET = "reset"
+    """The clock of append times was set back; until it is past where it was."""
+    FOLLOWED = "followed"
+    """Records come from another cluster, or came since the last value."""
+    ADOPTED = "adopted"
+    """The topic was found on disk, with records of another broker or a mirror."""
+    OPEN_TRANSACTION = "open transaction"
+    """The times of records behind an open transaction are unknown."""
+    NOT_WRITTEN = "not written"
+    """The disk has refused the clock of append times."""
+
+
 class PartitionTimes(NamedTuple):
     """Times of a partition's records, known without reading a record."""
 
@@ -466,6 +494,12 @@ class PartitionTimes(NamedTuple):
     """Time when a follower saw the log's first record, if its append time is unknown."""
     seen_last_ms: int | None = None
     """Time when a follower saw the log's last record, if its append time is unknown."""
+    complete_until_ms: int | None = None
+    """No record with an earlier timestamp will be appended; None: see `complete_withdrawn`."""
+    committed_complete_until_ms: int | None = None
+    """No record with an earlier timestamp will become visible to readers of committed records."""
+    complete_withdrawn: Withdrawn | None = None
+    """Reason why one of both is unknown."""
 
 
 class CleaningSummary(NamedTuple):
@@ -662,7 +696,7 @@ RETENTION: Final = Question(
     lacking="does not explain retention, as only horolog does: give the path of its log directory "
     "instead",
 )
-TIMES: Final = Question("horolog.times", _TOPIC, _DESCRIBE, AskPartition, PartitionTimes)
+TIMES: Final = Question("horolog.times", _TOPIC, _DESCRIBE, AskTimes, PartitionTimes)
 RETENTION_UNREAD: Final = Question(
     "horolog.retention.unread", _TOPIC, _DESCRIBE_CONFIGS, AskUnread, UnreadDeleted, paged="unread"
 )

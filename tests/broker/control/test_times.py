@@ -32,7 +32,7 @@ def fill(broker: RunningBroker, clock: ManualClock) -> list[tuple[int, int]]:
 
 
 def described(broker: RunningBroker) -> list[dict]:
-    command = ("topics", "describe", "t", "--times", "--json")
+    command = ("times", "t", "--json")
     return run_command(*command, HOROLOG_BOOTSTRAP=broker.address).json["partitions"]
 
 
@@ -88,7 +88,7 @@ def test_records_before_the_log_start_are_left_out_by_blocks(broker: RunningBrok
 
 def test_the_screen_has_both_clocks_and_shares(broker: RunningBroker, clock: ManualClock) -> None:
     fill(broker, clock)
-    shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=broker.address)
+    shown = run_command("times", "t", HOROLOG_BOOTSTRAP=broker.address)
     assert shown.code == 0
     assert "2023-11-14" in shown.out
     assert "%)" in shown.out
@@ -101,7 +101,7 @@ def test_what_an_adopted_log_has_no_map_of_is_said_and_mapped_by_the_next_append
     log_dir = tmp_path / "logs"
     shutil.copytree(GOLDEN / "clean" / "client-none-0", log_dir / "t-0")
     broker = make_broker(log_dir=log_dir)
-    shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=broker.address)
+    shown = run_command("times", "t", HOROLOG_BOOTSTRAP=broker.address)
     assert "without 81 offsets" in shown.out
     assert "that of the last segment the next append" in shown.out
     broker.append("t", build_batch([LogRecord(NOW_MS, None, b"v")]))
@@ -111,7 +111,7 @@ def test_what_an_adopted_log_has_no_map_of_is_said_and_mapped_by_the_next_append
 
 def test_another_broker_is_named() -> None:
     with ScriptedBroker() as kafka:
-        shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=kafka.bootstrap)
+        shown = run_command("times", "t", HOROLOG_BOOTSTRAP=kafka.bootstrap)
     assert shown.code == 2
     assert "horolog spark latency" in shown.err
 
@@ -126,7 +126,7 @@ def test_a_share_of_latencies_is_told_by_its_class(
     found, _ = described(broker)
     for share in ("p50", "p90", "p99"):
         assert found["latency_ms"][share] == {"from_ms": 1_000, "below_ms": 10_000}
-    shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=broker.address)
+    shown = run_command("times", "t", HOROLOG_BOOTSTRAP=broker.address)
     assert shown.out.count("1s to 10s") == 3
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
+from horolog.broker.partition import Partition
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
@@ -14,6 +15,7 @@ from horolog.record.time_stats import TimeStats
 from horolog.record.timestamps import TimeRange
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.logs.view import LogView
+from horolog.storage.lookup.unread import Unread
 from horolog.storage.removal.retention_report import settings_of
 from horolog.wire.questions import (
     CLEANING,
@@ -27,6 +29,7 @@ from horolog.wire.questions import (
     AskRetention,
     AskTimeBlocks,
     AskTimeRanges,
+    AskTimes,
     CleaningSummary,
     LookupReport,
     PartitionCleaning,
@@ -35,20 +38,24 @@ from horolog.wire.questions import (
     RetentionReport,
     TimeBlockPage,
     TimeRangePage,
+    Withdrawn,
 )
 
 
 @answers(TIMES)
 async def describe_times(
-    broker: BrokerParts, peer: Peer, topic: str, ask: AskPartition
+    broker: BrokerParts, peer: Peer, topic: str, ask: AskTimes
 ) -> PartitionTimes:
-    """Sum up the times in the block maps of a partition, and the counts of appended records.
+    """Say up to which time a partition is complete, and sum up the times of its records.
 
     Raises:
         RequestRefused: there is no such partition.
         StorageFailed: the disk refused.
     """
     partition = broker.partition(topic, ask.partition)
+    complete = await _complete(broker, peer, topic, partition)
+    if not ask.sums:
+        return PartitionTimes(*_NO_SUMS, *complete)
     log = partition.log
     appended = log.active.counts
     times, unknown, first, last = await broker.searchers.run(peer, lambda: _known(log))
@@ -66,7 +73,43 @@ async def describe_times(
         unknown,
         first,
         last,
+        *complete,
     )
+
+
+async def _complete(
+    broker: BrokerParts, peer: Peer, topic: str, partition: Partition
+) -> tuple[int | None, int | None, Withdrawn | None]:
+    """Return the members of `PartitionTimes` about complete times.
+
+    They are taken before the open transactions are looked at: what is appended to these meanwhile
+    is not earlier.
+    """
+    until_ms, withdrawn = broker.partitions.complete.until(broker.topics.named(topic), partition)
+    log = partition.log
+    if until_ms is None or log.last_stable_offset >= log.log_end_offset:
+        return until_ms, until_ms, withdrawn
+    earliest = await broker.searchers.run(peer, lambda: _earliest_unstable(partition))
+    if not earliest.is_known:
+        return until_ms, None, Withdrawn.OPEN_TRANSACTION
+    times_ms = (until_ms, earliest.oldest_create_ms)
+    return until_ms, min(ms for ms in times_ms if ms is not None), None
+
+
+def _earliest_unstable(partition: Partition) -> Unread:
+    """Find the earliest timestamp that readers of committed records do not see yet.
+
+    What was found is kept until the last stable offset moves: a transaction may be long.
+    """
+    view = partition.log.look()
+    start, end = view.last_stable_offset, view.high_watermark
+    known_start, known_end, known = partition.unstable
+    if known_start != start or not known.is_known:
+        known_end, known = start, Unread()
+    if known_end < end:
+        known = known.plus(view.unread(known_end, end, create_times=False))
+        partition.unstable = start, end, known
+    return known
 
 
 def _known(log: ReadableLog) -> tuple[TimeStats, int, int | None, int | None]:
@@ -85,6 +128,8 @@ def _seen_ends(view: LogView) -> tuple[int | None, int | None]:
     first, last = (times[0].seen_ms if times else None for times in found or ((), ()))
     return first, last
 
+
+_NO_SUMS: Final = (0, None, None, None, None, 0, 0, 0, (), (), 0, None, None)
 
 MOST_RANGES: Final = 1_000
 """Limit of ranges in one answer."""

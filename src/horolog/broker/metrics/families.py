@@ -195,6 +195,14 @@ AHEAD: Final = Family(
     by_partition=True,
 )
 
+COMPLETE_UNTIL: Final = Family(
+    "horolog_topic_complete_until_milliseconds",
+    "gauge",
+    "No record with an earlier timestamp will be appended, in milliseconds since 1970: the least "
+    "of a topic unless partitions are asked for. Left out where it is withdrawn (`horolog times`).",
+    _TOPIC,
+    by_partition=True,
+)
 FOLLOW_BEHIND: Final = Family(
     "horolog_follow_offsets_behind",
     "gauge",

@@ -73,22 +73,29 @@ class Scrape:
         for topic in broker.topics:
             numbers: list[tuple[int, ...]] = []
             counts: list[BlockTotals] = []
+            until: list[int | None] = []
             for index in topic.partitions:
                 await turns.pause()
                 partition = broker.partitions.find(topic.name, index)
                 if partition is None:
+                    until.append(None)
                     continue
+                until.append(broker.partitions.complete.until(topic, partition).ms)
                 numbers.append(_numbers_of(partition, now_ms))
                 counts.append(partition.log.active.counts)
                 if by_partition:
                     for family, number in zip(_SUMMED, numbers[-1], strict=True):
                         found.add(family, number, topic.name, index)
+                    if until[-1] is not None:
+                        found.add(of.COMPLETE_UNTIL, until[-1], topic.name, index)
             topics.append((topic.name, counts))
             if not by_partition:
                 columns = zip(*(numbers or [(0,) * len(_SUMMED)]), strict=True)
                 for family, column in zip(_SUMMED, columns, strict=True):
                     total = max(column) if family is of.AHEAD else sum(column)
                     found.add(family, total, topic.name)
+                if until and (known := [ms for ms in until if ms is not None]) == until:
+                    found.add(of.COMPLETE_UNTIL, min(known), topic.name)
             found.add(of.TOPIC_PARTITIONS, len(topic.partitions), topic.name)
             served += len(numbers)
             offline += len(topic.partitions) - len(numbers)

@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
 from functools import partial
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from horolog.broker.scheduling.fair_pool import QUICK_BYTES, Checkers, FairPool
 from horolog.broker.scheduling.jobs import Append, Failure, Job, perform
 from horolog.buffers import Buffer
-from horolog.config import TopicConfig
+from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.record.batch import MAGIC, codec_number_of
 from horolog.record.compression import Codec, UncompressedTooLarge
@@ -65,7 +66,7 @@ class WriteQueue:
         self._on_growth = on_growth
         self._jobs: deque[Job] = deque()  # in write order
         self._unchecked: dict[Hashable, deque[Job]] = {}  # by client; each is in order
-        self._working = False  # a thread is writing to the log
+        self._handed: list[Job] = []  # to the thread that writes to the log
         self._closing = False
         self.is_closed = False
         """True once all writes are refused."""
@@ -73,7 +74,7 @@ class WriteQueue:
     @property
     def is_busy(self) -> bool:
         """True while a thread writes to the log, or validated writes wait for that."""
-        return self._working or bool(self._jobs)
+        return bool(self._handed or self._jobs)
 
     def append(
         self,
@@ -104,7 +105,7 @@ class WriteQueue:
         """
         log, prepared = self._log, None
         config, stamp_ms = log.config, log.stamps.rise(now_ms)  # here, not in a thread
-        if not (self._working or self._jobs or self._closing or owner in self._unchecked):
+        if not (self._handed or self._jobs or self._closing or owner in self._unchecked):
             limit = None if in_thread else self._inline_limit(config, batch, produce_version)
             if limit is not None:
                 try:
@@ -141,7 +142,7 @@ class WriteQueue:
         The state of producers is noted where it has a producer id. Without sequences, as a
         coordinator writes offsets of a transaction, it is no duplicate of any.
         """
-        if not (self._working or self._jobs or self._closing):
+        if not (self._handed or self._jobs or self._closing):
             try:
                 appended = self._log.append(batch, now_ms, _COORDINATOR, may_block=False)
             except WouldBlock:
@@ -217,6 +218,20 @@ class WriteQueue:
         assert prepared is not None
         return self._log.append(prepared, append.now_ms)
 
+    def earliest_ms(self) -> int | None:
+        """Return the earliest timestamp that a batch which waits may have.
+
+        The largest number of 64 bits if none waits; None if there is no bound for one of them.
+        """
+        earliest_ms = LONG_MAX
+        for job in chain(self._handed, self._jobs, *self._unchecked.values()):
+            if (append := job.append) is not None:
+                its_ms = append.config.earliest_ms(append.stamp_ms)
+                if its_ms is None:
+                    return None
+                earliest_ms = min(earliest_ms, its_ms)
+        return earliest_ms
+
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a call on the log in a thread, after all writes that are validated by now."""
         return self._queue(call)
@@ -281,7 +296,7 @@ class WriteQueue:
     def _advance(self) -> None:
         """Write queued jobs on the event loop while possible, the rest in a thread."""
         left = INLINE_BYTES
-        while self._jobs and not self._working:
+        while self._jobs and not self._handed:
             if left <= 0:
                 self._loop.call_soon(self._advance)
                 return
@@ -320,12 +335,12 @@ class WriteQueue:
         jobs: list[Job] = []
         while self._jobs and self._jobs[0].is_ready:
             jobs.append(self._jobs.popleft())
-        self._working = True
+        self._handed = jobs
         work = self._loop.run_in_executor(self._workers, perform, [job.call for job in jobs])
         work.add_done_callback(lambda work: self._on_worked(jobs, work.result()))
 
     def _on_worked(self, jobs: list[Job], outcomes: list[Any]) -> None:
-        self._working = False
+        self._handed = []
         for job, outcome in zip(jobs, outcomes, strict=True):
             job.settle(outcome)
         self._on_growth(sum(done.size for done in outcomes if isinstance(done, Appended)))
@@ -337,7 +352,7 @@ class WriteQueue:
         A batch whose validation has not started is refused; thousands may be queued.
         """
         self._closing = True
-        while self._working or self._jobs or self._unchecked:
+        while self._handed or self._jobs or self._unchecked:
             for job in [job for jobs in self._unchecked.values() for job in jobs]:
                 if job.append is not None and job.append.check is not None:
                     job.append.check.cancel()

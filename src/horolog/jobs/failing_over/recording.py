@@ -42,7 +42,7 @@ from horolog.jobs.selection import Selection, client_of
 from horolog.record.time_stats import latency_up_to
 from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
-from horolog.wire.questions import TIMES, AskPartition
+from horolog.wire.questions import TIMES, AskTimes
 
 _ISOLATION: Final = "kafka.isolation.level"
 
@@ -228,9 +228,7 @@ def _counted_by_brokers(
         for number, sums in recorded.read[topic].partitions.items()
         if sums.latency_ms is None
     ]
-    answers = client.ask.many(
-        TIMES, {partition: AskPartition(partition[1]) for partition in lacking}
-    )
+    answers = client.ask.many(TIMES, {partition: AskTimes(partition[1]) for partition in lacking})
     completed, broker_counts = dict[str, Bound](), dict[str, bool]()
     for (topic, _), times in answers.items():
         broker_counts[topic] = broker_counts.get(topic, True) and times is not None

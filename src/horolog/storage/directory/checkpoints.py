@@ -9,7 +9,9 @@ append-time-checkpoint  ours: `0`, then the last append time given out, in milli
 append-time-resets      ours: `0`, the number of entries, then `offset old_ms new_ms clock_ms` lines
 append-time-clock       ours: `0`, the clock of append times and the time before which the logs are
                         complete, in milliseconds, the number of entries, then `topic partition
-                        since_ms last_ms` lines of partitions that are, or were, ahead of it
+                        since_ms last_ms` lines of partitions that are, or were, ahead of it, then
+                        lines about times that were called complete (`Promises`): `reset ms`,
+                        `default type before_max_ms`, `raised topic_id ms`, `followed topic_id ms`
 
 Whatever does not look exactly like that is a `CorruptFile`, and its reader says
 how to continue without it.
@@ -71,6 +73,26 @@ class AheadSpan(NamedTuple):
     floor_ms: int
 
 
+class Promise(NamedTuple):
+    """A time up to which records of a topic were called complete, and which holds no more."""
+
+    ms: int
+    why: str
+    """What broke it: `raised` (the bound on create times) or `followed` (another's records)."""
+
+
+class Promises(NamedTuple):
+    """What was said about complete times, as far as it does not hold any more."""
+
+    reset_ms: int | None = None
+    """The clock of append times before it was set back; what counts from it holds again once the
+    clock is past that."""
+    default: tuple[int, int] | None = None
+    """The timestamp type and `before.max.ms` of topics without their own, when this was written."""
+    broken: Mapping[UUID, Promise] = {}
+    """By topic id."""
+
+
 class StampState(NamedTuple):
     """The clock of append times of all logs (logs/stamp_clock.py), in milliseconds."""
 
@@ -79,6 +101,7 @@ class StampState(NamedTuple):
     """The logs have every record that was given an earlier append time; at most the clock."""
     ahead: Mapping[TopicPartition, AheadSpan]
     """Logs whose floor is, or was, ahead of the clock."""
+    promises: Promises = Promises()
 
 
 class AppendTimeReset(NamedTuple):
@@ -321,18 +344,40 @@ def read_stamp_state(files: Files, path: str) -> StampState | None:
     try:
         version, clocks, count, *lines = text.splitlines()
         clock, settled = map(_int64, clocks.split(" "))
+        end = _number(count, 0, len(lines))
         ahead = {
             TopicPartition(topic, _number(index, 0, MAX_PARTITION)): AheadSpan(
                 _int64(since), _int64(floor)
             )
-            for topic, index, since, floor in (line.split(" ") for line in lines)
+            for topic, index, since, floor in (line.split(" ") for line in lines[:end])
         }
-        is_whole = version == _VERSION and count == str(len(ahead)) and text.endswith("\n")
+        promises = _promises(lines[end:])
+        is_whole = version == _VERSION and end == len(ahead) and text.endswith("\n")
     except ValueError:
         is_whole = False
     if not is_whole or settled > clock:
         raise CorruptFile(f"{path} is no clock of append times: {text[:80]!r}")
-    return StampState(clock, settled, ahead)
+    return StampState(clock, settled, ahead, promises)
+
+
+def _promises(lines: Sequence[str]) -> Promises:
+    """Read the lines about complete times.
+
+    Raises:
+        ValueError: a line is of another form.
+    """
+    found, broken = Promises(), dict[UUID, Promise]()
+    for line in lines:
+        match line.split(" "):
+            case ["reset", ms]:
+                found = found._replace(reset_ms=_int64(ms))
+            case ["default", stamps, before_ms]:
+                found = found._replace(default=(_number(stamps, 0, 1), _int64(before_ms)))
+            case [("raised" | "followed") as why, topic_id, ms]:
+                broken[UUID(topic_id)] = Promise(_int64(ms), why)
+            case _:
+                raise ValueError(line)
+    return found._replace(broken=broken)
 
 
 def write_stamp_state(files: Files, path: str, state: StampState) -> None:
@@ -341,9 +386,12 @@ def write_stamp_state(files: Files, path: str, state: StampState) -> None:
         f"{topic} {partition} {since_ms} {floor_ms}"
         for (topic, partition), (since_ms, floor_ms) in sorted(state.ahead.items())
     ]
-    clocks = f"{state.clock_ms} {state.settled_ms}"
-    lines = [_VERSION, clocks, str(len(ahead)), *ahead, ""]
-    files.replace(path, "\n".join(lines).encode(), sync=False)
+    reset_ms, default, broken = state.promises
+    lines = [_VERSION, f"{state.clock_ms} {state.settled_ms}", str(len(ahead)), *ahead]
+    lines += [] if reset_ms is None else [f"reset {reset_ms}"]
+    lines += [] if default is None else [f"default {default[0]} {default[1]}"]
+    lines += [f"{promise.why} {topic_id} {promise.ms}" for topic_id, promise in broken.items()]
+    files.replace(path, "\n".join([*lines, ""]).encode(), sync=False)
 
 
 def read_append_time_resets(files: Files, path: str) -> list[AppendTimeReset]:

@@ -25,6 +25,7 @@ from horolog.storage import names
 from horolog.storage.directory.checkpoints import (
     AheadSpan,
     MetaProperties,
+    Promises,
     StampState,
     read_stamp_state,
     read_topic_id,
@@ -113,6 +114,10 @@ class LogDir:
         self.settled_ms = self.stamps.last_ms
         """The logs have every record that was given an earlier append time."""
         self._were_ahead: dict[TopicPartition, AheadSpan] = {}
+        self.loaded_stamp_ms = self.stamps.last_ms
+        """The clock of append times as the last process has left it on the disk."""
+        self.promises = Promises()
+        """Complete times that do not hold any more; replaced, on the event loop alone."""
         self._stamp_path = f"{self.path}/{names.STAMP_CLOCK}"
         self._saving_stamps = threading.Lock()
         self._roots = roots
@@ -285,6 +290,7 @@ class LogDir:
             self.stamps.rise(saved.clock_ms)
             present = self.logs.keys() | self.unreadable.keys()
             self._were_ahead = {key: saved.ahead[key] for key in saved.ahead.keys() & present}
+            self.loaded_stamp_ms, self.promises = saved.clock_ms, saved.promises
         for partition, log in self.logs.items():
             log.stamps = self.stamps
             floor_ms, span = log.floor.last, self._were_ahead.get(partition)
@@ -317,7 +323,7 @@ class LogDir:
             clock_ms = self.stamps.last_ms
             spans = [(partition, self.ahead_span(partition)) for partition in self._with_floors()]
             ahead = {partition: span for partition, span in spans if span is not None}
-            state = StampState(clock_ms, min(self.settled_ms, clock_ms), ahead)
+            state = StampState(clock_ms, min(self.settled_ms, clock_ms), ahead, self.promises)
             write_stamp_state(self._files, self._stamp_path, state)
             self._were_ahead.update(ahead)
             self.saved_stamp_ms = clock_ms

@@ -11,9 +11,10 @@ times are of another broker, or of a clock that was reset since.
 from threading import get_ident
 from typing import Final
 
-__all__ = ["StampClock"]
+__all__ = ["EVER", "StampClock"]
 
-_EVER: Final = -(1 << 63)
+EVER: Final = -(1 << 63)
+"""The clock of a broker that has not looked at any."""
 
 
 class StampClock:
@@ -27,7 +28,7 @@ class StampClock:
     __slots__ = ("_thread", "last_ms")
 
     def __init__(self) -> None:
-        self.last_ms = _EVER
+        self.last_ms = EVER
         self._thread: int | None = None
 
     def belong_to_this_thread(self) -> None:

@@ -316,12 +316,23 @@ class LogView:
         return known, unknown
 
     def unread(
-        self, from_offset: int, to_offset: int, aborted: Sequence[AbortedTxn] = ()
+        self,
+        from_offset: int,
+        to_offset: int,
+        aborted: Sequence[AbortedTxn] = (),
+        *,
+        create_times: bool = True,
     ) -> Unread:
-        """Count the records between two offsets at batch ends, without those `aborted`."""
+        """Count the records between two offsets at batch ends, without those `aborted`.
+
+        Args:
+            create_times: by create times; otherwise by timestamps, which may be append times.
+        """
         start = max(from_offset, self.log_start_offset)
         end = min(to_offset, self.high_watermark)
-        return unread(self._from(start), start, end, self.max_batch_bytes, aborted)
+        return unread(
+            self._from(start), start, end, self.max_batch_bytes, aborted, create_times=create_times
+        )
 
     def retention_report(
         self,

@@ -14,7 +14,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.scan import scan_batch
 from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 from horolog.storage.batches.reader import MAX_HELD_BYTES
-from horolog.storage.companion.blocks import Block, blocks_of
+from horolog.storage.companion.blocks import Block, blocks_of, earliest
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.lookup.by_append_time import with_ends
 from horolog.storage.lookup.time_ranges import MAPPED_AT_ONCE
@@ -27,7 +27,8 @@ class Unread(NamedTuple):
     records: int | None = 0
     """Without control records; None if block maps do not say it."""
     oldest_create_ms: int | None = None
-    """The smallest create time; None if no record has one, or block maps do not say it."""
+    """The smallest create time, or timestamp, if that was asked for; None if no record has one, or
+    block maps do not say it."""
     is_known: bool = True
     """Whether the smallest create time is that of all: block maps say it of all of them."""
 
@@ -65,6 +66,8 @@ def unread(
     to_offset: int,
     max_batch_bytes: int,
     aborted: Sequence[AbortedTxn] = (),
+    *,
+    create_times: bool = True,
 ) -> Unread:
     """Count the records between two offsets.
 
@@ -76,6 +79,7 @@ def unread(
         to_offset: where a batch ends, at most the log's end.
         max_batch_bytes: a batch of the blocks that are read may decompress to.
         aborted: transactions whose records do not count.
+        create_times: by create times; otherwise by timestamps, which may be append times.
 
     Raises:
         StorageFailed: the disk refused.
@@ -86,7 +90,7 @@ def unread(
         first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
         if first >= last:
             continue
-        stretch = _UnreadStretch(first, last, max_batch_bytes, where, drops)
+        stretch = _UnreadStretch(first, last, max_batch_bytes, where, drops, create_times)
         if segment is not segments[-1] and not segment.blocks.is_final(size) and size <= budget:
             budget -= size
             segment.complete_blocks()
@@ -113,6 +117,7 @@ class _UnreadStretch(NamedTuple):
     max_batch_bytes: int
     aborted: "_AbortedRanges"
     drops: Callable[[BatchHeader], bool]
+    create_times: bool
 
     def is_aborted(self, block: Block) -> bool:
         """Return True if some records of a block may be aborted."""
@@ -143,7 +148,10 @@ def _of_block(segment: SegmentReader, block: Block, stretch: _UnreadStretch, bud
     is_aborted = stretch.is_aborted(block)
     # The times of control records count in a block.
     if is_whole and not is_aborted and not block.times.control_records:
-        return Unread(block.times.records, block.times.create_min_ms)
+        least_ms = block.times.create_min_ms
+        if not stretch.create_times:
+            least_ms, _ = earliest(block.times, of_append=False)
+        return Unread(block.times.records, least_ms)
     end = block.position + block.size
     return _scanned(segment, block.position, end, stretch, budget if is_aborted else 0)
 
@@ -172,7 +180,7 @@ def _scanned(
                 header,
                 max_bytes=stretch.max_batch_bytes,
                 min_offset=first,
-                create_times=True,
+                create_times=stretch.create_times,
             )
             is_whole = (first, last) == (header.base_offset, header.next_offset)
             records = facts.count if is_whole else last - first if facts.dense_offsets else None

@@ -1,19 +1,59 @@
-"""`horolog topics describe --times`: a broker's statistics of the times of records."""
+"""`horolog times`: up to which time a topic is complete, and the times of its records."""
 
 from collections.abc import Iterator, Mapping
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from typing import Any, Final
 
+import typer
+
+from horolog.cli.connecting import HorologBrokers
+from horolog.cli.offline import with_asides
+from horolog.cli.options import Topic, Zone, with_options
 from horolog.client import Client, PartitionTimes
+from horolog.client.complete_times import CompleteUntil, least
+from horolog.client.topic_facts import served_partitions
 from horolog.clock import format_duration
 from horolog.errors import Misconfigured
 from horolog.record.time_stats import LATENCY_BOUNDS, LatencyClass, latency_class
-from horolog.results import Shown, Table
+from horolog.results import Answer, Shown, Table
 from horolog.times import duration_text, format_time
-from horolog.wire.questions import TIMES, AskPartition
+from horolog.wire.questions import TIMES, AskTimes
 
 QUANTILES: Final = (50, 90, 99)
 """Quantiles in per cent."""
+
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command(no_args_is_help=True)
+@with_options
+def times(topic: Topic, brokers: HorologBrokers, zone: Zone = None) -> Answer:
+    """Show up to which time a topic is complete, and which times its records have.
+
+    Complete: no record with an earlier timestamp can be appended any more, because
+    message.timestamp.before.max.ms is set (docs/append-times.md). Records without a time may come.
+    Of the records it is shown which times they have by both clocks, how many are out of order, of
+    the future or without a time, and how late they come. No record is read.
+    """
+    with brokers.connect() as client:
+        served = served_partitions(client, topic)
+        found = topic_times(client, topic, list(served.leaders))
+    known: dict[int, PartitionTimes | None] = {**dict.fromkeys(served.offline), **found}
+    until, committed = least(known, committed=False), least(known, committed=True)
+    result = {
+        "topic": topic,
+        "complete_until_ms": until.ms,
+        "committed_complete_until_ms": committed.ms,
+        "complete_withdrawn": _withdrawn(until) or _withdrawn(committed),
+        "partitions": [plain_times(number, its) for number, its in found.items()],
+    }
+    lines = times_lines(topic, found, until, committed, zone or UTC)
+    return with_asides(served, result, lines)
+
+
+def _withdrawn(until: CompleteUntil) -> str | None:
+    return None if until.ms is not None else until.withdrawn or "offline"
 
 
 def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, PartitionTimes]:
@@ -25,7 +65,7 @@ def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, 
         NoAnswer: no broker answers.
     """
     by_partition = {}
-    asks = {(topic, number): AskPartition(number) for number in partitions}
+    asks = {(topic, number): AskTimes(number) for number in partitions}
     for (_, number), times in client.ask.many(TIMES, asks).items():
         if times is None:
             raise Misconfigured(
@@ -44,8 +84,37 @@ def plain_times(number: int, times: PartitionTimes) -> dict[str, Any]:
     return {"partition": number, **members, "latency_ms": quantiles, "latencies": latencies}
 
 
-def times_lines(statistics: Mapping[int, PartitionTimes], zone: tzinfo) -> Iterator[Shown]:
-    """Yield the time spans of both clocks for each partition, and counts of odd records."""
+def times_lines(
+    topic: str,
+    statistics: Mapping[int, PartitionTimes],
+    until: CompleteUntil,
+    committed: CompleteUntil,
+    zone: tzinfo,
+) -> Iterator[Shown]:
+    """Yield complete times, time spans of both clocks for each partition, and odd records."""
+    if until.ms is None:
+        yield until.why(topic)
+    else:
+        yield f"complete until {format_time(until.ms, zone)}"
+        if committed.ms is None:
+            yield f"for readers of committed records, {committed.why(topic)}"
+        elif committed.ms != until.ms:
+            yield f"for readers of committed records until {format_time(committed.ms, zone)}"
+    if len(statistics) > 1:
+        yield ""
+        yield Table.of(
+            ("partition", "complete until", "committed", "withdrawn"),
+            (
+                (
+                    number,
+                    _shown_time(its.complete_until_ms, zone),
+                    _shown_time(its.committed_complete_until_ms, zone),
+                    its.complete_withdrawn,
+                )
+                for number, its in statistics.items()
+            ),
+        )
+    yield ""
     spans, facts = [], []
     for number, times in statistics.items():
         for clock, first, last in (
@@ -84,6 +153,10 @@ def times_lines(statistics: Mapping[int, PartitionTimes], zone: tzinfo) -> Itera
             f"without {unknown} offsets, whose segments have no whole block map yet: a read of a "
             "range of times makes it, that of the last segment the next append"
         )
+
+
+def _shown_time(moment_ms: int | None, zone: tzinfo) -> str | None:
+    return None if moment_ms is None else format_time(moment_ms, zone)
 
 
 def _quantile(times: PartitionTimes, per_cent: int) -> LatencyClass | None:

@@ -1,0 +1,69 @@
+"""Times up to which partitions are complete: no earlier record will be appended (horolog only)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from horolog.client.client import Client
+from horolog.wire.questions import TIMES, AskTimes, PartitionTimes, Withdrawn
+
+LACKING: Final = (
+    "{} is not complete up to any time: Apache Kafka's brokers cannot know it, and only horolog "
+    "bounds what is still to come"
+)
+SETTING: Final = "message.timestamp.before.max.ms"
+_WHY: Final[Mapping[Withdrawn | None, str]] = {
+    Withdrawn.NO_BOUND: f"its topic bounds no create times; {SETTING} does",
+    Withdrawn.BOUND_RAISED: f"{SETTING} was raised, and what was too early before may come",
+    Withdrawn.RESET: "append times were reset, and what was too early before may come",
+    Withdrawn.FOLLOWED: "records come from another cluster, or have come since",
+    Withdrawn.ADOPTED: "it was found on disk; a setting makes it this broker's",
+    Withdrawn.OPEN_TRANSACTION: "the times of records behind an open transaction are unknown",
+    Withdrawn.NOT_WRITTEN: "the disk refuses the clock of append times",
+}
+
+
+class CompleteUntil(NamedTuple):
+    """Time up to which all of some partitions are complete."""
+
+    ms: int | None
+    """No record with an earlier timestamp will come to any of them; None if that is unknown."""
+    partition: int | None = None
+    """The partition that has it, or that is the reason why it is unknown."""
+    withdrawn: Withdrawn | None = None
+    """Reason why it is unknown; None, too, for a partition without a leader."""
+
+    def why(self, topic: str) -> str:
+        """Return the reason in words."""
+        reason = _WHY.get(self.withdrawn, "it is offline")
+        return f"{topic}-{self.partition} is not complete up to any time: {reason}"
+
+
+def least(times: Mapping[int, PartitionTimes | None], *, committed: bool) -> CompleteUntil:
+    """Return the least time of several partitions, None for one without a leader.
+
+    Args:
+        committed: for readers of committed records.
+    """
+    found = CompleteUntil(None)
+    for number, its in sorted(times.items()):
+        if its is None:
+            return CompleteUntil(None, number)
+        ms = its.committed_complete_until_ms if committed else its.complete_until_ms
+        if ms is None:
+            return CompleteUntil(None, number, its.complete_withdrawn)
+        if found.ms is None or ms < found.ms:
+            found = CompleteUntil(ms, number)
+    return found
+
+
+def ask_complete(
+    client: Client, topic: str, partitions: Iterable[int]
+) -> dict[int, PartitionTimes | None]:
+    """Ask up to which time partitions are complete; None where a leader is another product.
+
+    Raises:
+        RequestRefused: a partition does not exist, or a broker refuses.
+        NoAnswer: no broker answers.
+    """
+    asks = {(topic, number): AskTimes(number, sums=False) for number in partitions}
+    return {number: its for (_, number), its in client.ask.many(TIMES, asks).items()}
