@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from polars.io.plugins import register_io_source
 
+from horolog.sources.cuts import GivenAsOf, given_as_of
 from horolog.sources.expressions import SCHEMA
 from horolog.sources.planning import opened_log
 from horolog.sources.tables import options_of
@@ -59,6 +60,7 @@ def scan_horolog(
     source: "Client | str | os.PathLike[str]",
     topic: str,
     *,
+    as_of: GivenAsOf | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> pl.LazyFrame:
     """Return a topic as a lazy frame, which reads it when it is collected.
@@ -69,13 +71,17 @@ def scan_horolog(
     Args:
         source: a client of the brokers, or their `host:port`; or a path: of a log directory, a
             partition or a segment, also in an object store (`s3://...`).
+        as_of: an append time in milliseconds, a `Cut`, or the path of its file: only what was
+            appended before it is read, each time the frame is collected.
         settings: `kafka.*` for brokers and `fs.*` for object stores, as in Spark.
 
     Raises:
-        Misconfigured: the topic or the path does not exist, or a setting is wrong.
+        Misconfigured: the topic or the path does not exist, or a setting is wrong. When the frame
+            is collected: the topic cannot be read exactly as of the time.
         RequestRefused, NoAnswer: the broker refuses, or does not answer.
     """
-    tables = TopicTables(options_of(source, settings or {}), topic)
+    moment = None if as_of is None else given_as_of(as_of)
+    tables = TopicTables(options_of(source, settings or {}), topic, as_of=moment)
     with opened_log(tables.options) as log:
         log.partitions()
 

@@ -14,6 +14,7 @@ from horolog.sources import Cut
 from horolog.storage import TopicPartition
 from horolog.wire import ApiKey
 
+_RECORD = LogRecord(7, None, b"v")
 PARTITIONS = [TopicPartition(topic, number) for topic in ("a", "b") for number in (0, 1)]
 
 
@@ -40,9 +41,9 @@ class Producer:
         fields = {"transactional_id": self.name, "transaction_timeout_ms": 600_000}
         self.id = self.broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
 
-    def write(self, partition: TopicPartition) -> int:
+    def write(self, partition: TopicPartition, record: LogRecord = _RECORD) -> int:
         batch = build_batch(
-            [LogRecord(7, None, b"v")],
+            [record],
             producer_id=self.id.producer_id,
             producer_epoch=self.id.producer_epoch,
             base_sequence=self.sequences[partition],

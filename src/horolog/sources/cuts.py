@@ -11,11 +11,12 @@ A cut is kept as a file of JSON (docs/as-of.md), which readers take in the place
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from horolog.client import AskCut, PartitionCut
+from horolog.clock import moment_ms
 from horolog.errors import Misconfigured
 from horolog.json_text import Natural, from_json, read_as
 from horolog.offsets import Inexact, TransactionStart
@@ -28,9 +29,12 @@ __all__ = [
     "Cut",
     "CutEntry",
     "CutSource",
+    "GivenAsOf",
+    "check_uncompacted",
     "cut_of",
     "ends_as_of",
     "entries_as_of",
+    "given_as_of",
     "inexact",
     "read_cut",
     "up_to_cut",
@@ -51,6 +55,7 @@ _SENTENCES: Final = {
     Inexact.DELETED: "the records around it are deleted",
     Inexact.COMPACTED: "records around it are compacted",
 }
+_GONE: Final = (Inexact.DELETED, Inexact.COMPACTED)
 
 Asked: TypeAlias = Callable[
     [Mapping[TopicPartition, AskCut]], Mapping[TopicPartition, PartitionCut | str]
@@ -134,6 +139,8 @@ class Cut:
 
 AsOf: TypeAlias = int | Cut
 """An append time in milliseconds, or a cut."""
+GivenAsOf: TypeAlias = AsOf | str | os.PathLike[str]
+"""The same, or the path of a cut's file."""
 
 
 def parse_as_of(text: str, moment: Callable[[str], int]) -> AsOf:
@@ -147,6 +154,30 @@ def parse_as_of(text: str, moment: Callable[[str], int]) -> AsOf:
     """
     is_file = text.endswith(".json") or "/" in text or os.sep in text
     return read_cut(text) if is_file else moment(text)
+
+
+def given_as_of(given: GivenAsOf) -> AsOf:
+    """Return the time or the cut that a caller gives; the file of a cut is read.
+
+    Raises:
+        Misconfigured: the file cannot be read, or is no cut; the time is beyond 64 bits.
+    """
+    if isinstance(given, Cut):
+        return given
+    if isinstance(given, os.PathLike):
+        return read_cut(os.fspath(given))
+    if isinstance(given, str):
+        return parse_as_of(given, _moment)
+    if type(given) is not int or not -(1 << 63) <= given < 1 << 63:
+        raise Misconfigured(f"as_of is {given!r:.80}: give milliseconds, a Cut, or its path")
+    return given
+
+
+def _moment(text: str) -> int:
+    try:
+        return moment_ms(text, rounds_up=True)
+    except ValueError as error:
+        raise Misconfigured(f"as_of: {error}") from None
 
 
 def _members(entry: CutEntry) -> dict[str, Any]:
@@ -222,7 +253,8 @@ def ends_as_of(
         committed: whether records of committed transactions are read.
 
     Raises:
-        Misconfigured: the cut is of another cluster or topic, or not exact.
+        Misconfigured: the cut is of another cluster or topic, or not exact; or records before it
+            were compacted, or all deleted, since it was made.
         RequestRefused, NoAnswer, StorageFailed: as `cut_of`.
     """
     found = {}
@@ -238,21 +270,58 @@ def entries_as_of(
 ) -> dict[TopicPartition, CutEntry]:
     """Return where partitions part at a time, exactly or not.
 
+    A cut that was made before is not exact any more where records in front of it were compacted
+    since, or all deleted.
+
     Raises:
         Misconfigured: the cut is of another cluster or topic.
         RequestRefused, NoAnswer, StorageFailed: as `cut_of`.
     """
-    if isinstance(as_of, Cut):
-        _check_cluster(as_of, log.cluster_id())
-        return _entries_of(as_of, log, partitions)
-    its = cut_of(log, as_of, partitions, 0).by_partition()
-    return {key: its[key] for key in partitions}
+    if not isinstance(as_of, Cut):
+        its = cut_of(log, as_of, partitions, 0).by_partition()
+        return {key: its[key] for key in partitions}
+    _check_cluster(as_of, log.cluster_id())
+    its = _entries_of(as_of, log, partitions)
+    for key, answer in _presently(log, as_of, partitions).items():
+        if isinstance(answer, str):
+            its[key] = replace(its[key], exact=False, why=answer)
+        elif answer.why in _GONE and (answer.why is Inexact.COMPACTED or its[key].offset):
+            its[key] = replace(its[key], exact=False, why=_reason(answer.why))
+    return its
 
 
 def inexact(as_of: AsOf, partition: TopicPartition, why: str) -> str:
     """Return the sentence that refuses a cut that is not exact."""
-    when = format_moment(as_of.at_ms if isinstance(as_of, Cut) else as_of)
-    return f"{partition} cannot be read as of {when}: {why}"
+    return f"{partition} cannot be read as of {format_moment(_time_of(as_of))}: {why}"
+
+
+def check_uncompacted(log: CutSource, as_of: AsOf, partitions: Iterable[TopicPartition]) -> None:
+    """Make sure that compaction has not passed a cut behind a read.
+
+    Raises:
+        Misconfigured: it has, so that records are gone that were known then.
+        RequestRefused, NoAnswer, StorageFailed: as `cut_of`.
+    """
+    for key, answer in _presently(log, as_of, partitions).items():
+        if isinstance(answer, str):
+            raise Misconfigured(inexact(as_of, key, answer))
+        if answer.why is Inexact.COMPACTED:
+            raise Misconfigured(inexact(as_of, key, _reason(answer.why)))
+
+
+def _presently(
+    log: CutSource, as_of: AsOf, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, PartitionCut | str]:
+    """Cut partitions as they are now, at the time of a cut."""
+    return log.cut({key: AskCut(key.partition, _time_of(as_of)) for key in partitions})
+
+
+def _time_of(as_of: AsOf) -> int:
+    return as_of.at_ms if isinstance(as_of, Cut) else as_of
+
+
+def _reason(why: Inexact) -> str:
+    return f"{why}: {_SENTENCES[why]}"
 
 
 def up_to_cut(
@@ -333,7 +402,7 @@ def _settled(
         if isinstance(answer, str):
             whys[key], offsets[key], committed[key] = answer, 0, 0
             continue
-        whys[key] = None if answer.why is None else f"{answer.why}: {_SENTENCES[answer.why]}"
+        whys[key] = None if answer.why is None else _reason(answer.why)
         offsets[key] = answer.offset
         committed[key] = min([answer.offset, *(start.offset for start in answer.transactions)])
     _settle(_Questions(asked, at_ms, whys), offsets, committed)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.sources.bounds import Bounds, resolve
 from horolog.sources.broker_log import BrokerLog
-from horolog.sources.cuts import up_to_cut
+from horolog.sources.cuts import check_uncompacted, up_to_cut
 from horolog.sources.file_log import FileLog
 from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
@@ -51,6 +51,23 @@ def opened_log(options: ReadOptions) -> FileLog | BrokerLog:
         Misconfigured: it is not there.
     """
     return FileLog(options) if options.paths else BrokerLog(options)
+
+
+def check_read(options: ReadOptions, partitions: Collection[TopicPartition]) -> None:
+    """Make sure that what was read as of a time was complete while it was read.
+
+    A time in the past cuts a log at the same offset whenever it is asked for. But compaction may
+    pass the cut behind a plan. To be called after the last record was read.
+
+    Raises:
+        Misconfigured: it has.
+        RequestRefused, NoAnswer, StorageFailed: as the read.
+    """
+    if options.as_of is None or not partitions:
+        return
+    with opened_log(options) as log:
+        present = set(log.partitions())
+        check_uncompacted(log, options.as_of, [it for it in partitions if it in present])
 
 
 class ReadPlan(NamedTuple):

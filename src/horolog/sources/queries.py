@@ -9,18 +9,22 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from horolog.client import Client
+from horolog.clock import SystemClock
 from horolog.errors import HorologError, Misconfigured
+from horolog.sources.cuts import AsOf, parse_as_of
 from horolog.sources.options import ReadOptions
 from horolog.sources.planning import opened_log
 from horolog.sources.tables import options_of
 from horolog.sources.topic_tables import TopicDataset, TopicTables
+from horolog.times import parse_time
 
 __all__ = ["running", "sql"]
 
@@ -46,7 +50,8 @@ def sql(
 
     Every topic is a table with the columns `timestamp`, `append_time` (times with a zone; null for
     records without one, and where the append time is unknown), `partition`, `offset`, `key`,
-    `value` and `headers`.
+    `value` and `headers`. The table function `as_of('TOPIC', 'TIME')` gives the topic up to what
+    was appended before a time, or before the cut in a file.
 
     Args:
         query: one SELECT, in DuckDB's SQL.
@@ -56,7 +61,8 @@ def sql(
         timezone: the zone of times without one in the query, and of times that it prints.
 
     Raises:
-        Misconfigured: the query is no SELECT, or wrong; a table is no topic; a setting is wrong.
+        Misconfigured: the query is no SELECT, or wrong; a table is no topic; a setting is wrong; a
+            topic cannot be read exactly as of a time.
         RequestRefused, NoAnswer: the broker refuses, or does not answer.
         DataLost, CorruptBatch: records are gone or damaged.
     """
@@ -87,8 +93,13 @@ def running(
         tree = _parsed(connection, query)
         named = _TableNames()
         named.visit(tree)
-        if not named.tables:
+        if not named.tables and not named.as_of:
             raise Misconfigured("the query names no topic: write SELECT ... FROM TOPIC")
+
+        def register(name: str, tables: TopicTables) -> None:
+            _check_topic(tables)
+            connection.register(name, TopicDataset(_Noted(tables, failures)))
+
         folded = dict[str, str]()
         for name in sorted(named.tables):
             if name.lower() in named.subqueries and not _is_topic(options, name):
@@ -96,9 +107,10 @@ def running(
             other = folded.setdefault(name.lower(), name)
             if other != name:
                 raise Misconfigured(f"SQL cannot tell {other} from {name}: query one of them")
-            _check_topic(options, name)
-            tables = _Noted(TopicTables(options, name, on_rows), failures)
-            connection.register(name, TopicDataset(tables))
+            register(name, TopicTables(options, name, on_rows))
+        moments = _Moments(timezone)
+        for (topic, text), name in named.as_of.items():
+            register(name, TopicTables(options, topic, on_rows, as_of=moments.parsed(text)))
         text = query
         if named.is_changed:
             ((text,),) = connection.execute(
@@ -171,15 +183,44 @@ def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]
     return tree
 
 
+class _Moments:
+    """The moments of one query; a relative one counts from its start."""
+
+    def __init__(self, timezone: str) -> None:
+        self._timezone = timezone
+        self._now_ms = SystemClock().now_ms()
+
+    def parsed(self, text: str) -> AsOf:
+        """Parse a time, or read the file of a cut."""
+        try:
+            zone = ZoneInfo(self._timezone)
+        except (ValueError, ZoneInfoNotFoundError):
+            raise Misconfigured(
+                f"as_of: {self._timezone} is no zone: name one, as Europe/Berlin"
+            ) from None
+        return parse_as_of(
+            text, lambda moment: parse_time(moment, now_ms=self._now_ms, zone=zone, rounds_up=True)
+        )
+
+
+class _TopicAsOf(NamedTuple):
+    """Arguments of a table function `as_of`."""
+
+    topic: str
+    moment: str
+
+
 class _TableNames:
     """The tables that a syntax tree names."""
 
     def __init__(self) -> None:
         self.tables: set[str] = set()
+        self.as_of: dict[_TopicAsOf, str] = {}
+        """Topics as of a time, each with the name of the table in its place."""
         self.subqueries: set[str] = set()
         """Names of `WITH` in small letters, which may also be topics."""
         self.is_changed = False
-        """True after a topic with dots in its name was written without quotes."""
+        """True after a table was renamed: a topic with dots in its name, or `as_of`."""
 
     def visit(self, node: Any) -> None:
         """Note the names in a node and below it."""
@@ -188,7 +229,9 @@ class _TableNames:
                 self.visit(item)
         if not isinstance(node, dict):
             return
-        if node.get("type") == "BASE_TABLE":
+        if node.get("type") == "TABLE_FUNCTION" and _function_of(node) == "as_of":
+            self._note_as_of(node)
+        elif node.get("type") == "BASE_TABLE":
             self._note_table(node)
         ctes = node.get("cte_map")
         if isinstance(ctes, dict):
@@ -206,22 +249,56 @@ class _TableNames:
             self.is_changed = True
         self.tables.add(name)
 
+    def _note_as_of(self, node: dict[str, Any]) -> None:
+        """Put a table in the place of the function."""
+        found = _as_of_arguments(node)
+        name = self.as_of.setdefault(found, f"as_of {len(self.as_of) + 1}")
+        alias = node["alias"] or found.topic
+        kept = {key: node[key] for key in ("sample", "query_location", "column_name_alias")}
+        node.clear()
+        node.update(kept, type="BASE_TABLE", alias=alias, table_name=name)
+        node.update(schema_name="", catalog_name="", qualified_name={"path": [name]})
+        self.is_changed = True
+
+
+def _function_of(node: dict[str, Any]) -> str:
+    return str(node["function"].get("function_name", "")).lower()
+
+
+def _as_of_arguments(node: dict[str, Any]) -> _TopicAsOf:
+    """Return the arguments of a table function `as_of`.
+
+    Raises:
+        Misconfigured: they are not a topic and a time, as constants.
+    """
+    texts = []
+    for argument in node["function"].get("arguments", ()):
+        literal = argument.get("expression", {}).get("literal", {})
+        is_taken = not argument.get("name") and literal.get("kind") in ("STRING", "INTEGER")
+        texts.append(literal.get("text") if is_taken else None)
+    match texts:
+        case [str(topic), str(moment)] if node.get("with_ordinality") == "WITHOUT_ORDINALITY":
+            return _TopicAsOf(topic, moment)
+    raise Misconfigured(
+        "as_of takes a topic and a time or a cut: as_of('clicks', '2026-11-20T00:00Z')"
+    )
+
 
 def _is_topic(options: ReadOptions, name: str) -> bool:
     try:
-        _check_topic(options, name)
+        _check_topic(TopicTables(options, name))
     except HorologError:
         return False
     return True
 
 
-def _check_topic(options: ReadOptions, name: str) -> None:
+def _check_topic(tables: TopicTables) -> None:
     """Make sure that a source has a topic.
 
     Raises:
         Misconfigured, RequestRefused: it has not.
     """
-    with opened_log(TopicTables(options, name).options) as log:
+    with opened_log(tables.options) as log:
         log.partitions()
 
 

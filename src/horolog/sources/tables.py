@@ -13,6 +13,7 @@ from horolog.client import Client, ClientConfig
 from horolog.record.columns import DEFAULT_COLUMNS, batch_schema
 from horolog.record.timestamps import EVER_APPENDED, NO_TIMESTAMP, RecordClock, TimeRange
 from horolog.sources.clocks import APPEND, CREATE, SEEN
+from horolog.sources.cuts import GivenAsOf, given_as_of
 from horolog.sources.kafka_settings import PREFIX, security_of
 from horolog.sources.limits import TopicSelection
 from horolog.sources.location import Location
@@ -29,7 +30,7 @@ from horolog.sources.ordered import (
 )
 from horolog.sources.ordered_tables import PARTITION, TableBuffer, untimed_rows
 from horolog.sources.plan import Stretch
-from horolog.sources.planning import numbered, opened_log, plan_offsets
+from horolog.sources.planning import check_read, numbered, opened_log, plan_offsets
 from horolog.sources.reading import tables_of
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
@@ -54,6 +55,7 @@ def scan(
     partitions: Iterable[int] | None = None,
     from_ms: int | None = None,
     to_ms: int | None = None,
+    as_of: GivenAsOf | None = None,
     clock: RecordClock = RecordClock.CREATE,
     starting_offsets: Mapping[int, int] | None = None,
     ending_offsets: Mapping[int, int] | None = None,
@@ -84,6 +86,9 @@ def scan(
         partitions: their numbers; None for all.
         from_ms: the first time, in milliseconds since 1970; None without a limit.
         to_ms: the time after the last.
+        as_of: an append time in milliseconds, a `Cut`, or the path of its file: only what was
+            appended before it is read, exactly (docs/as-of.md). Committed records are those that
+            were committed before it.
         clock: whose times these are: the records' own, or when they were appended.
         starting_offsets: the first offsets, by partition.
         ending_offsets: the offsets after the last.
@@ -98,7 +103,8 @@ def scan(
         settings: `kafka.*` for brokers and `fs.*` for object stores, as in Spark.
 
     Raises:
-        Misconfigured: the topic or the path is not there, or a setting is wrong.
+        Misconfigured: the topic or the path is not there, or a setting is wrong; the log cannot be
+            read exactly as of a time, or was compacted meanwhile.
         Overlap: records that overlap in time are larger than `order_memory`.
         RequestRefused: a partition or an offset is not there, or the broker refuses.
         NoAnswer: a broker does not answer, or gives nothing although there is more.
@@ -110,6 +116,7 @@ def scan(
         options_of(source, settings or {}, max_wait_ms=max_wait_ms),
         subscription=TopicSelection((topic,)),
         appended=times if times.of_append else EVER_APPENDED,
+        as_of=None if as_of is None else given_as_of(as_of),
         read_committed=read_committed,
         fail_on_data_loss=fail_on_data_loss,
         loss_option="fail_on_data_loss",
@@ -154,6 +161,7 @@ def scan(
                     number = pa.scalar(stretch.partition.partition, pa.int32())
                     for table in read(reader, stretch):
                         yield shaped(table, pa.repeat(number, len(table)))
+                check_read(options, chosen)
                 return
             timed = reader.timed(stretches, by, memory)
             buffer = TableBuffer(of_order, _TABLE_BYTES)
@@ -167,6 +175,7 @@ def scan(
                     if place is WithoutTime.REFUSE and tables is passes[1]:
                         raise untimed_refused(topic, _first_place(table))
                     yield shaped(table, table.column(PARTITION))
+        check_read(options, chosen)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -17,10 +17,11 @@ import pyarrow.dataset as ds
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.sources.clocks import APPEND
+from horolog.sources.cuts import AsOf
 from horolog.sources.expressions import APPEND_TIME, SCHEMA, fields_in, narrowed
 from horolog.sources.limits import TopicSelection
 from horolog.sources.options import ReadOptions
-from horolog.sources.planning import opened_log, plan_offsets
+from horolog.sources.planning import check_read, opened_log, plan_offsets
 from horolog.sources.reading import tables_of
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
@@ -39,12 +40,18 @@ class TopicTables:
     Args:
         options: where the log is.
         on_rows: called with the number of rows of each table that was read.
+        as_of: the time or the cut up to which the topic is read.
     """
 
     def __init__(
-        self, options: ReadOptions, topic: str, on_rows: Callable[[int], None] = lambda rows: None
+        self,
+        options: ReadOptions,
+        topic: str,
+        on_rows: Callable[[int], None] = lambda rows: None,
+        *,
+        as_of: AsOf | None = None,
     ) -> None:
-        self.options = replace(options, subscription=TopicSelection((topic,)))
+        self.options = replace(options, subscription=TopicSelection((topic,)), as_of=as_of)
         self.topic = topic
         self._on_rows = on_rows
 
@@ -56,7 +63,7 @@ class TopicTables:
         Rows for which it is false may be among them.
 
         Raises:
-            Misconfigured: the topic or the path does not exist.
+            Misconfigured: the topic or the path does not exist, or cannot be read as of the time.
             RequestRefused, NoAnswer: the broker refuses, or does not answer.
             DataLost: records are gone before they are read.
             CorruptBatch: a batch breaks the format or its checksum.
@@ -86,6 +93,7 @@ class TopicTables:
                     ):
                         self._on_rows(len(table))
                         yield _shaped(table, schema, stretch.partition.partition)
+            check_read(options, taken)
 
 
 def _shaped(table: pa.RecordBatch, schema: pa.Schema, partition: int) -> pa.RecordBatch:

@@ -67,6 +67,8 @@ def _why(log: CutLog, at_ms: int, found: AppendedAt | None, offset: int) -> Inex
             return Inexact.FOLLOWING
         is_gone = log.start == log.end > 0 and (log.floor_ms is None or log.floor_ms >= at_ms)
         return Inexact.DELETED if is_gone else None
+    if log.cleaner_point is not None and log.cleaner_point > offset:
+        return Inexact.COMPACTED
     if found.ms is None:
         return Inexact.UNKNOWN
     if any(offset < reset.offset and at_ms > reset.new_ms for reset in log.resets):
@@ -76,8 +78,6 @@ def _why(log: CutLog, at_ms: int, found: AppendedAt | None, offset: int) -> Inex
         return Inexact.AHEAD
     if offset == log.start > 0:
         return Inexact.DELETED
-    if log.cleaner_point is not None and log.cleaner_point > offset:
-        return Inexact.COMPACTED
     return None
 
 
