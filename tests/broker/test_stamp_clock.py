@@ -18,7 +18,7 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.record import Codec, LogRecord, build_batch
 from horolog.storage import Log, LogDir
 from horolog.testing import Broker
-from horolog.wire import HEALTH, ApiKey
+from horolog.wire import HEALTH, STAMP_CLOCK_RESET, ApiKey
 
 BATCH = build_batch([LogRecord(5, None, b"v")])
 LARGE = build_batch([LogRecord(5, None, bytes(300_000))] * 3, codec=Codec.GZIP)
@@ -165,6 +165,36 @@ def test_the_command_resets_the_other_topics_where_one_is_refused(
         "reset 1 partition of b",
     ]
     assert [stamp(broker, topic) for topic in ("a", "b")] == [NOW_MS + 100 * DAY_MS, NOW_MS]
+
+
+def test_all_topics_are_reset_where_another_cluster_leads_them(
+    broker: RunningBroker, make_broker: MakeBroker, clock: ManualClock
+) -> None:
+    shadow = make_broker(clock=clock, horolog_follow=broker.address)
+    assert eventually(lambda: {"a", "b"} <= shadow.client.metadata().topics.keys())
+    clock.step("100d")
+    shadow.run(shadow.broker.partitions.keep_stamp_clock())
+    clock.step("-100d")
+    command = ("topics", "reset-append-time", "--all", "-b", shadow.address)
+    ran = run_command(*command)
+    assert (ran.code, ran.lines) == (
+        0,
+        ["the broker's clock of append times is set back to its clock; it was 100 days ahead"],
+    )
+    assert shadow.broker.partitions.stamp_ms == NOW_MS
+    shadow.restart(crash=True)
+    assert shadow.broker.partitions.stamp_ms == NOW_MS
+    assert run_command(*command).lines == ["no append time is ahead of the broker's clock"]
+
+
+def test_a_broker_takes_no_other_reset(broker: RunningBroker, clock: ManualClock) -> None:
+    stamped_ms = clock.step("100d")
+    stamp(broker, "a")
+    clock.step("-100d")
+    for value in ("0", "", "All"):
+        with pytest.raises(RequestRefused, match="allowed for a broker is all"):
+            broker.client.ask.act(STAMP_CLOCK_RESET, "", value)
+    assert broker.broker.partitions.stamp_ms == stamped_ms
 
 
 def test_a_produce_request_writes_nothing_more(

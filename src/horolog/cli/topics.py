@@ -257,13 +257,16 @@ def reset_append_time(
             except RequestRefused as error:  # as of a topic that another cluster leads
                 if topic is not None:
                     raise
-                ahead = client.topics.append_times_ahead(name).ahead
-                result = {"topic": name, "reset": 0, "still_ahead": ahead}
-                said, is_served = [f"{name} is not reset: {error}"], not ahead
+                left = client.topics.append_times_ahead(name)
+                clock_ms = max(clock_ms, left.clock_ahead_ms)
+                result = {"topic": name, "reset": 0, "still_ahead": left.ahead}
+                said, is_served = [f"{name} is not reset: {error}"], not left.ahead
             is_ok &= is_served
             results.append(result)
             if topic is not None or result["reset"] or result["still_ahead"]:
                 lines += said
+        if topic is None:
+            client.topics.lower_append_time_clock()  # also where all topics are followed
     if clock_ms and not any(result["reset"] for result in results):
         lines.append(
             "the broker's clock of append times is set back to its clock; it was "

@@ -24,6 +24,7 @@ from horolog.wire.questions import (
     DEMOTE,
     PROMOTE,
     PROMOTED,
+    STAMP_CLOCK_RESET,
     AppendTimesAhead,
     AskPromoted,
     Demotion,
@@ -322,6 +323,10 @@ class Topics(RetriedCalls):
         """Lower the append times of a topic, or some of its partitions, to the broker's clock."""
         value = ALL_PARTITIONS if partitions is None else ",".join(map(str, partitions))
         self._ask.act(APPEND_TIME_RESET, topic, value)
+
+    def lower_append_time_clock(self) -> None:
+        """Lower the clock of append times to the broker's clock; no partition is reset."""
+        self._ask.act(STAMP_CLOCK_RESET, "", ALL_PARTITIONS)
 
     def _about(self, resource: ConfigResource, deadline: Deadline) -> Link:
         """Return the broker to ask about a resource: a broker about itself, any about the rest."""

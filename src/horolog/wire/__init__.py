@@ -51,8 +51,8 @@ __getattr__, __dir__ = lazy_names(
         "produce": "ProducedPartition ProducedTopic encode_produce_response",
         "questions": (
             "ACTIONS APPEND_TIMES_AHEAD FOLLOWING GROUP_LAG HEALTH HISTORY_GROUP "
-            "HISTORY_TOPIC LOOKUP_WAY QUESTIONS RETENTION TIME_BLOCKS TIME_RANGES Action "
-            "AskGroupLag "
+            "HISTORY_TOPIC LOOKUP_WAY QUESTIONS RETENTION STAMP_CLOCK_RESET TIME_BLOCKS "
+            "TIME_RANGES Action AskGroupLag "
             "AskLookup AskRetention FollowedEntry FollowedState GroupPartitionLag LagClock "
             "PromotedEntry Question RangeClock Wrong"
         ),

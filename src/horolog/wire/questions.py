@@ -744,6 +744,10 @@ APPEND_TIME_RESET: Final = Action(
 )
 ALL_PARTITIONS: Final = "all"
 """The value of `APPEND_TIME_RESET` for all partitions; otherwise a comma-separated list."""
+STAMP_CLOCK_RESET: Final = Action(
+    "horolog.append.clock.reset", _BROKER, AclOperation.ALTER_CONFIGS, lacking=_NO_APPEND_TIMES
+)
+"""Lowers the clock of append times, and resets no partition; the value is `ALL_PARTITIONS`."""
 
 PROMOTE: Final = Action("horolog.promote", _BROKER, AclOperation.ALTER, lacking=_FOLLOWS_NONE)
 """Leads topics that were followed: a JSON array of names, or `ALL_TOPICS`."""

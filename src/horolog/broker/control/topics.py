@@ -21,6 +21,7 @@ from horolog.wire.questions import (
     APPEND_TIMES_AHEAD,
     LEFT_BEHIND,
     REFUSED,
+    STAMP_CLOCK_RESET,
     AppendTimesAhead,
     AskEntries,
     AskNothing,
@@ -47,6 +48,21 @@ def prepare_reset(broker: BrokerParts, name: str, values: Mapping[str, str]) -> 
     refuse_followed(topic)
     indexes = _indexes(topic, values[APPEND_TIME_RESET.name].strip())
     return partial(_reset_all, broker, [broker.partition(name, index) for index in indexes])
+
+
+@performs(STAMP_CLOCK_RESET)
+def prepare_clock_reset(broker: BrokerParts, name: str, values: Mapping[str, str]) -> Perform:
+    """Check that the clock of append times is to be lowered for `all` partitions.
+
+    Raises:
+        RequestRefused: the value is another one.
+    """
+    if values[STAMP_CLOCK_RESET.name].strip() != ALL_PARTITIONS:
+        raise RequestRefused(
+            ErrorCode.invalid_config,
+            f"{STAMP_CLOCK_RESET.name}: allowed for a broker is {ALL_PARTITIONS}",
+        )
+    return partial(_reset_all, broker, ())
 
 
 async def _reset_all(broker: BrokerParts, partitions: Sequence[Partition]) -> None:
