@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
-EXTRAS := fast,uvloop,arrow,spark,security,demo
+EXTRAS := fast,uvloop,arrow,polars,sql,spark,security,demo
 MORE :=
 
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
