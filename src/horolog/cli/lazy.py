@@ -29,6 +29,7 @@ COMMANDS = {
     "topics": Lazy("horolog.cli.topics", "List, create, describe, alter and delete topics."),
     "produce": Lazy("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
     "consume": Lazy("horolog.cli.consume", "Print records of a topic or files, or a time range."),
+    "cut": Lazy("horolog.cli.cut", "Cut topics at an append time, to read as of that time."),
     "sql": Lazy("horolog.cli.sql", "Query topics or files with SQL, by DuckDB."),
     "replay": Lazy("horolog.cli.replay", "Send records on, merged by time, at their pace."),
     "times": Lazy("horolog.cli.times", "Show up to which time a topic is complete, and its times."),

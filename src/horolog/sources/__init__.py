@@ -54,7 +54,7 @@ __getattr__, __dir__ = lazy_names(
         "broker_log": "BrokerLog",
         "broker_reader": "appended_then task_client",
         "consumer_settings": "FORBIDDEN OBEYED",
-        "cuts": "AsOf Cut CutEntry GivenAsOf cut_of parse_as_of read_cut",
+        "cuts": "AsOf Cut CutEntry GivenAsOf cut_all cut_of parse_as_of read_cut",
         "file_log": "FileLog",
         "file_systems": "Root",
         "java_patterns": "UnlikeJavaError java_matcher",

@@ -31,6 +31,7 @@ __all__ = [
     "CutSource",
     "GivenAsOf",
     "check_uncompacted",
+    "cut_all",
     "cut_of",
     "ends_as_of",
     "entries_as_of",
@@ -46,6 +47,7 @@ MOST_BYTES: Final = 256 << 20
 
 _EVER: Final = -(1 << 63)
 _MOST_PRODUCERS: Final = 250  # that one question names
+_AT_A_TIME: Final = 200  # partitions, after which progress is shown
 _SENTENCES: Final = {
     Inexact.FUTURE: "the time is in the future of the log, so that more may be appended before it",
     Inexact.FOLLOWING: "it follows a source, of which more may come that was appended before",
@@ -61,6 +63,9 @@ Asked: TypeAlias = Callable[
     [Mapping[TopicPartition, AskCut]], Mapping[TopicPartition, PartitionCut | str]
 ]
 """Cuts partitions; gives a sentence about one that cannot be cut."""
+
+Advance: TypeAlias = Callable[[int, int], None]
+"""Callback with how many partitions are cut, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +213,10 @@ class CutSource(Protocol):
         """Topic ids by name, of topics that have one."""
         ...
 
+    def partitions(self) -> Collection[TopicPartition]:
+        """Return the partitions that are chosen, as they are now."""
+        ...
+
     def cluster_id(self) -> str | None:
         """Return the cluster id; None if it is unknown."""
         ...
@@ -219,7 +228,37 @@ class CutSource(Protocol):
         ...
 
 
-def cut_of(log: CutSource, at_ms: int, partitions: Iterable[TopicPartition], made_ms: int) -> Cut:
+def no_progress(done: int, total: int) -> None:
+    """Show nothing."""
+
+
+def cut_all(log: CutSource, at_ms: int, made_ms: int, advance: Advance = no_progress) -> Cut:
+    """Cut all chosen partitions of a log at a time, also those that are added meanwhile.
+
+    Raises:
+        Misconfigured: a topic that is named does not exist.
+        RequestRefused, NoAnswer, StorageFailed: as `cut_of`.
+    """
+    listed = _listed(log)
+    while True:
+        cut = cut_of(log, at_ms, listed, made_ms, advance)
+        before, listed = listed, _listed(log)
+        if listed == before:
+            return cut
+
+
+def _listed(log: CutSource) -> dict[TopicPartition, str | None]:
+    """Return the partitions of a log with the ids of their topics."""
+    return {key: log.topic_ids.get(key.topic) for key in log.partitions()}
+
+
+def cut_of(
+    log: CutSource,
+    at_ms: int,
+    partitions: Iterable[TopicPartition],
+    made_ms: int,
+    advance: Advance = no_progress,
+) -> Cut:
     """Cut partitions of a log at a time.
 
     Args:
@@ -239,7 +278,7 @@ def cut_of(log: CutSource, at_ms: int, partitions: Iterable[TopicPartition], mad
             its.why is None,
             its.why,
         )
-        for key, its in _settled(log.cut, at_ms, partitions).items()
+        for key, its in _settled(log.cut, at_ms, partitions, advance).items()
     ]
     return Cut(log.cluster_id(), at_ms, made_ms, tuple(entries))
 
@@ -388,7 +427,7 @@ class Settled(NamedTuple):
 
 
 def _settled(
-    asked: Asked, at_ms: int, partitions: Iterable[TopicPartition]
+    asked: Asked, at_ms: int, partitions: Iterable[TopicPartition], advance: Advance
 ) -> dict[TopicPartition, Settled]:
     """Cut partitions at a time, so that no transaction is cut in two.
 
@@ -398,7 +437,13 @@ def _settled(
     whys: dict[TopicPartition, str | None] = {}
     offsets: dict[TopicPartition, int] = {}
     committed: dict[TopicPartition, int] = {}
-    for key, answer in asked({key: AskCut(key.partition, at_ms) for key in partitions}).items():
+    answers: dict[TopicPartition, PartitionCut | str] = {}
+    keys = list(partitions)
+    for first in range(0, len(keys), _AT_A_TIME):
+        some = keys[first : first + _AT_A_TIME]
+        answers |= asked({key: AskCut(key.partition, at_ms) for key in some})
+        advance(len(answers), len(keys))
+    for key, answer in answers.items():
         if isinstance(answer, str):
             whys[key], offsets[key], committed[key] = answer, 0, 0
             continue

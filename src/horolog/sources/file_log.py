@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from horolog.client import AskCut, PartitionCut
-from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
+from horolog.errors import CorruptBatch, Damaged, Misconfigured, StorageFailed
 from horolog.metadata.open_transactions import decided_in
 from horolog.record.search import find_at_or_after
 from horolog.record.transactions import AbortedTransaction
@@ -60,7 +60,8 @@ class FileLog:
 
     Close it after use.
 
-    Topics that are named, and logs at all, must be there unless they `may_miss`.
+    Topics that are named, and logs at all, must be there unless they `may_miss`. A log that
+    `is_cut` also has the partitions that the disk does not give, which are inexact.
 
     Raises:
         Misconfigured: they are not, or directories are of two topics of one name.
@@ -75,6 +76,7 @@ class FileLog:
         self._stack = ExitStack()
         self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._failed: dict[TopicPartition, str] | None = {} if is_cut else None
         self._replicas: dict[TopicPartition, list[tuple[Root, Replica]]] = {}
         self._transactions: dict[TopicPartition, FileTransactions] = {}
         self._clocks = Clocks()
@@ -112,7 +114,12 @@ class FileLog:
         replicas: dict[TopicPartition, list[tuple[Root, Replica]]] = defaultdict(list)
         for (partition, _), root_and_replica in by_directory.items():
             replicas[partition].append(root_and_replica)
-        for partition in self._selected(replicas.keys(), named):
+        failed = self._failed or {}
+        chosen = self._selected(replicas.keys() | failed.keys(), named)
+        self._failed = {partition: failed[partition] for partition in chosen if partition in failed}
+        for partition in chosen:
+            if partition in failed:
+                continue
             found = replicas[partition]
             self._check_topic([replica for _, replica in found])
             self._parts[partition] = list(merged_parts(found))
@@ -130,9 +137,10 @@ class FileLog:
                 match,
                 may_miss=may_miss,
                 may_have_any_name=self._options.may_have_any_name,
+                failed=self._failed,
             )
         ]
-        if not found and not self._may_miss:
+        if not found and not self._failed and not self._may_miss:
             raise Misconfigured(f"Nothing that matches {root.name} is or holds a Kafka log")
         return found
 
@@ -166,7 +174,7 @@ class FileLog:
 
     def partitions(self) -> Collection[TopicPartition]:
         """Return the partitions that the read subscribes to."""
-        return self._parts.keys()
+        return [*self._parts, *self._failed] if self._failed else self._parts.keys()
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition."""
@@ -226,7 +234,8 @@ class FileLog:
         self, asks: Mapping[TopicPartition, AskCut]
     ) -> Mapping[TopicPartition, PartitionCut | str]:
         """Cut partitions at append times; a sentence about one that cannot be cut."""
-        return {key: self._cut(key, ask) for key, ask in asks.items()}
+        failed = self._failed or {}
+        return {key: failed.get(key) or self._cut(key, ask) for key, ask in asks.items()}
 
     def _cut(self, partition: TopicPartition, ask: AskCut) -> PartitionCut | str:
         state = self._clocks.of(self._replicas[partition])
@@ -242,7 +251,7 @@ class FileLog:
                 behind=ask.behind,
                 since=ask.since,
             )
-        except (CorruptBatch, CorruptFile) as error:
+        except (Damaged, StorageFailed) as error:
             return str(error)
         return PartitionCut(cut.offset, cut.why, tuple(found), None)
 
@@ -254,9 +263,14 @@ class FileLog:
     def _latest_append_ms(self) -> int:
         """Return the last append time of all partitions, which stands for a clock."""
         if self._latest_ms is None:
-            times = [latest_append_ms(self._cut_log(partition)) for partition in self._parts]
-            self._latest_ms = max(times, default=-(1 << 63))
+            self._latest_ms = max(map(self._last_append_ms, self._parts), default=-(1 << 63))
         return self._latest_ms
+
+    def _last_append_ms(self, partition: TopicPartition) -> int:
+        """Return the last append time of a partition; the smallest number if it is unknown."""
+        with suppress(Damaged, StorageFailed):
+            return latest_append_ms(self._cut_log(partition))
+        return -(1 << 63)
 
     # What to read.
 

@@ -230,11 +230,13 @@ class ReadOptions:
         )
 
     @classmethod
-    def of_path(cls, path: str, settings: Mapping[str, str] | None = None) -> "ReadOptions":
+    def of_path(
+        cls, path: str, settings: Mapping[str, str] | None = None, **more: Any
+    ) -> "ReadOptions":
         """Return options of a read of a path that skips lost records, not damage."""
         given = {name.lower(): value for name, value in (settings or {}).items()}
         store, paths = StoreOptions.parse(given), (LogPath.parse(path),)
-        return cls(paths=paths, may_have_any_name=True, store=store, **_THROUGH_LOSS)
+        return cls(paths=paths, may_have_any_name=True, store=store, **_THROUGH_LOSS, **more)
 
     def batch_starting(self) -> Limit:
         """Return where a batch read starts: Kafka's source refuses "latest" there.

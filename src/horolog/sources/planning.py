@@ -42,15 +42,18 @@ def check_paths(options: ReadOptions) -> None:
             root.matches()
 
 
-def opened_log(options: ReadOptions) -> FileLog | BrokerLog:
+def opened_log(options: ReadOptions, *, is_cut: bool = False) -> FileLog | BrokerLog:
     """Open the log of a read, as it is now.
 
     Close it after use.
 
+    Args:
+        is_cut: True if it is to be cut at a time.
+
     Raises:
         Misconfigured: it is not there.
     """
-    return FileLog(options) if options.paths else BrokerLog(options)
+    return FileLog(options, is_cut=is_cut) if options.paths else BrokerLog(options)
 
 
 def check_read(options: ReadOptions, partitions: Collection[TopicPartition]) -> None:

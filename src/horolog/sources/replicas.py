@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 from uuid import UUID
 
-from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
+from horolog.errors import CorruptBatch, CorruptFile, Misconfigured, StorageFailed
 from horolog.sources.file_systems import Root
 from horolog.sources.merge import EpochSpan
 from horolog.sources.segments import ListedSegment
@@ -76,21 +76,31 @@ class Replica(NamedTuple):
 
 
 def find_replicas(
-    root: Root, *, may_miss: bool = False, may_have_any_name: bool = False
+    root: Root,
+    *,
+    may_miss: bool = False,
+    may_have_any_name: bool = False,
+    failed: dict[TopicPartition, str] | None = None,
 ) -> list[Replica]:
     """Return the replicas below a path, each up to its last batch that fits its CRC.
 
     The directory that the path leads to may have another name than topic-0 if it
     `may_have_any_name`: it is partition 0 of a topic of that name.
 
+    Args:
+        failed: gets a sentence about each partition that the disk does not give.
+
     Raises:
+        StorageFailed: the disk refused, and there is no `failed`.
         Misconfigured: there is nothing at the path, or nothing of Kafka's, unless it `may_miss`.
     """
 
     def look() -> list[Replica]:
         root.files.close()  # what is open may have other names by now
         listed = _listed(root, may_miss=may_miss)
-        return _replicas_in(root, listed, may_miss=may_miss, may_have_any_name=may_have_any_name)
+        return _replicas_in(
+            root, listed, may_miss=may_miss, may_have_any_name=may_have_any_name, failed=failed
+        )
 
     return stable_look(look)
 
@@ -119,6 +129,7 @@ def _replicas_in(
     *,
     may_miss: bool,
     may_have_any_name: bool,
+    failed: dict[TopicPartition, str] | None,
 ) -> list[Replica]:
     """Return the replicas in directories that were listed.
 
@@ -132,13 +143,24 @@ def _replicas_in(
     is_segment = root.path.endswith(names.LOG)
 
     def replica_in(directory: str) -> Replica | None:
-        above, _, name = directory.rpartition("/")
+        name = directory.rpartition("/")[2]
         partition = names.partition_of(name)
         if partition is None and may_have_any_name and root.path.startswith(directory):
             partition = TopicPartition(name, 0)
         if partition is None:
             return None
-        segments = by_directory[directory]
+        try:
+            return whole_replica(directory, partition)
+        except FileMissing:
+            raise
+        except StorageFailed as error:
+            if failed is None:
+                raise
+            failed[partition] = str(error)
+            return None
+
+    def whole_replica(directory: str, partition: TopicPartition) -> Replica:
+        above, segments = directory.rpartition("/")[0], by_directory[directory]
         # What was the last one may be compacted by now: without it the log would be shorter.
         whole = segments[-1].open(root.files).whole_end()
         segments[-1] = segments[-1]._replace(size=whole.size)
@@ -161,7 +183,7 @@ def _replicas_in(
     replicas = [replica for replica in found if replica is not None]
     for note in chain(notes, *(log_starts.notes for log_starts in starts.values())):
         _warn_once(note)
-    if not replicas and not may_miss:
+    if not replicas and not failed and not may_miss:
         raise Misconfigured(_nothing_found(root, by_directory))
     return replicas
 
