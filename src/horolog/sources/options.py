@@ -15,7 +15,7 @@ from horolog.errors import Misconfigured
 from horolog.record.timestamps import EVER_APPENDED, TimeRange
 from horolog.sources import consumer_settings
 from horolog.sources.columns import INCLUDED_BY
-from horolog.sources.cuts import AsOf, parse_as_of
+from horolog.sources.cuts import AsOf, Cut, parse_as_of
 from horolog.sources.kafka_settings import security_of
 from horolog.sources.limits import (
     LATEST,
@@ -276,6 +276,11 @@ class ReadOptions:
         if self.starting is None or self.starting is Everywhere.LATEST_TIME:
             return Everywhere.LATEST
         return self.starting
+
+    def of_tasks(self) -> "ReadOptions":
+        """Return the options for tasks of a plan: without the partitions of a cut."""
+        as_of = self.as_of.at_ms if isinstance(self.as_of, Cut) else self.as_of
+        return replace(self, as_of=as_of)
 
     # Relative moments stay what they were when a query first started.
 

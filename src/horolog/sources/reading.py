@@ -11,6 +11,7 @@ from horolog.sources.broker_reader import up_to_the_log_end
 from horolog.sources.clocks import APPEND, SEEN, appended_in, decode_with_clocks
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch, Task
+from horolog.sources.planning import check_read
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.rows import TIMES, RowShaper, decoded_columns, with_times_in
 from horolog.sources.stretch_reader import StretchReader, naming_batch
@@ -26,7 +27,11 @@ def read_task(
     names: Sequence[str],
     nullable: Sequence[bool],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task's stretches, with these columns."""
+    """Yield the rows of a task's stretches, with these columns.
+
+    Raises:
+        Misconfigured: compaction passed the cut of a read as of a time meanwhile.
+    """
     shaper = RowShaper(names, nullable)
     decoded = decoded_columns(names)
     begun = set[TopicPartition]()
@@ -44,6 +49,7 @@ def read_task(
                 for table in tables_of(reader, stretch, row_filter, options, decoded):
                     begun.add(stretch.partition)
                     yield shaper.shape(table)
+    check_read(options, {stretch.partition for stretch in task})
 
 
 def tables_of(

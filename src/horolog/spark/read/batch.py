@@ -6,6 +6,7 @@ partition.
 
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -37,6 +38,9 @@ class LogReader(SentToWorkers, DataSourceReader):
         self.nullable = tuple(nullable)
         self.cores = cores
         self.row_filter = RowFilter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"options": self.options.of_tasks()}
 
     def partitions(self) -> list[InputPartition]:
         """Return the stretches of each task."""

@@ -14,6 +14,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -74,6 +76,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         self.clock = clock  # in seconds
         self._looks: StreamLooks | None = None
         self._initial: StreamOffset | None = None
+        self._uncut: Misconfigured | None = None
         self._targets: Offsets | None = None  # of a query that reads what is available now
         self._runs_to_its_stop = False
         self._parent = os.getppid()
@@ -82,14 +85,32 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         self._last_batch_at: float | None = None
         self._told_group: dict[str, Any] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"options": replace(self.options, as_of=None)}
+
     # What Spark asks of the driver.
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the stream starts; Spark asks until the first micro-batch is done."""
         with in_one_sentence():
             if self._initial is None:
-                self._initial = self._opened().beginning()
+                self._initial = self._beginning()
             return self._initial.to_json()
+
+    def _beginning(self) -> StreamOffset:
+        """Return where the stream starts.
+
+        Spark asks for this after a restart, too, and then repeats a micro-batch that knows its
+        starts. So a log that cannot be cut (any more) is reported only once it has to be.
+        """
+        if self.options.as_of is None:
+            return self._opened().beginning()
+        try:
+            with closing(StreamLooks(self.options, self.clock)) as looks:
+                return looks.beginning()
+        except Misconfigured as error:
+            self._uncut = error
+            return StreamOffset({})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of `maxOffsetsPerTrigger` or `minOffsetsPerTrigger`; Spark takes one.
@@ -117,6 +138,8 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
                     "source that the only micro-batch is done, and the group would stay a run "
                     "behind. Give trigger(availableNow=True), which reads the same"
                 )
+            if self._uncut is not None and start == StreamOffset({}).to_json():
+                raise self._uncut
             self._tell_group(start)
             at = StreamOffset.from_json(start)
             is_stopping = self.options.times.stop is not None
@@ -223,16 +246,16 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         """Yield the rows of one task."""
         with in_one_sentence():
             prepare_for_tasks(offsets=offsets_in(partition.value))
-            yield from read_task(
-                partition.value, RowFilter(), self.options, self.names, self.nullable
-            )
+            options = replace(self.options, as_of=None)
+            yield from read_task(partition.value, RowFilter(), options, self.names, self.nullable)
 
     # Details.
 
     def _opened(self) -> StreamLooks:
         if self._looks is None:
             counts_late = LATE_BY_MS in self.names
-            self._looks = StreamLooks(self.options, self.clock, counts_late=counts_late)
+            options = replace(self.options, as_of=None)  # it says where a stream starts
+            self._looks = StreamLooks(options, self.clock, counts_late=counts_late)
         return self._looks
 
     def _admitted(self, look: Look, limit: ReadLimit) -> dict[TopicPartition, int]:
