@@ -11,6 +11,15 @@ from horolog.patterns import given_pattern
 from horolog.sources.cuts import AsOf, parse_as_of
 from horolog.sources.limits import Pattern, TopicSelection
 
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="TIME|CUT.json",
+        help="Only what was appended before this time, or before a cut (horolog cut); refused "
+        "where that is not exactly known.",
+    ),
+]
 Topics = Annotated[
     str | None,
     typer.Option("--topics", metavar="NAME,NAME", help="Only these topics."),

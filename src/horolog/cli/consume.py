@@ -4,10 +4,11 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from horolog.cli.as_of import AsOfOption, as_of
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
@@ -30,7 +31,7 @@ from horolog.sources.options import ReadOptions
 from horolog.sources.ordered import WithoutTime, checked_memory, clock_of_order
 from horolog.sources.ordered_records import OrderedRecords
 from horolog.sources.plan import Stretch
-from horolog.sources.planning import numbered
+from horolog.sources.planning import check_read, numbered
 from horolog.sources.records import ReadRecord, RecordLog
 from horolog.sources.uris import has_scheme
 from horolog.storage.names import TopicPartition
@@ -62,6 +63,15 @@ class ConsumeOptions:
     )
     clock: ByClock = None
     partitions: Partitions = None
+    as_of: AsOfOption = None
+    read_committed: Annotated[
+        bool,
+        typer.Option(
+            "--read-committed",
+            help="Print records of committed transactions only; without it every record is "
+            "printed. With --as-of those that were committed before it.",
+        ),
+    ] = False
     max_messages: Annotated[
         int | None,
         typer.Option("--max-messages", "-n", min=1, help="Stop after this many records."),
@@ -120,6 +130,7 @@ def consume(
     to-time, and no other. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative
     (-15m, -2h, -7d). A text line has tab-separated: time, partition@offset, key, value, headers.
     With --clock append the range is of append times, and a line begins with the append time. With
+    --as-of only records are printed that were appended before a time: what was known then. With
     --order records come by time, over all partitions and inside them, exactly. Files
     need no broker, are only read, and may be Apache Kafka's, or in an object store (s3://...); a
     line of several topics begins with the topic. The exit code is 1 if a log is damaged or offline;
@@ -147,6 +158,12 @@ def consume(
     if path is not None and (options.follow_on or options.from_end):
         given = "--follow" if options.follow_on else "--from-end"
         raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
+    more: dict[str, Any] = {"read_committed": options.read_committed}
+    if options.as_of is not None:
+        if options.follow_on or options.from_end:
+            given = "--follow" if options.follow_on else "--from-end"
+            raise Misconfigured(f"--as-of says where the read ends: leave out {given}")
+        more["as_of"] = as_of(options.as_of, options.zone)
     ordering = _ordering(options)
     output = _Output(
         options.shape,
@@ -162,11 +179,11 @@ def consume(
             say_offline(served)
             numbers: Collection[int] | None = served.leaders
             is_damaged = bool(served.offline)
-            reading = ReadOptions.of_topic(client.config, what)
+            reading = ReadOptions.of_topic(client.config, what, **more)
         else:
             numbers, reading = (
                 options.partitions or None,
-                ReadOptions.of_path(str(path), pairs(options.settings, "--set")),
+                ReadOptions.of_path(str(path), pairs(options.settings, "--set"), **more),
             )
         with RecordLog(
             reading,
@@ -186,6 +203,7 @@ def consume(
                     is_damaged |= not options.from_end and _print(log, plan.stretches, what, output)
                     if options.follow_on:
                         _follow(log, plan.ends, output)
+                check_read(reading, chosen)
             except KeyboardInterrupt:
                 if not options.follow_on:
                     raise

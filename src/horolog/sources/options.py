@@ -223,10 +223,11 @@ class ReadOptions:
         return cls(brokers=brokers, fetching=fetching, **more)
 
     @classmethod
-    def of_topic(cls, config: ClientConfig, topic: str) -> "ReadOptions":
+    def of_topic(cls, config: ClientConfig, topic: str, **more: Any) -> "ReadOptions":
         """Return options of a read of a whole topic that skips lost records, not damage."""
+        chosen = TopicSelection((topic,))
         return cls.of_client(
-            config, max_bytes=4 << 20, subscription=TopicSelection((topic,)), **_THROUGH_LOSS
+            config, max_bytes=4 << 20, subscription=chosen, **_THROUGH_LOSS, **more
         )
 
     @classmethod
