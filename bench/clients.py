@@ -383,6 +383,20 @@ def raw_lookup(bootstrap: str, topic: str, lookups: int, records: int) -> dict[s
     return {**watch.numbers(), "lookups": lookups, **_percentiles(took)}
 
 
+def raw_complete(bootstrap: str, topic: str, lookups: int) -> dict[str, float]:
+    """Up to which time a partition is complete, one request at a time."""
+    body = raw.complete_request(topic, 0)
+    with raw.Connection(bootstrap) as connection:
+        watch = Watch()
+        took = []
+        for _ in range(lookups):
+            started = time.perf_counter()
+            answer = connection.ask(raw.DESCRIBE_CONFIGS, body)
+            took.append(time.perf_counter() - started)
+            assert bytes(answer).count(b"complete_until_ms") == 2
+    return {**watch.numbers(), "lookups": lookups, **_percentiles(took)}
+
+
 def raw_commits(
     bootstrap: str, topic: str, commits: int, groups: int, offsets: int
 ) -> dict[str, float]:
@@ -573,6 +587,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         fill,
         round_robin,
         raw_lookup,
+        raw_complete,
         raw_commits,
         transactions,
         raw_transactions,

@@ -4,7 +4,8 @@ Logs of 1, 10 and 50 segments of 1 GB (with --quick 1 and 10), the same files on
 large_logs.py): random times, from the page cache, and with the page cache emptied before each run.
 Then logs of a million records of 100 bytes in batches of 1,000, plain and compressed, which each
 side has written itself. Needs 4 GB of disk; about four minutes a run of five, one with --quick, on
-a quiet machine. `--sizes` and `--codecs` choose parts of it, none if nothing follows them.
+a quiet machine. `--sizes` and `--codecs` choose parts of it, none if nothing follows them. First,
+and without a peer: what it costs to ask up to which time a partition is complete.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import harness, large_logs
-from bench.sides import SIDES, Side, create_topic
+from bench.sides import KAFKA, SIDES, Side, create_topic
 
 LOOKUPS, COLD_LOOKUPS = 3000, 300
 SIZE, PER_BATCH, RECORDS = 100, 1000, 1_000_000
@@ -82,6 +83,27 @@ def compressed(asked: harness.Options, codecs: Sequence[str]) -> None:
             compare(work, lookups(topic, RECORDS, LOOKUPS), sides, asked)
 
 
+def complete(asked: harness.Options) -> None:
+    """Up to which time a partition is complete, beside offsets of random times in it."""
+    with SIDES[harness.HOROLOG]() as side:
+        topic = "complete"
+        create_topic(side, topic, {"message.timestamp.before.max.ms": str(1 << 50)})
+        filling = {"records": RECORDS, "size": SIZE, "per_batch": PER_BATCH, "codec": "none"}
+        harness.run_client("fill", side, topic=topic, **filling)
+        asks = {"topic": topic, "lookups": LOOKUPS}
+        taken = harness.in_turns(
+            {
+                "complete until": lambda: harness.run_client("raw_complete", side, **asks),
+                "ListOffsets": lambda: lookups(topic, RECORDS, LOOKUPS)(side),
+            },
+            asked,
+        )
+        work = f"complete until, beside an offset by timestamp, batches of {PER_BATCH:,} records"
+        for figure in ("p50_ms", "p99_ms"):
+            row = harness.Row(work, figure, "1.0x", DETAILS)
+            harness.report(row, taken, dict.fromkeys(taken, side.version), asked)
+
+
 def main() -> None:
     parser = harness.parser_of(__doc__ or "")
     parser.add_argument("--sizes", type=int, nargs="*", help="segments of 1 GB of each large log")
@@ -91,6 +113,8 @@ def main() -> None:
     sizes = arguments.sizes
     if sizes is None:
         sizes = (1, 10) if asked.quick else (1, 10, 50)
+    if asked.only != KAFKA:
+        complete(asked)
     harness.require_peer()
     if sizes:
         with tempfile.TemporaryDirectory(prefix="horolog-bench-lookup-") as base:

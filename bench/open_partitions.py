@@ -67,7 +67,7 @@ def await_all(bootstrap: str, partitions: int) -> None:
     """Wait until every partition is served: Kafka loads one after the other."""
     with raw.Connection(bootstrap) as connection:
         for partition in range(partitions):
-            request = raw.list_offsets_request(TOPIC, -1, partition=partition)
+            request = raw.list_offsets_request(TOPIC, -1, partition)
             while not _answers(connection, request):
                 time.sleep(0.01)
 

@@ -9,10 +9,13 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Self
 
+from horolog.wire.questions import TIMES, AskTimes
+
 CLIENT_ID = b"bench"
 PIPELINE = 5  # requests under way on one connection, as clients have by default
 PRODUCE, FETCH, LIST_OFFSETS = (0, 7), (1, 4), (2, 1)  # 7: the first that may carry zstd
 OFFSET_COMMIT = 8, 2
+DESCRIBE_CONFIGS = 32, 3
 # As librdkafka sends them, and in the second flow of KIP-890 (by the flow's number).
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = (22, 1), (24, 0)
 TRANSACTIONAL_PRODUCE = {1: (0, 10), 2: (0, 12)}
@@ -37,10 +40,23 @@ def fetch_request(topic: str, offset: int) -> bytes:
     return head + _string(topic) + struct.pack(">iiqi", 1, 0, offset, 1 << 20)
 
 
-def list_offsets_request(topic: str, timestamp_ms: int, *, partition: int = 0) -> bytes:
-    """The body of a ListOffsets request for one partition."""
+def list_offsets_request(topic: str, timestamp_ms: int, *partitions: int) -> bytes:
+    """The body of a ListOffsets request for some partitions, the first one by default."""
+    rows = [struct.pack(">iq", partition, timestamp_ms) for partition in partitions or (0,)]
     return (
-        struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">iiq", 1, partition, timestamp_ms)
+        struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">i", len(rows)) + b"".join(rows)
+    )
+
+
+def complete_request(topic: str, *partitions: int) -> bytes:
+    """The body of a DescribeConfigs request: up to which time partitions are complete."""
+    keys = [_string(TIMES.key(AskTimes(index, sums=False))) for index in partitions]
+    return (
+        struct.pack(">ib", 1, 2)
+        + _string(topic)
+        + struct.pack(">i", len(partitions))
+        + b"".join(keys)
+        + struct.pack(">bb", 0, 0)
     )
 
 

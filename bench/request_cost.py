@@ -1,7 +1,8 @@
 """What does one small request cost the broker itself, and where? CPU microseconds, no sockets.
 
 `--work poll` is a fetch that waits together with the produce request that ends its wait;
-`--work lookup` an offset by timestamp; `--work commit` and `commits` commit 1 and 100 offsets, of
+`--work lookup` an offset by timestamp; `--work complete` and `complete-many` ask up to which time 1
+and 100 partitions are complete; `--work commit` and `commits` commit 1 and 100 offsets, of
 16 groups in turn, each over a connection of its own.
 
 A connection is fed requests from memory, answers go nowhere; the log is written to a temporary
@@ -168,6 +169,15 @@ async def _lookup(clients: Clients, batch: bytes, count: int) -> None:
         raw.found(await client.answer())
 
 
+async def _complete(clients: Clients, batch: bytes, count: int, partitions: int = 1) -> None:
+    """Up to which time partitions are complete."""
+    client, *_ = clients
+    body = raw.complete_request("cost", *range(partitions))
+    for _ in range(count):
+        client.send(raw.DESCRIBE_CONFIGS, body)
+        assert bytes(await client.answer()).count(b"complete_until_ms") == 2 * partitions
+
+
 async def _commit(clients: Clients, batch: bytes, count: int, offsets: int = 1) -> None:
     """Offsets of one of sixteen groups, each of which has a client."""
     bodies = [
@@ -186,13 +196,15 @@ WORK = {
     "produce": _produce,
     "poll": _poll,
     "lookup": _lookup,
+    "complete": _complete,
+    "complete-many": partial(_complete, partitions=PARTITIONS),
     "commit": _commit,
     "commits": partial(_commit, offsets=PARTITIONS),
 }
 
 
 async def measure(asked: argparse.Namespace) -> None:
-    partitions = PARTITIONS if "commit" in asked.work else 1
+    partitions = PARTITIONS if asked.work in ("commit", "commits", "complete-many") else 1
     async with served(**{"num.partitions": str(partitions)}) as service:
         await service.broker.controller.ensure_topic("cost")
         clients = [Client(service) for _ in range(GROUPS)]
