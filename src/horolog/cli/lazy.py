@@ -33,6 +33,7 @@ COMMANDS = {
     "sql": Lazy("horolog.cli.sql", "Query topics or files with SQL, by DuckDB."),
     "replay": Lazy("horolog.cli.replay", "Send records on, merged by time, at their pace."),
     "times": Lazy("horolog.cli.times", "Show up to which time a topic is complete, and its times."),
+    "wait": Lazy("horolog.cli.wait", "Wait until a topic is complete up to a time."),
     "offsets": Lazy("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
     "groups": Lazy(
         "horolog.cli.groups", "List and describe groups; what they committed, and when."

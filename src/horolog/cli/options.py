@@ -57,6 +57,15 @@ Tried = Annotated[
         help="Answer as if this setting had this value; repeat for several.",
     ),
 ]
+ReadCommitted = Annotated[
+    bool,
+    typer.Option(
+        "--read-committed", help="For readers of committed records, who wait for transactions."
+    ),
+]
+Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="DURATION", help="Wait no longer than this.")
+]
 ByClock = Annotated[
     RecordClock | None,
     typer.Option(

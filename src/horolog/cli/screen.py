@@ -3,7 +3,8 @@
 import io
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from horolog.results import Aside, Outcome, Shown, plain
 
 _WIDE = 4_096  # the width of a file or pipe, so that nothing is truncated
 _BETWEEN = 3  # blanks, from column to column
+_SAID_EVERY_S = 30.0
 _LEAST_TEXT = 8  # of a text that is wrapped
 
 
@@ -164,6 +166,27 @@ def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(escape(escaped(what)), total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[Callable[[object], None]]:
+    """Show what is waited for on standard error, given the state of it.
+
+    A terminal shows it at once; other outputs get a line each half minute.
+    """
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(escape(escaped(what))) as status:
+            yield lambda state: status.update(escape(escaped(f"{what}: {state}")))
+        return
+    said_at = time.monotonic()
+
+    def note(state: object) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= _SAID_EVERY_S:
+            said_at = time.monotonic()
+            say(f"{what}: {state}")
+
+    yield note
 
 
 def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> str:

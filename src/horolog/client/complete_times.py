@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from horolog.client.client import Client
+from horolog.errors import Misconfigured
+from horolog.offsets import TopicPartition
 from horolog.wire.questions import TIMES, AskTimes, PartitionTimes, Withdrawn
 
 LACKING: Final = (
@@ -32,6 +34,11 @@ class CompleteUntil(NamedTuple):
     withdrawn: Withdrawn | None = None
     """Reason why it is unknown; None, too, for a partition without a leader."""
 
+    @property
+    def is_never(self) -> bool:
+        """True if it stays unknown until the topic is given a bound."""
+        return self.withdrawn in (Withdrawn.NO_BOUND, Withdrawn.ADOPTED)
+
     def why(self, topic: str) -> str:
         """Return the reason in words."""
         reason = _WHY.get(self.withdrawn, "it is offline")
@@ -57,13 +64,19 @@ def least(times: Mapping[int, PartitionTimes | None], *, committed: bool) -> Com
 
 
 def ask_complete(
-    client: Client, topic: str, partitions: Iterable[int]
-) -> dict[int, PartitionTimes | None]:
-    """Ask up to which time partitions are complete; None where a leader is another product.
+    client: Client, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, PartitionTimes]:
+    """Ask up to which time partitions are complete.
 
     Raises:
+        Misconfigured: a leader is an Apache Kafka broker.
         RequestRefused: a partition does not exist, or a broker refuses.
         NoAnswer: no broker answers.
     """
-    asks = {(topic, number): AskTimes(number, sums=False) for number in partitions}
-    return {number: its for (_, number), its in client.ask.many(TIMES, asks).items()}
+    asks = {key: AskTimes(key[1], sums=False) for key in partitions}
+    found = dict[TopicPartition, PartitionTimes]()
+    for key, times in client.ask.many(TIMES, asks).items():
+        if times is None:
+            raise Misconfigured(LACKING.format(f"{key[0]}-{key[1]}"))
+        found[key] = times
+    return found

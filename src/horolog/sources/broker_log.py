@@ -15,8 +15,10 @@ from horolog.client import (
     NoAnswer,
     OffsetRange,
     PartitionCut,
+    PartitionTimes,
     RecordClock,
 )
+from horolog.client.complete_times import ask_complete
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import TimeRange
@@ -98,6 +100,18 @@ class BrokerLog:
         }
         where = f"at {self._client.config.bootstrap_servers}"
         return subscribed(subscription, present, where, may_miss=may_miss)
+
+    def times_of(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, PartitionTimes | None]:
+        """Ask up to which times partitions are complete; None for those without a leader.
+
+        Raises:
+            Misconfigured: a leader is another product.
+        """
+        served = [its for its in partitions if its not in self.leaderless]
+        found = self._persist(lambda: ask_complete(self._client, served))
+        return {its: found.get(its) for its in partitions}
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:
         """Wait until a position has records, or for `max_wait_ms`."""
