@@ -199,6 +199,21 @@ def test_a_call_that_is_interrupted_is_not_tried_again() -> None:
         assert len(broker.asked(ApiKey.LIST_OFFSETS)) == 1
 
 
+@pytest.mark.parametrize("api_key", [ApiKey.API_VERSIONS, ApiKey.METADATA])
+def test_a_call_that_waits_for_a_broker_fails_when_it_is_interrupted(api_key: ApiKey) -> None:
+    clients: list[Client] = []
+
+    def interrupted(_: Any) -> Silence:
+        clients[0].brokers.interrupt()
+        return Silence()
+
+    with talk({api_key: interrupted}) as (broker, client):
+        clients.append(client)
+        with pytest.raises(NoAnswer, match="the broker closed the connection"):
+            client.metadata([])
+        assert len([seen for seen in broker.seen if seen.api_key is api_key]) == 1
+
+
 def test_a_request_on_which_the_broker_always_closes_is_given_up() -> None:
     with talk({ApiKey.LIST_OFFSETS: HangUp()}) as (broker, client):
         with pytest.raises(NoAnswer, match="did not answer ListOffsets"):

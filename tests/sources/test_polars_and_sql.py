@@ -5,8 +5,10 @@ import operator
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_reading import bytes_read_by
 from overrides import override
+from patience import eventually
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import Client
@@ -480,6 +483,28 @@ def test_a_long_query_ends_by_ctrl_c(clicks: Any) -> None:
             assert process.wait(10) != 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("api", ["Fetch", "ListOffsets"])
+def test_a_query_that_waits_for_a_broker_ends_by_ctrl_c(api: str) -> None:
+    main = threading.get_ident()
+    with Broker() as broker:
+        broker.create_topic("t")
+        with Client(broker.bootstrap_servers) as client:
+            client.produce("t", 0, build_batch([LogRecord(5, None, b"")]))
+        broker.delay(api, "1h")
+
+        def interrupt() -> None:
+            assert eventually(lambda: not broker._faults)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        with ThreadPoolExecutor(1) as thread:
+            interrupted = thread.submit(interrupt)
+            begun = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                sql("select count(*) from t", broker.bootstrap_servers)
+            assert time.monotonic() - begun < 25  # a request times out after 30 seconds
+            interrupted.result()
 
 
 def test_times_in_lists_and_dates_beyond_those_of_python_are_printed(clicks: Any) -> None:

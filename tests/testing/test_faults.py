@@ -232,6 +232,19 @@ def test_requests_wait_for_the_end_of_a_pause_in_their_order(
     assert offsets == [0, 1, 2]
 
 
+def test_a_pause_drops_requests_whose_connection_was_closed(
+    broker: Broker, topic: str, connection: RawConnection
+) -> None:
+    with RawConnection(broker.bootstrap_servers) as closed:
+        broker.pause()
+        closed.send(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: BATCH}))
+    connection.send(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: BATCH}))
+    assert connection.is_silent(0.2)
+    broker.resume()
+    assert connection.receive()[1].responses[0].partition_responses[0].base_offset == 0
+    assert records_in(broker, topic) == 1
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_paused_broker_can_be_ended(end: str) -> None:
     with Broker() as broker:

@@ -75,8 +75,11 @@ class FaultyDispatch:
     def _begin_held(
         self, header: RequestHeader, frame: Buffer, peer: Peer, held: "asyncio.Future[Reply | None]"
     ) -> None:
-        """Begin a request that has waited for the end of a pause."""
+        """Begin a request that has waited for the end of a pause, if its client is connected."""
         if held.done():
+            return
+        if peer.is_gone:
+            held.set_result(None)
             return
         try:
             answer = self._begin(header, frame, peer)

@@ -53,6 +53,7 @@ class Brokers:
         self.is_interrupted = False
         self._bootstrap = parse_bootstrap_servers(config.bootstrap_servers)
         self._links: dict[Address, Link] = {}
+        self._opening: Connection | None = None
         self._nodes: dict[int, Address] = {}
         self._controller: int | None = None
         self._topics: dict[str, TopicMetadata] = {}
@@ -222,6 +223,9 @@ class Brokers:
         Any thread may call it.
         """
         self.is_interrupted = True
+        opening = self._opening
+        if opening is not None:
+            opening.interrupt()
         for link in list(self._links.values()):
             link.connection.interrupt()
 
@@ -249,14 +253,17 @@ class Brokers:
             tls=self._tls,
         )
         by = deadline.no_later_than_ms(self.config.connect_timeout_ms)
+        self._opening = connection
         try:
             link = Link.negotiate(connection, by)
             if self._sasl is not None:
                 link.authenticate(self._sasl, by)
+            self._links[address] = link
         except BaseException:
             connection.close()
             raise
-        self._links[address] = link
+        finally:
+            self._opening = None
         self.was_reached = True
         return link
 

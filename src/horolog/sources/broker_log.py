@@ -65,6 +65,10 @@ class BrokerLog:
     def __exit__(self, *exc: object) -> None:
         self._client.close()
 
+    def interrupt(self) -> None:
+        """Make a request that another thread waits for fail now, for good."""
+        self._client.brokers.interrupt()
+
     # As `bounds.BoundedLog`.
 
     def partitions(self, *, may_miss: bool = False) -> Collection[TopicPartition]:

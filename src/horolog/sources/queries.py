@@ -96,8 +96,11 @@ def running(
         if not named.tables and not named.as_of:
             raise Misconfigured("the query names no topic: write SELECT ... FROM TOPIC")
 
+        registered: list[TopicTables] = []
+
         def register(name: str, tables: TopicTables) -> None:
             _check_topic(tables)
+            registered.append(tables)
             connection.register(name, TopicDataset(_Noted(tables, failures)))
 
         folded = dict[str, str]()
@@ -122,10 +125,15 @@ def running(
                 """Return what DuckDB gives, which runs in a thread so that Ctrl-C is heard."""
                 result = thread.submit(work)
                 try:
+                    # Where polars is imported, a signal does not end a wait: it restarts.
+                    while not result.done():
+                        wait([result], timeout=_INTERRUPTED_EVERY_S)
                     return result.result()
                 except KeyboardInterrupt:
                     while not result.done():  # an interrupt before it begins has no effect
                         connection.interrupt()
+                        for tables in registered:
+                            tables.interrupt()
                         wait([result], timeout=_INTERRUPTED_EVERY_S)
                     raise
 

@@ -50,6 +50,12 @@ class StretchReader:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
+    def interrupt(self) -> None:
+        """Make a request that another thread waits for fail now, for good."""
+        client = vars(self).get("client")
+        if client is not None:
+            client.brokers.interrupt()
+
     @cached_property
     def client(self) -> Client:
         """Client of the brokers."""

@@ -5,6 +5,7 @@ pyarrow, whose scans read only what their columns and their filter need.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,9 +17,11 @@ import pyarrow.dataset as ds
 
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.sources.broker_log import BrokerLog
 from horolog.sources.clocks import APPEND
 from horolog.sources.cuts import AsOf
 from horolog.sources.expressions import APPEND_TIME, SCHEMA, fields_in, narrowed
+from horolog.sources.file_log import FileLog
 from horolog.sources.limits import TopicSelection
 from horolog.sources.options import ReadOptions
 from horolog.sources.planning import check_read, opened_log, plan_offsets
@@ -54,6 +57,23 @@ class TopicTables:
         self.options = replace(options, subscription=TopicSelection((topic,)), as_of=as_of)
         self.topic = topic
         self._on_rows = on_rows
+        self._reading: set[StretchReader | BrokerLog] = set()
+
+    def interrupt(self) -> None:
+        """Make reads in other threads, which wait for brokers, fail now. Any thread may call it."""
+        for reading in list(self._reading):
+            reading.interrupt()
+
+    @contextmanager
+    def _noted(self, reading: StretchReader | BrokerLog | FileLog) -> Iterator[None]:
+        if isinstance(reading, FileLog):
+            yield
+            return
+        self._reading.add(reading)
+        try:
+            yield
+        finally:
+            self._reading.discard(reading)
 
     def read(
         self, names: Sequence[str], expression: pc.Expression | None
@@ -69,8 +89,8 @@ class TopicTables:
             CorruptBatch: a batch breaks the format or its checksum.
         """
         options, schema = self.options, pa.schema([SCHEMA.field(name) for name in names])
-        with StretchReader(options) as reader:
-            with opened_log(options) as log:
+        with StretchReader(options) as reader, self._noted(reader):
+            with opened_log(options) as log, self._noted(log):
                 chosen = log.partitions()
                 is_kept = options.brokers is None or reader.client.offsets.has_append_times()
                 row_filter = RowFilter()
