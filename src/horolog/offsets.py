@@ -15,6 +15,10 @@ def commits_positions(group_id: str) -> bool:
     return not group_id.startswith(SINK_GROUPS)
 
 
+_MOST_DOUBTS: Final = 100
+"""Of one kind; more become one that is as wide as all."""
+
+
 class OffsetRange(NamedTuple):
     """Offsets in [start, end), and the bytes of their batches."""
 
@@ -45,6 +49,39 @@ class Inexact(StrEnum):
     AHEAD = "ahead"
     DELETED = "deleted"
     COMPACTED = "compacted"
+
+
+class Doubts(NamedTuple):
+    """Offsets and append times of a partition at which cuts are not exact (docs/as-of.md)."""
+
+    resets: tuple[tuple[int, int], ...] = ()
+    """Offsets before which a cut at a time above the second number is not exact."""
+    ahead: tuple[tuple[int, int], ...] = ()
+    """Cuts above the first time, at records up to the second one, are not exact."""
+    cleaner_point: int | None = None
+    """Cuts before this offset are not exact, since the log is compacted up to it."""
+
+    def joined(self, other: "Doubts") -> "Doubts":
+        """Return the doubts of both, as few of them as one answer or file takes."""
+        resets = sorted({*self.resets, *other.resets})
+        if len(resets) > _MOST_DOUBTS:
+            resets = [(resets[-1][0], min(ms for _, ms in resets))]
+        ahead = sorted({*self.ahead, *other.ahead})
+        if len(ahead) > _MOST_DOUBTS:
+            ahead = [(ahead[0][0], max(ms for _, ms in ahead))]
+        points = [its for its in (self.cleaner_point, other.cleaner_point) if its is not None]
+        return Doubts(tuple(resets), tuple(ahead), max(points, default=None))
+
+    def why(self, at_ms: int, offset: int, append_ms: int | None) -> Inexact | None:
+        """Return why a cut at a time, at a record with an append time, is not exact."""
+        if self.cleaner_point is not None and self.cleaner_point > offset:
+            return Inexact.COMPACTED
+        if append_ms is None:
+            return Inexact.UNKNOWN
+        if any(offset < before and at_ms > new_ms for before, new_ms in self.resets):
+            return Inexact.RESET
+        is_ahead = any(since < at_ms and append_ms <= until for since, until in self.ahead)
+        return Inexact.AHEAD if is_ahead else None
 
 
 class TransactionStart(NamedTuple):

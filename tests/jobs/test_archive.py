@@ -514,7 +514,7 @@ def test_a_torn_manifest_is_said_and_the_one_before_it_counts_once_it_is_removed
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"version": 3}, Misconfigured),
+        ({"version": 4}, Misconfigured),
         ({"topics": {"a": {}}}, CorruptFile),
         ({"topics": []}, CorruptFile),
     ],

@@ -84,7 +84,10 @@ class Producer:
 class Arrivals:
     """Appends in the order in which they were made, with the append times that they must have."""
 
-    def __init__(self, broker: RunningBroker, clock: ManualClock, seed: int) -> None:
+    def __init__(
+        self, broker: RunningBroker, clock: ManualClock, seed: int, *, aborts: bool = True
+    ) -> None:
+        self.aborts = aborts
         self.broker, self.clock, self.random = broker, clock, random.Random(seed)
         self.times: dict[TopicPartition, list[int]] = {key: [] for key in PARTITIONS}
         self.transactions: list[Transaction] = []
@@ -104,7 +107,7 @@ class Arrivals:
             elif action < 7:
                 producer.write(partition)
             elif producer.open is not None:
-                self.transactions.append(producer.end(commit=action != 9))
+                self.transactions.append(producer.end(commit=action != 9 or not self.aborts))
             self._note()
             if self.random.randrange(3):
                 self.clock.step(self.random.choice(["1ms", "5ms", "-3s", "4s"]))

@@ -43,7 +43,7 @@ from horolog.sources.segments import ListedSegment
 from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.lookup.cuts import CutLog, cut_log, unfinished
+from horolog.storage.lookup.cuts import CutLog, cut_log, doubts_of, unfinished
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.offline.transactions import (
     FileTransactions,
@@ -253,7 +253,7 @@ class FileLog:
             )
         except (Damaged, StorageFailed) as error:
             return str(error)
-        return PartitionCut(cut.offset, cut.why, tuple(found), None)
+        return PartitionCut(cut.offset, cut.why, tuple(found), None, doubts_of(log))
 
     def _cut_log(self, partition: TopicPartition) -> CutLog:
         replicas, parts = self._replicas[partition], self._parts[partition]

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
 from horolog.json_text import from_json, read_as
-from horolog.offsets import HeldUp, Inexact, OffsetRange, TimeBlock, TransactionStart
+from horolog.offsets import Doubts, HeldUp, Inexact, OffsetRange, TimeBlock, TransactionStart
 from horolog.wire.acl import AclOperation
 from horolog.wire.config_resources import ResourceType
 
@@ -220,6 +220,8 @@ class PartitionCut(NamedTuple):
     """First transaction of each producer that begins before the offset, and whose end counts or is
     missing there."""
     next: int | None
+    doubts: Doubts = Doubts()
+    """Other times at which cuts of the partition are not exact."""
 
 
 class AskLookup(NamedTuple):

@@ -3,8 +3,8 @@
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.network.peer import Peer
-from horolog.offsets import TransactionStart
-from horolog.storage.lookup.cuts import LogCut, cut_log, unfinished
+from horolog.offsets import Doubts, TransactionStart
+from horolog.storage.lookup.cuts import LogCut, cut_log, doubts_of, unfinished
 from horolog.storage.names import TopicPartition
 from horolog.wire.questions import CUT, AskCut, PartitionCut
 
@@ -35,5 +35,6 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
         ]
 
     cut, found = await broker.searchers.run(peer, work)
-    transactions, following = as_many_as_fit(iter(found))
-    return PartitionCut(cut.offset, cut.why, transactions, following)
+    doubts = Doubts().joined(doubts_of(its))
+    transactions, following = as_many_as_fit(iter(found), doubts)
+    return PartitionCut(cut.offset, cut.why, transactions, following, doubts)

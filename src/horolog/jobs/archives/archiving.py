@@ -17,6 +17,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from horolog.client import PartitionCut
 from horolog.clock import Moment, SystemClock
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
 from horolog.jobs.archives.hours import Hours
@@ -32,6 +33,7 @@ from horolog.jobs.archives.planning import (
     COMMITTED,
     ArchiveUnit,
     Changes,
+    Plan,
     Planner,
     PlanProgress,
     UnitDone,
@@ -53,6 +55,7 @@ from horolog.sources.plan import SegmentStretch
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
+from horolog.storage.names import TopicPartition
 from horolog.times import format_moment, parse_time
 
 
@@ -257,6 +260,16 @@ def _known_manifest(store: ArchiveStore, state: DocumentsOnly | None) -> Manifes
     return manifest
 
 
+def _looked_back(planner: Planner, plan: Plan) -> Mapping[TopicPartition, PartitionCut | str]:
+    """Return what has happened to the logs while they were read; a run as of a time needs it."""
+    try:
+        return planner.look_back(plan)
+    except HorologError:
+        if plan.cuts:
+            raise
+        return {}
+
+
 def _archived(
     spark: SparkSession,
     planner: Planner,
@@ -288,7 +301,8 @@ def _archived(
             (outcome.unit.key, {"manifest": manifest.number, "error": outcome.error})
             for outcome in wave
         )
-    manifest = commit_changes(store, manifest, progress.rest().applied)
+    looked = _looked_back(planner, plan)
+    manifest = commit_changes(store, manifest, progress.rest(looked).applied)
     return Archived(
         archive=store.name,
         manifest=manifest.number,

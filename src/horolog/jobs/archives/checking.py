@@ -117,7 +117,11 @@ def _of_partition(partition: TopicPartition, state: ArchivedPartition) -> Iterat
             yield str(partition), f"offsets {before.end} to {after.start - 1} are in no range"
     for what, files, counted in (
         ("records", state.records, sum(range_.records for range_ in state.ranges)),
-        ("batches", state.batches, sum(range_.batches for range_ in state.ranges)),
+        (
+            "batches",
+            state.batches,
+            sum(range_.batches + range_.left_out for range_ in state.ranges),
+        ),
     ):
         rows = sum(file.rows for file in files)
         if rows != counted:

@@ -16,12 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from horolog.jobs.archives.facts import Facts
+from horolog.jobs.archives.facts import NO_APPEND_TIME, Facts
 from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import TimestampType
-
-NO_APPEND_TIME: Final = -(1 << 63)
-"""Stands for an append time that is unknown."""
 
 _NUMBERS = ("offset", "timestamp_ms", "timestamp_type", "create_ms", "append_ms")
 RECORD_STREAMS: Final = 14

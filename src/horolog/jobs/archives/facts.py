@@ -7,9 +7,14 @@ A row for each batch, in offset order, of format v2 (batches of v0 and v1 are co
     producer_id, producer_epoch, base_sequence, leader_epoch   -1 where the batch has none
     records             that are kept of it; 0 of the empty batch that a compaction leaves
     payload             of a control batch, its records as they are, uncompressed; otherwise null
+    append_ms           when the broker appended it, null if that is unknown; missing in files of
+                        archives of version 2
+
+Batches of aborted transactions, and their markers, have a row with -1 records and no payload: they
+are no part of the archive, and say where it parts at a time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +25,11 @@ from horolog.record.compression import Codec
 from horolog.record.header_table import HeaderTable
 from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import NO_TIMESTAMP
+
+NO_APPEND_TIME: Final = -(1 << 63)
+"""Stands for an append time that is unknown."""
+LEFT_OUT: Final = -1
+"""Number of records of a batch that the archive leaves out."""
 
 NUMBERS: Final = (
     "base_offset",
@@ -34,8 +44,14 @@ NUMBERS: Final = (
     "records",
 )
 SCHEMA: Final = pa.schema(
-    [*(pa.field(name, pa.int64(), False) for name in NUMBERS), pa.field("payload", pa.binary())]
+    [
+        *(pa.field(name, pa.int64(), False) for name in NUMBERS),
+        pa.field("payload", pa.binary()),
+        pa.field("append_ms", pa.int64()),
+    ]
 )
+OPTIONAL: Final = frozenset({"append_ms"})
+"""Columns that older files lack."""
 _FIELDS: Final = {
     name: "records_count" if name == "records" else name
     for name in NUMBERS
@@ -58,6 +74,8 @@ class Facts:
     payloads: npt.NDArray[np.object_]
     """Records of control batches, and None for the others."""
     is_control: npt.NDArray[np.bool_]
+    append_ms: Int64Array | None = None
+    """Append time of each batch; `NO_APPEND_TIME`, or None for all, where it is unknown."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -67,7 +85,8 @@ class Facts:
 
     def taken(self, rows: "slice | npt.NDArray[Any]") -> "Facts":
         """Return some of the batches."""
-        return Facts(self.numbers[rows], self.payloads[rows], self.is_control[rows])
+        append_ms = None if self.append_ms is None else self.append_ms[rows]
+        return Facts(self.numbers[rows], self.payloads[rows], self.is_control[rows], append_ms)
 
     @property
     def is_stamped(self) -> npt.NDArray[np.bool_]:
@@ -77,10 +96,14 @@ class Facts:
 
 
 def of_headers(
-    headers: HeaderTable, payloads: npt.NDArray[np.object_], is_control: npt.NDArray[np.bool_]
+    headers: HeaderTable,
+    payloads: npt.NDArray[np.object_],
+    is_control: npt.NDArray[np.bool_],
+    append_ms: Int64Array,
 ) -> Facts:
     """Facts of batches with these headers, and with the records of control batches."""
-    facts = Facts(np.empty((len(headers), len(NUMBERS)), np.int64), payloads, is_control)
+    numbers = np.empty((len(headers), len(NUMBERS)), np.int64)
+    facts = Facts(numbers, payloads, is_control, append_ms)
     for name, field in _FIELDS.items():
         facts[name][:] = headers.columns[field]
     facts["last_offset"][:] = headers.last_offsets
@@ -101,7 +124,10 @@ def table_of(facts: Facts) -> pa.RecordBatch:
     """Facts as a table of `SCHEMA`."""
     columns = [pa.array(np.ascontiguousarray(column)) for column in facts.numbers.T]
     payloads = pa.array(facts.payloads, pa.binary())
-    return pa.RecordBatch.from_arrays([*columns, payloads], schema=SCHEMA)
+    append_ms = pa.nulls(len(facts), pa.int64())
+    if facts.append_ms is not None:
+        append_ms = pa.array(facts.append_ms, mask=facts.append_ms == NO_APPEND_TIME)
+    return pa.RecordBatch.from_arrays([*columns, payloads, append_ms], schema=SCHEMA)
 
 
 def of_table(table: pa.RecordBatch) -> Facts:
@@ -109,7 +135,8 @@ def of_table(table: pa.RecordBatch) -> Facts:
     numbers = np.stack([table.column(name).to_numpy() for name in NUMBERS], axis=1)
     payloads = table.column("payload")
     is_control = payloads.is_valid().to_numpy(zero_copy_only=False)
-    return Facts(numbers, payloads.to_numpy(zero_copy_only=False), is_control)
+    append_ms = table.column("append_ms").fill_null(NO_APPEND_TIME).to_numpy()
+    return Facts(numbers, payloads.to_numpy(zero_copy_only=False), is_control, append_ms)
 
 
 def are_possible(facts: Facts) -> bool:
@@ -124,7 +151,7 @@ def are_possible(facts: Facts) -> bool:
         (facts["producer_epoch"], -(1 << 15), (1 << 15) - 1),
         (facts["base_sequence"], -_INT32 - 1, _INT32),
         (facts["leader_epoch"], -_INT32 - 1, _INT32),
-        (facts["records"], 0, _INT32),
+        (facts["records"], LEFT_OUT, _INT32),
     )
     return all(bool(((values >= least) & (values <= most)).all()) for values, least, most in limits)
 
@@ -167,7 +194,7 @@ class KeptRecords:
         if not is_changed.any():
             return facts, np.ones(len(facts), np.bool_)
         is_kept = (self.counts > 0) | (facts["records"] == 0) | facts.is_control
-        facts = Facts(facts.numbers.copy(), facts.payloads, facts.is_control)
+        facts = replace(facts, numbers=facts.numbers.copy())
         is_restamped = is_changed & ~facts.is_stamped
         facts["max_timestamp"][is_restamped] = self._largest_ms[is_restamped]
         facts["records"][is_changed] = self.counts[is_changed]

@@ -9,7 +9,8 @@ number counts. It is one line of JSON after its CRC-32C:
             "ranges": [{"start": 0, "end": 500, "records": 500, "digest": "...", ...}],
             "records": [{"path": "records/clicks/date=.../hour=09/0-...parquet", "rows": 500, ...}],
             "batches": [...],
-            "cut": {"at_ms": 1700000000000, "offset": 500}}}}}}
+            "cut": {"at_ms": 1700000000000, "offset": 500, "committed_offset": 500},
+            "times": {"start": 0, "end": 500, "doubts": [[], [], null]}}}}}}
 
 Ranges lie side by side: offsets from the first one's start to the last one's end are archived. A
 partition without records has one range, which begins and ends where its log does.
@@ -32,12 +33,13 @@ from horolog.jobs.archives.digests import BATCH_STREAMS, RECORD_STREAMS, is_dige
 from horolog.jobs.archives.hours import is_name
 from horolog.jobs.archives.store import MOST_BYTES, ArchiveStore
 from horolog.json_text import Natural, from_json, read_as
+from horolog.offsets import Doubts
 from horolog.record.timestamps import TimeRange
 from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
 
 VERSION: Final = 3
 _READ: Final = frozenset({2, VERSION})
-"""Version 2 has no cuts."""
+"""Version 2 has no cuts, and no append times of batches."""
 _DIRECTORY: Final = "manifest"
 _NAME = re.compile(r"manifest/([0-9]{20})\.json")
 _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})\n", re.DOTALL)
@@ -69,6 +71,8 @@ class ArchivedRange:
     last_append_ms: int | None = None
     is_lost: bool = False
     """The source had deleted these offsets before they were archived."""
+    left_out: Natural = 0
+    """Number of batches of aborted transactions, whose facts alone are archived."""
 
 
 def followed_by(before: ArchivedRange, after: ArchivedRange) -> ArchivedRange | None:
@@ -97,6 +101,7 @@ def followed_by(before: ArchivedRange, after: ArchivedRange) -> ArchivedRange | 
         batch_digest=joined(before.batch_digest, after.batch_digest),
         first_append_ms=after.first_append_ms if first_ms is None else first_ms,
         last_append_ms=before.last_append_ms if last_ms is None else last_ms,
+        left_out=before.left_out + after.left_out,
     )
 
 
@@ -129,6 +134,18 @@ class ArchivedCut:
     at_ms: int
     offset: Natural
     """First offset of the log that was appended at or after that time."""
+    committed_offset: Natural
+    """Offset before which all transactions were whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTimes:
+    """Offsets whose batches have their append times in the archive, aborted ones included."""
+
+    start: Natural
+    end: Natural
+    """Offset before which the doubts are known, too."""
+    doubts: Doubts
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +157,8 @@ class ArchivedPartition:
     batches: tuple[ArchivedFile, ...]
     cut: ArchivedCut | None = None
     """None if it was never archived as of a time."""
+    times: ArchivedTimes | None = None
+    """None of archives of version 2."""
 
     @property
     def start(self) -> int:
@@ -168,8 +187,12 @@ class ArchivedPartition:
                     f"ends at {position}: another run has written to it. Run this one again"
                 )
             position = range_.end
+        times = self.times
+        if times is None and ranges:
+            times = ArchivedTimes(ranges[0].start, ranges[0].start, Doubts())
         return replace(
             self,
+            times=times,
             ranges=_joined(self.ranges, ranges),
             records=(*self.records, *(file for file in files if file.hour is not None)),
             batches=(*self.batches, *(file for file in files if file.hour is None)),
@@ -201,6 +224,8 @@ class ArchivedTopic:
     partitions: Mapping[int, ArchivedPartition]
     partition_count: Natural
     """Number of partitions that the source knew of the topic."""
+    cluster_id: str | None = None
+    """Id of the cluster that it was first archived from, if known."""
 
     @property
     def times(self) -> TimeRange:
@@ -214,11 +239,14 @@ class ArchivedTopic:
         times = [cut.at_ms for cut in cuts if cut is not None]
         return min(times, default=None) if len(times) == self.partition_count else None
 
-    def updated(self, topic_id: str | None, partition_count: int) -> "ArchivedTopic":
-        """Return the topic with an id that was unknown, and with partitions that were added."""
+    def updated(
+        self, topic_id: str | None, partition_count: int, cluster_id: str | None
+    ) -> "ArchivedTopic":
+        """Return the topic with ids that were unknown, and with partitions that were added."""
         return replace(
             self,
             topic_id=self.topic_id or topic_id,
+            cluster_id=self.cluster_id or cluster_id,
             partition_count=max(self.partition_count, partition_count),
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
-from horolog.client import Client
+from horolog.client import AskCut, Client, PartitionCut
 from horolog.errors import HorologError, Misconfigured
 from horolog.jobs.archives.manifest import (
     ArchivedCut,
@@ -19,6 +19,7 @@ from horolog.jobs.archives.manifest import (
 from horolog.jobs.selection import Selection
 from horolog.jobs.served import served_bounds
 from horolog.jobs.spread import UnitOutcome
+from horolog.offsets import Doubts, Inexact
 from horolog.record.batch import iter_headers
 from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
@@ -29,6 +30,7 @@ from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
 from horolog.sources.row_filter import RowFilter
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
+from horolog.times import format_moment
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 UNIT_BYTES: Final = 128 << 20
@@ -100,10 +102,13 @@ class Planner:
             partitions = plan.partitions = sorted(log.partitions())
             ids = {name: str(decode_uuid(its)) for name, its in log.topic_ids.items()}
             counts = {topic: number + 1 for topic, number in partitions}
+            cluster_id = log.cluster_id()
             for name, count in counts.items():
                 why = _recreated(manifest, name, ids.get(name))
                 if why is None:
-                    plan.topics[name] = self._topic(manifest, name, ids.get(name), count)
+                    plan.topics[name] = self._topic(
+                        manifest, name, ids.get(name), count, cluster_id
+                    )
                 else:
                     plan.refused |= {
                         partition: why for partition in partitions if partition.topic == name
@@ -157,12 +162,41 @@ class Planner:
         }
         at_ms = as_of.at_ms if isinstance(as_of, Cut) else as_of
         plan.cuts = {
-            partition: ArchivedCut(at_ms, entry.offset) for partition, entry in cut.items()
+            partition: ArchivedCut(at_ms, entry.offset, entry.committed_offset)
+            for partition, entry in cut.items()
         }
         return cut
 
+    def look_back(self, plan: Plan) -> dict[TopicPartition, PartitionCut | str]:
+        """Cut the partitions of a plan once more, after they were read.
+
+        The answers tell what has happened to the logs meanwhile. They are empty for a source
+        without append times.
+
+        Raises:
+            HorologError: the source cannot be asked.
+        """
+        partitions = [*dict.fromkeys((*plan.bounds, *plan.cuts))]
+        if not (plan.with_append_times and partitions):
+            return {}
+        asks = {
+            partition: AskCut(partition.partition, 0 if cut is None else cut.at_ms)
+            for partition in partitions
+            for cut in (plan.cuts.get(partition),)
+        }
+        options = self.options
+        is_broker = self.selection.source.is_broker
+        with BrokerLog(options) if is_broker else FileLog(options, is_cut=True) as log:
+            present = set(log.partitions())
+            return dict(log.cut({key: ask for key, ask in asks.items() if key in present}))
+
     def _topic(
-        self, manifest: Manifest, name: str, topic_id: str | None, count: int
+        self,
+        manifest: Manifest,
+        name: str,
+        topic_id: str | None,
+        count: int,
+        cluster_id: str | None,
     ) -> ArchivedTopic:
         """Return a topic as the archive knows it; partitions are those of the manifest.
 
@@ -172,7 +206,9 @@ class Planner:
         selection = self.selection
         known = manifest.topics.get(name)
         if known is None or not known.partitions:
-            return ArchivedTopic(topic_id, selection.from_ms, selection.to_ms, {}, count)
+            return ArchivedTopic(
+                topic_id, selection.from_ms, selection.to_ms, {}, count, cluster_id
+            )
         for side, before, now in (
             ("from", known.from_ms, selection.from_ms),
             ("to", known.to_ms, selection.to_ms),
@@ -183,7 +219,7 @@ class Planner:
                     f"{name} is archived with {side} {_shown(before)}, and not {_shown(now)}: an "
                     "archive has one range of time of a topic"
                 )
-        return known.updated(topic_id, count)
+        return known.updated(topic_id, count, cluster_id)
 
     def _behind(self, known: ArchivedPartition | None, start: int, end: int) -> Bounds | None:
         """Return the offsets of a log behind its archive; None if there is nothing to record.
@@ -311,6 +347,8 @@ class Changes:
     )
     cuts: Mapping[TopicPartition, ArchivedCut] = field(default_factory=dict)
     """Cuts up to which partitions are archived with these changes."""
+    doubts: Mapping[TopicPartition, tuple[int, Doubts]] = field(default_factory=dict)
+    """Doubts about cuts before an offset."""
 
     def applied(self, manifest: Manifest) -> Manifest:
         """Return a manifest with these changes.
@@ -325,7 +363,7 @@ class Changes:
             elif known.times != topic.times:
                 raise Misconfigured(f"Another run archives {name} with another range of time")
             else:
-                updated = known.updated(topic.topic_id, topic.partition_count)
+                updated = known.updated(topic.topic_id, topic.partition_count, topic.cluster_id)
                 manifest = manifest.with_topic(name, updated)
         for partition, ranges in self.ranges.items():
             state = manifest.partition(partition) or ArchivedPartition((), (), ())
@@ -334,11 +372,22 @@ class Changes:
             except Misconfigured as error:
                 raise Misconfigured(f"{partition}: {error}") from None
             manifest = manifest.with_partition(partition, state)
-        for partition, cut in self.cuts.items():
+        for partition in (*self.cuts, *self.doubts):
             held = manifest.partition(partition)
-            if held is not None and (held.cut is None or held.cut.at_ms < cut.at_ms):
-                manifest = manifest.with_partition(partition, replace(held, cut=cut))
+            if held is not None:
+                manifest = manifest.with_partition(partition, self._noted(partition, held))
         return manifest
+
+    def _noted(self, partition: TopicPartition, held: ArchivedPartition) -> ArchivedPartition:
+        """Return a partition with its cut and its doubts."""
+        cut, times = self.cuts.get(partition), held.times
+        if cut is not None and (held.cut is None or held.cut.at_ms < cut.at_ms):
+            held = replace(held, cut=cut)
+        if partition not in self.doubts or times is None:
+            return held
+        end, doubts = self.doubts[partition]
+        times = replace(times, end=max(times.end, end), doubts=times.doubts.joined(doubts))
+        return replace(held, times=times)
 
 
 class PlanProgress:
@@ -354,7 +403,10 @@ class PlanProgress:
             partition: state.ranges[-1].end
             for name, topic in plan.topics.items()
             for index, state in topic.partitions.items()
-            if state.ranges and (partition := TopicPartition(name, index)) in plan.bounds
+            if state.ranges
+            and (
+                (partition := TopicPartition(name, index)) in plan.bounds or partition in plan.cuts
+            )
         }
 
     def take(self, wave: Iterable[UnitOutcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
@@ -381,18 +433,15 @@ class PlanProgress:
             self.file_bytes += sum(file.size for file in done.files)
         return changes, unused
 
-    def rest(self) -> Changes:
+    def rest(self, looked: Mapping[TopicPartition, PartitionCut | str]) -> Changes:
         """Return the remaining offsets, up to the ends: they hold no record in the range of time.
 
         A partition that the archive does not know is written down without any record, too.
+
+        Args:
+            looked: cuts of partitions after they were read.
         """
-        changes = Changes(
-            cuts={
-                partition: cut
-                for partition, cut in self._plan.cuts.items()
-                if partition not in self.refused
-            }
-        )
+        changes = Changes()
         for partition, bounds in self._plan.bounds.items():
             if partition in self.refused:
                 continue
@@ -406,7 +455,39 @@ class PlanProgress:
                 and not changes.ranges[partition]
             ):
                 changes.ranges[partition].append(ArchivedRange(end, end))
+        self._refuse_compacted(looked)
+        changes.cuts = {
+            partition: cut
+            for partition, cut in self._plan.cuts.items()
+            if partition not in self.refused
+        }
+        changes.doubts = {
+            partition: (
+                self._positions.get(partition, self._known_ends.get(partition, 0)),
+                its.doubts,
+            )
+            for partition, its in looked.items()
+            if not isinstance(its, str) and partition not in self.refused
+        }
         return changes
+
+    def _end(self, partition: TopicPartition) -> int:
+        """Return where the archive of a partition ends with what was done."""
+        known = self._known_ends.get(partition, 0)
+        return self._positions.get(partition, known)
+
+    def _refuse_compacted(self, looked: Mapping[TopicPartition, PartitionCut | str]) -> None:
+        """Refuse partitions that the cleaner has passed while they were read as of a time."""
+        for partition, cut in self._plan.cuts.items():
+            its = looked.get(partition)
+            if isinstance(its, str):
+                self.refused.setdefault(partition, its)
+            elif its is not None and its.why is Inexact.COMPACTED:
+                self.refused.setdefault(
+                    partition,
+                    f"records that were known at {format_moment(cut.at_ms)} were compacted while "
+                    "it was archived: it is not complete as of then",
+                )
 
     def _follow(
         self, changes: Changes, partition: TopicPartition, start: int, *, may_skip: bool = False

@@ -2,7 +2,8 @@
 
 A batch belongs to the stretch that holds its last offset, so that stretches side by side read
 each batch once, wherever they were cut. Aborted transactions are left out with their markers,
-and leave gaps in the offsets as a compaction does; markers of commits are kept.
+and leave gaps in the offsets as a compaction does; markers of commits are kept. Only the facts of
+what is left out are noted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.jobs.archives import facts as of_batches
-from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
-from horolog.jobs.archives.facts import Facts
+from horolog.jobs.archives.digests import BatchDigest, RecordDigest
+from horolog.jobs.archives.facts import NO_APPEND_TIME, Facts
 from horolog.jobs.archives.manifest import MOST_OFFSETS, ArchivedRange
 from horolog.record.batch import (
     CONTROL_BIT,
@@ -88,7 +89,7 @@ class RangeReader:
     ) -> None:
         self.ranges: list[ArchivedRange] = []
         self.facts: list[pa.RecordBatch] = []
-        """The facts of the batches, in tables of `facts.SCHEMA`."""
+        """The facts of the batches, in tables of `facts.SCHEMA`; in order after `rows`."""
         self._start, self._end, self._floor = start, end, floor
         self._times, self._is_selective = times, not times.is_everything
         self._is_done = False
@@ -102,7 +103,7 @@ class RangeReader:
 
     def _begin(self) -> None:
         self._digest, self._batch_digest = RecordDigest(), BatchDigest()
-        self._bytes = 0
+        self._bytes = self._left_out = 0
         self._appends: tuple[int, int] | None = None
 
     def rows(self, pieces: Iterable[Batches]) -> Iterator[pa.RecordBatch]:
@@ -117,6 +118,9 @@ class RangeReader:
             if self._is_done:
                 break
         self._finish(self._end)
+        if any(range_.left_out for range_ in self.ranges):
+            facts = pa.Table.from_batches(self.facts).sort_by("base_offset").combine_chunks()
+            self.facts = facts.to_batches()
 
     # Batches.
 
@@ -140,7 +144,7 @@ class RangeReader:
         if piece.aborted:
             walk = BatchWalk(view, piece.aborted)
             is_dropped[:] = [batch.is_aborted for batch in islice(walk, count)]
-        is_kept, base_offsets = inside[:count], headers.numbers("base_offset")
+        is_kept, base_offsets = inside[:count].copy(), headers.numbers("base_offset")
         if self._begun is None and is_kept.any():
             first = int(base_offsets[int(np.argmax(is_kept))])
             self._begun = max(self._floor, min(self._start, first))
@@ -161,13 +165,30 @@ class RangeReader:
                 batch = view[position : position + header.size]
                 payloads[place] = _payload_of(batch, header)
                 is_kept[place] = payloads[place] is not None
+        if not self._is_selective:
+            self._leave_out(headers[inside[:count] & ~is_kept & ~is_empty], piece)
         headers = headers[is_kept]
+        append_ms, is_seen = _append_times(headers, piece)
+        known_ms = np.where(is_seen, NO_APPEND_TIME, append_ms)
         return _Chosen(
-            of_batches.of_headers(headers, payloads[is_kept], is_control[is_kept]),
+            of_batches.of_headers(headers, payloads[is_kept], is_control[is_kept], known_ms),
             np.array(positions[:count], np.int64)[is_kept],
             headers.sizes,
-            *_append_times(headers, piece),
+            append_ms,
+            is_seen,
         )
+
+    def _leave_out(self, headers: HeaderTable, piece: Batches) -> None:
+        """Note the facts of aborted batches and of their markers."""
+        if not len(headers):
+            return
+        append_ms, is_seen = _append_times(headers, piece)
+        none: npt.NDArray[np.object_] = np.full(len(headers), None)
+        known_ms = np.where(is_seen, NO_APPEND_TIME, append_ms)
+        facts = of_batches.of_headers(headers, none, np.zeros(len(headers), np.bool_), known_ms)
+        facts["records"][:] = of_batches.LEFT_OUT
+        self.facts.append(of_batches.table_of(facts))
+        self._left_out += len(headers)
 
     def _in_v2(self, view: memoryview, piece: Batches) -> tuple[memoryview, Sequence[int]]:
         """Return the batches in format v2, and their positions.
@@ -327,6 +348,7 @@ class RangeReader:
                 batch_digest=self._batch_digest.text(),
                 first_append_ms=first,
                 last_append_ms=last,
+                left_out=self._left_out,
             )
         )
         self._begin()

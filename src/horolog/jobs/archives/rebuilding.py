@@ -10,8 +10,8 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.errors import CorruptFile
 from horolog.jobs.archives import facts as of_batches
-from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
-from horolog.jobs.archives.facts import Facts
+from horolog.jobs.archives.digests import BatchDigest, RecordDigest
+from horolog.jobs.archives.facts import NO_APPEND_TIME, Facts
 from horolog.jobs.archives.parts import rows_of
 from horolog.jobs.archives.rows import OrderedRows
 from horolog.jobs.counting import count
@@ -34,7 +34,7 @@ class Rebuilt(NamedTuple):
     """Header and records of each batch, in turn."""
     headers: HeaderTable
     append_ms: Int64Array
-    """Append or seen time of each batch's first record; `NO_APPEND_TIME` if that is unknown."""
+    """Append or seen time of each batch; `NO_APPEND_TIME` if that is unknown."""
     is_seen: npt.NDArray[np.bool_]
     """Marks the batches whose `append_ms` is when a follower saw them."""
 
@@ -134,6 +134,8 @@ class Rebuilder:
         seen_ms = _first_of_each(rows.column("seen_ms"), counts)
         is_seen = seen_ms != NO_APPEND_TIME
         append_ms = np.where(is_seen, seen_ms, _first_of_each(rows.column("append_ms"), counts))
+        if facts.append_ms is not None:  # of markers and of empty batches, too
+            append_ms = np.where(append_ms == NO_APPEND_TIME, facts.append_ms, append_ms)
         headers = of_batches.headers_of(facts)
         return Rebuilt(headers.packed(records), headers, append_ms, is_seen)
 

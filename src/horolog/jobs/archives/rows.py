@@ -52,7 +52,10 @@ def read_rows(
             with pq.ParquetFile(
                 source, page_checksum_verification=True, pre_buffer=not store.is_local
             ) as parquet:
-                _require_columns(parquet.schema_arrow, schema, names)
+                stored = parquet.schema_arrow
+                lacking = of_batches.OPTIONAL.intersection(names).difference(stored.names)
+                names = [name for name in names if name not in lacking]
+                _require_columns(stored, schema, names)
                 for group in _groups(parquet, column, start, end):
                     facts = parquet.metadata.row_group(group)
                     row_bytes = max(1, facts.total_byte_size // max(1, facts.num_rows))
@@ -64,6 +67,9 @@ def read_rows(
                         offsets = batch.column(column).to_numpy()
                         first, last = np.searchsorted(offsets, (start, end))
                         if first < last:
+                            for name in lacking:
+                                none = pa.nulls(len(batch), schema.field(name).type)
+                                batch = batch.append_column(schema.field(name), none)
                             yield batch.slice(first, last - first)
         except (pa.ArrowInvalid, OSError) as error:
             raise store.damaged(file.path, error) from None
@@ -171,9 +177,17 @@ _NO_ROWS: Final = pa.RecordBatch.from_pylist([], SCHEMA)
 
 
 def read_facts(
-    store: ArchiveStore, files: Sequence[ArchivedFile], start: int, end: int
+    store: ArchiveStore,
+    files: Sequence[ArchivedFile],
+    start: int,
+    end: int,
+    *,
+    with_left_out: bool = False,
 ) -> Iterator[of_batches.Facts]:
     """Yield the facts of the batches whose last offset is in `[start, end)`, in offset order.
+
+    Args:
+        with_left_out: also of those that the archive leaves out.
 
     Raises:
         CorruptFile: a file is damaged, or says of batches what cannot be.
@@ -188,7 +202,11 @@ def read_facts(
             if (facts["base_offset"] <= before).any():
                 raise CorruptFile(f"{store.name}/{file.path}: batches are out of order")
             last_offset = int(facts["last_offset"][-1])
-            yield facts
+            is_left_out = facts["records"] == of_batches.LEFT_OUT
+            if is_left_out.any() and not with_left_out:
+                facts = facts.taken(~is_left_out)
+            if len(facts):
+                yield facts
 
 
 class ArchivedProducers:

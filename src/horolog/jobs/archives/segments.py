@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.jobs.archives.digests import NO_APPEND_TIME
+from horolog.jobs.archives.facts import NO_APPEND_TIME
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedRange
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
@@ -169,7 +169,8 @@ class _Log:
         """Leader epochs and their first offsets."""
         self._files = files
         self._append_ms: int | None = None
-        """Append or seen time of the last batch with records."""
+        """Append or seen time of the last batch; markers without one have that of the one before
+        them."""
         self._is_seen = False
         """True if `_append_ms` is a seen time."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="horolog-sync")
@@ -203,8 +204,8 @@ class _Log:
     def _numbered(self, rebuilt: Rebuilt) -> Iterator[Numbered]:
         parts, times_ms, seen = rebuilt.parts, rebuilt.append_ms.tolist(), rebuilt.is_seen.tolist()
         for place, header in enumerate(rebuilt.headers.headers()):
-            if header.records_count and not header.is_control:
-                ms = times_ms[place]
+            ms = times_ms[place]
+            if ms != NO_APPEND_TIME or (header.records_count and not header.is_control):
                 known = ms != NO_APPEND_TIME and self._active.segment.append_times.fits(ms)
                 self._append_ms, self._is_seen = (ms, seen[place]) if known else (None, False)
             if header.leader_epoch > self.leader_epoch:

@@ -7,7 +7,7 @@ marker was: readers of committed records stop before the transactions that had n
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from horolog.offsets import Inexact, TransactionStart
+from horolog.offsets import Doubts, Inexact, TransactionStart
 from horolog.storage.directory.checkpoints import AheadSpan, AppendTimeReset
 from horolog.storage.lookup.by_append_time import (
     AppendedAt,
@@ -67,18 +67,15 @@ def _why(log: CutLog, at_ms: int, found: AppendedAt | None, offset: int) -> Inex
             return Inexact.FOLLOWING
         is_gone = log.start == log.end > 0 and (log.floor_ms is None or log.floor_ms >= at_ms)
         return Inexact.DELETED if is_gone else None
-    if log.cleaner_point is not None and log.cleaner_point > offset:
-        return Inexact.COMPACTED
-    if found.ms is None:
-        return Inexact.UNKNOWN
-    if any(offset < reset.offset and at_ms > reset.new_ms for reset in log.resets):
-        return Inexact.RESET
-    ahead = log.ahead
-    if ahead is not None and ahead.since_ms < at_ms and found.ms <= ahead.floor_ms:
-        return Inexact.AHEAD
-    if offset == log.start > 0:
-        return Inexact.DELETED
-    return None
+    why = doubts_of(log).why(at_ms, offset, found.ms)
+    return Inexact.DELETED if why is None and offset == log.start > 0 else why
+
+
+def doubts_of(log: CutLog) -> Doubts:
+    """Return where cuts of a log are not exact, apart from gaps in its append times."""
+    resets = tuple((reset.offset, reset.new_ms) for reset in log.resets)
+    ahead = () if log.ahead is None else ((log.ahead.since_ms, log.ahead.floor_ms),)
+    return Doubts(resets, ahead, log.cleaner_point)
 
 
 def unfinished(

@@ -1,0 +1,246 @@
+"""Archives, as they are cut at an append time.
+
+The facts of batches say when each was appended, those of aborted transactions included. So an
+archive parts where its source did, as far as its manifest vouches for append times: up to the end
+of its last whole run. At or after a time that is behind all of its batches it parts only as of the
+time that it was archived at (`ArchivedCut`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from horolog.client import AskCut, PartitionCut
+from horolog.errors import CorruptFile
+from horolog.jobs.archives.facts import LEFT_OUT, NO_APPEND_TIME, Facts
+from horolog.jobs.archives.manifest import ArchivedPartition, ArchivedTimes, Manifest
+from horolog.jobs.archives.rows import read_facts
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.offsets import Inexact, TransactionStart
+from horolog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from horolog.storage.directory.checkpoints import kafka_uuid
+from horolog.storage.names import MAX_OFFSET, TopicPartition
+
+_NO_PRODUCER: Final = -1
+_NEVER: Final = -(1 << 62)
+_WITHOUT_TIMES: Final = (
+    "the archive does not know its append times: the source has none, or its last run was not "
+    "finished, and has to be run again"
+)
+
+
+class ArchiveLog:
+    """The topics of an archive, as of its newest manifest, to be cut at append times."""
+
+    def __init__(
+        self, store: ArchiveStore, manifest: Manifest, chosen: Callable[[str], bool]
+    ) -> None:
+        self._store = store
+        self._topics = {name: topic for name, topic in manifest.topics.items() if chosen(name)}
+        self._states = {
+            key: state for key, state in manifest.partitions().items() if key.topic in self._topics
+        }
+        self._histories: dict[TopicPartition, _History] = {}
+        self.topic_ids: dict[str, str] = {
+            name: kafka_uuid(UUID(topic.topic_id))
+            for name, topic in self._topics.items()
+            if topic.topic_id is not None
+        }
+        """Topic ids by name, as Kafka prints them."""
+
+    def partitions(self) -> Collection[TopicPartition]:
+        """Return the archived partitions of the chosen topics."""
+        return self._states.keys()
+
+    def cluster_id(self) -> str | None:
+        """Return the id of the cluster that the topics are from; None if it is not one."""
+        ids = {topic.cluster_id for topic in self._topics.values()}
+        return ids.pop() if len(ids) == 1 else None
+
+    def cut(
+        self, asks: Mapping[TopicPartition, AskCut]
+    ) -> Mapping[TopicPartition, PartitionCut | str]:
+        """Cut partitions at append times; a sentence about one that cannot be cut.
+
+        Raises:
+            StorageFailed: the archive cannot be read.
+        """
+        return {key: self._cut(key, ask) for key, ask in asks.items()}
+
+    def _cut(self, partition: TopicPartition, ask: AskCut) -> PartitionCut | str:
+        topic, state = self._topics[partition.topic], self._states[partition]
+        if not topic.times.is_everything:
+            return "only a range of time of it is archived"
+        if state.times is None or state.times.end < state.times.start + bool(state.batches):
+            return _WITHOUT_TIMES
+        try:
+            history = self._history(partition, state, state.times)
+        except CorruptFile as error:
+            return str(error)
+        offset, why = history.cut(ask.at)
+        found = history.unfinished(offset, ask.behind, ask.since)
+        known = state.cut
+        if known is not None and ask.at == known.at_ms and known.committed_offset < offset:
+            # There a transaction was open, which may not be in the archive.
+            found.append(TransactionStart(_NO_PRODUCER, known.committed_offset, None))
+        return PartitionCut(offset, why, tuple(found), None, state.times.doubts)
+
+    def _history(
+        self, partition: TopicPartition, state: ArchivedPartition, times: ArchivedTimes
+    ) -> "_History":
+        """Return the history of a partition, which is read once.
+
+        Raises:
+            CorruptFile: a file is damaged.
+            StorageFailed: one cannot be read.
+        """
+        if partition not in self._histories:
+            history = _History(state, times)
+            for facts in read_facts(
+                self._store, state.batches, times.start, MAX_OFFSET, with_left_out=True
+            ):
+                history.add(facts)
+            self._histories[partition] = history
+        return self._histories[partition]
+
+
+class _Step(NamedTuple):
+    """The first batch with another append time than the one before it."""
+
+    offset: int
+    ms: int | None
+    """None if it is unknown."""
+    is_partial: bool
+    """True if it has lost records, so that its first one may have another offset."""
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """Transaction of a producer, with the offset of its marker; None while it is open."""
+
+    start: TransactionStart
+    marker: int | None = None
+
+
+class _History:
+    """Append times and transactions of an archived partition."""
+
+    def __init__(self, state: ArchivedPartition, times: ArchivedTimes) -> None:
+        self._state, self._times = state, times
+        starts = {range_.end for range_ in state.ranges if range_.is_lost}
+        self._starts = sorted(starts | {max(times.start, state.start)})
+        """Offsets before which records are deleted, or without append times."""
+        self._steps: list[_Step] = []
+        self._transactions: list[_Transaction] = []
+        self._open: dict[int, _Transaction] = {}
+        self._known: tuple[int, set[int]] = (0, set())
+        """The last of the starts, and the producers with batches behind it."""
+
+    def add(self, facts: Facts) -> None:
+        """Take the next batches."""
+        self._add_steps(facts.taken(facts["records"] != 0))
+        is_of_transaction = facts["attributes"] & TRANSACTIONAL_BIT != 0
+        facts = facts.taken(is_of_transaction & (facts["records"] != 0))
+        assert facts.append_ms is not None
+        for base, producer_id, is_control, ms in zip(
+            facts["base_offset"].tolist(),
+            facts["producer_id"].tolist(),
+            (facts["attributes"] & CONTROL_BIT != 0).tolist(),
+            facts.append_ms.tolist(),
+            strict=True,
+        ):
+            known_ms = None if ms == NO_APPEND_TIME else ms
+            self._add_to_transaction(base, producer_id, is_control, known_ms)
+
+    def _add_steps(self, facts: Facts) -> None:
+        if not len(facts):
+            return
+        assert facts.append_ms is not None
+        offsets, last_offsets = facts["base_offset"].copy(), facts["last_offset"]
+        for start in self._starts:  # may be within a batch
+            place = int(np.searchsorted(last_offsets, start))
+            if place < len(offsets):
+                offsets[place] = max(start, offsets[place])
+        records, counts = facts["records"], last_offsets - facts["base_offset"] + 1
+        is_partial = (records != LEFT_OUT) & (records < counts)
+        before = self._steps[-1].ms if self._steps else _NEVER
+        last_ms = NO_APPEND_TIME if before is None else before
+        is_step = np.diff(facts.append_ms, prepend=last_ms) != 0
+        if not self._steps:
+            is_step[0] = True
+        for place in np.flatnonzero(is_step).tolist():
+            ms = int(facts.append_ms[place])
+            known_ms = None if ms == NO_APPEND_TIME else ms
+            self._steps.append(_Step(int(offsets[place]), known_ms, bool(is_partial[place])))
+
+    def _add_to_transaction(
+        self, base: int, producer_id: int, is_control: bool, ms: int | None
+    ) -> None:
+        start = self._starts[max(0, bisect_right(self._starts, base) - 1)]
+        if start != self._known[0]:
+            self._known = start, set()
+        transaction = self._open.get(producer_id)
+        is_unseen = start > 0 and producer_id not in self._known[1]
+        self._known[1].add(producer_id)
+        if transaction is None and (is_unseen or not is_control):
+            # The first records of one that has only a marker may be deleted.
+            begun = TransactionStart(producer_id, start if is_control else max(start, base), ms)
+            transaction = self._open[producer_id] = _Transaction(begun)
+            self._transactions.append(transaction)
+        if is_control and transaction is not None:
+            transaction.marker = base
+            del self._open[producer_id]
+
+    def cut(self, at_ms: int) -> tuple[int, Inexact | None]:
+        """Return the first offset that was appended at or after a time, and why it is not exact."""
+        step, state, cut = self._find(at_ms), self._state, self._state.cut
+        if step is not None:
+            return step.offset, self._why(step, at_ms)
+        if cut is None or at_ms > cut.at_ms or (at_ms < cut.at_ms and state.end < cut.offset):
+            return state.end, Inexact.FUTURE
+        is_gone = state.start == cut.offset > 0 and at_ms < cut.at_ms
+        return cut.offset, Inexact.DELETED if is_gone else None
+
+    def _why(self, step: _Step, at_ms: int) -> Inexact | None:
+        """Return why a cut at a batch is not exact; None if it is."""
+        times, offset = self._times, step.offset
+        is_untold = offset >= times.end or offset == times.start > self._state.start
+        why = times.doubts.why(at_ms, offset, None if is_untold else step.ms)
+        if why is None and offset in self._starts and offset > 0:
+            return Inexact.DELETED
+        return Inexact.COMPACTED if why is None and step.is_partial else why
+
+    def _find(self, at_ms: int) -> _Step | None:
+        """Return the first batch that may have been appended at or after a time."""
+        found = None
+        for step in self._steps:
+            if step.ms is None:
+                found = found or step
+            elif step.ms >= at_ms:
+                return found or step
+            else:
+                found = None
+        return found
+
+    def unfinished(
+        self, before: int, behind: int | None, since: Mapping[int, int]
+    ) -> list[TransactionStart]:
+        """Return, for each producer, its first transaction that had not ended at some place.
+
+        As `storage.lookup.cuts.unfinished` does it.
+        """
+        others = before if behind is None else min(behind, before)
+        places = {}
+        for producer_id, at_ms in since.items():
+            step = self._find(at_ms)
+            places[producer_id] = before if step is None else min(before, step.offset)
+        found: dict[int, TransactionStart] = {}
+        for start, marker in ((its.start, its.marker) for its in self._transactions):
+            place = places.get(start.producer_id, others)
+            if start.offset < before and (marker is None or marker >= place):
+                found.setdefault(start.producer_id, start)
+        return [found[producer_id] for producer_id in sorted(found)]

@@ -1,0 +1,189 @@
+"""Archives are cut at append times as the logs that they were made of, or refuse it."""
+
+import json
+import random
+from dataclasses import asdict, astuple
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from arrivals import Arrivals
+from crc32c import crc32c
+from in_process_spark import InProcessSpark
+from running_broker import NOW_MS, MakeBroker, RunningBroker
+
+from horolog.clock import ManualClock
+from horolog.jobs import archive, restore
+from horolog.jobs.archives.archiving import Archived
+from horolog.jobs.archives.manifest import require_manifest
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.cutting import opened_cut_source
+from horolog.record import LogRecord, build_batch
+from horolog.sources import Cut, CutEntry, cut_of
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+    broker = make_broker(clock=clock)
+    for topic in ("a", "b"):
+        broker.create_topic(topic, 2, segment_bytes="2000")
+    return broker
+
+
+def cut(source: Any, at_ms: int) -> Cut:
+    with opened_cut_source(source, topics_pattern="[ab]") as log:
+        return cut_of(log, at_ms, log.partitions(), NOW_MS)
+
+
+def archived(source: Any, tmp_path: Path, **more: Any) -> Archived:
+    where = {"state": tmp_path / "state", "archive": tmp_path / "archive"}
+    return archive(InProcessSpark(), source=source, topics_pattern="[ab]", **where, **more)
+
+
+def reasons(entries: tuple[CutEntry, ...]) -> set[str]:
+    return {(entry.why or "exact").partition(":")[0] for entry in entries}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_archive_is_cut_as_its_source(
+    broker: RunningBroker, clock: ManualClock, seed: int, tmp_path: Path
+) -> None:
+    arrivals, chance = Arrivals(broker, clock, seed), random.Random(seed)
+    times: list[int] = []
+    for _ in range(4):
+        arrivals.live(25)
+        broker.run(broker.broker.partitions.keep_stamp_clock())
+        times.append(max(arrivals.now_ms, clock.now_ms()))
+        as_of = chance.choice([None, times[-1]])
+        done = archived(broker.address, tmp_path, as_of=as_of)
+        assert all("an archive only grows" in why for why in done.refused.values())
+    clock.step("9s")
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    as_of = max(arrivals.now_ms, clock.now_ms())
+    done = archived(broker.address, tmp_path, as_of=as_of)
+    assert all("an archive only grows" in why for why in done.refused.values())
+    arrivals.finish()
+    exact = 0
+    for at_ms in [as_of, *times, *arrivals.asked()]:
+        there, here = cut(broker.address, at_ms), cut(tmp_path / "archive", at_ms)
+        assert here.cluster_id == there.cluster_id
+        if reasons(here.partitions) == {"exact"}:
+            assert here.partitions == there.partitions
+            exact += 1
+        else:
+            assert "future" in reasons(here.partitions)
+            assert at_ms != as_of or not done.is_ok
+    assert exact > 5
+
+
+def test_a_directory_and_its_archive_are_cut_alike(
+    broker: RunningBroker, clock: ManualClock, tmp_path: Path
+) -> None:
+    arrivals = Arrivals(broker, clock, 7)
+    arrivals.live(60)
+    clock.step("9s")
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    broker.stop()
+    as_of = max(arrivals.now_ms, clock.now_ms())
+    assert archived(broker.log_dir, tmp_path, as_of=as_of).is_ok
+    arrivals.finish()
+    for at_ms in [as_of, *arrivals.asked()]:
+        there, here = cut(broker.log_dir, at_ms), cut(tmp_path / "archive", at_ms)
+        if reasons(here.partitions) == {"exact"}:
+            assert here.partitions == there.partitions
+        else:
+            assert (reasons(here.partitions) - {"exact"}, at_ms < as_of) == ({"future"}, True)
+
+
+def test_a_restored_log_is_cut_as_its_source(
+    broker: RunningBroker, clock: ManualClock, tmp_path: Path
+) -> None:
+    arrivals = Arrivals(broker, clock, 3, aborts=False)
+    arrivals.live(60)
+    for producer in arrivals.producers:
+        if producer.open is not None:
+            arrivals.transactions.append(producer.end(commit=True))
+    clock.step("9s")
+    for topic, number in arrivals.times:
+        broker.append(topic, build_batch([LogRecord(3, None, b"v")]), number)
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    as_of = max(arrivals.now_ms, clock.now_ms())
+    assert archived(broker.address, tmp_path).is_ok
+    target = tmp_path / "restored"
+    assert restore(
+        InProcessSpark(), archive=tmp_path / "archive", target=target, state=tmp_path / "r"
+    ).is_ok
+    for at_ms in [as_of, *arrivals.asked()]:
+        there, here = cut(broker.address, at_ms), cut(target, at_ms)
+        ours = [entry[2:] for entry in map(astuple, here.partitions)]
+        assert ours == [entry[2:] for entry in map(astuple, there.partitions)]
+
+
+def test_a_cut_across_a_reset_is_refused_by_an_archive_too(
+    broker: RunningBroker, clock: ManualClock, tmp_path: Path
+) -> None:
+    batch = build_batch([LogRecord(3, None, b"v")])
+    broker.append("a", batch)
+    clock.step("1h")
+    broker.append("a", batch)
+    clock.step("-1h")
+    broker.client.topics.reset_append_times("a")
+    clock.step("2h")
+    broker.append("a", batch)  # its time does not show that there was a reset
+    assert archived(broker.address, tmp_path).is_ok
+    at_ms = NOW_MS + 1_800_000
+    for source in (broker.address, tmp_path / "archive"):
+        (entry, *_) = cut(source, at_ms).partitions
+        assert (entry.offset, (entry.why or "")[:5]) == (1, "reset")
+
+
+def test_an_archive_of_a_range_of_time_is_not_cut(broker: RunningBroker, tmp_path: Path) -> None:
+    broker.append("a", build_batch([LogRecord(3, None, b"v")]))
+    assert archived(broker.address, tmp_path, from_=2).is_ok
+    entries = cut(tmp_path / "archive", NOW_MS).partitions
+    assert {entry.why for entry in entries} == {"only a range of time of it is archived"}
+
+
+def test_a_manifest_of_version_2_is_read_and_has_no_append_times(
+    broker: RunningBroker, clock: ManualClock, tmp_path: Path
+) -> None:
+    broker.append("a", build_batch([LogRecord(3, None, b"v")]))
+    assert archived(broker.address, tmp_path).is_ok
+    as_version_2(tmp_path / "archive")
+    (entry, *_) = cut(tmp_path / "archive", NOW_MS).partitions
+    assert "does not know its append times" in (entry.why or "")
+    clock.step("1s")
+    broker.append("a", build_batch([LogRecord(3, None, b"v")]))
+    assert archived(broker.address, tmp_path).is_ok
+    (entry, *_) = cut(tmp_path / "archive", NOW_MS + 1).partitions
+    assert (entry.offset, entry.why and entry.why[:7]) == (1, "unknown")
+    clock.step("1s")
+    broker.append("a", build_batch([LogRecord(3, None, b"v")]))
+    assert archived(broker.address, tmp_path).is_ok
+    (entry, *_) = cut(tmp_path / "archive", NOW_MS + 1001).partitions
+    assert (entry.offset, entry.why) == (2, None)
+
+
+def as_version_2(path: Path) -> None:
+    """Make an archive that an earlier horolog could have written."""
+    store = ArchiveStore(str(path))
+    manifest = require_manifest(store)
+    document = {"version": 2, **asdict(manifest)}
+    for topic in document["topics"].values():
+        del topic["cluster_id"]
+        for partition in topic["partitions"].values():
+            del partition["cut"], partition["times"]
+            for range_ in partition["ranges"]:
+                del range_["left_out"]
+            for file in partition["batches"]:
+                facts = pq.ParquetFile(path / file["path"]).read().drop_columns("append_ms")
+                pq.write_table(facts, path / file["path"])
+    text = json.dumps(document, separators=(",", ":")).encode()
+    content = b"%08x %s\n" % (crc32c(text), text)
+    (path / f"manifest/{manifest.number:020d}.json").write_bytes(content)
