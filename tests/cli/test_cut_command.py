@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from command_runner import Ran, heed_interrupts, run_command
+from in_process_spark import InProcessSpark
 from patience import PATIENCE_S, eventually
 from running_broker import (
     NOW_MS,
@@ -23,6 +24,7 @@ from scripted_broker import ScriptedBroker, Silence
 from storelogs import snapshot_of
 
 from horolog.clock import ManualClock, SystemClock
+from horolog.jobs import archive
 from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
@@ -82,6 +84,19 @@ def test_files_are_cut_as_their_broker_is(filled: RunningBroker, tmp_path: Path)
         assert of_files.code == of_broker.code == 0
         assert of_files.json["partitions"] == of_broker.json["partitions"]
         assert of_files.json["cluster_id"] == of_broker.json["cluster_id"]
+
+
+def test_an_archive_is_cut_as_its_broker_was(filled: RunningBroker, tmp_path: Path) -> None:
+    place = tmp_path / "archive"
+    at_ms, state = NOW_MS + 3 * SECOND, tmp_path / "state"
+    session, where = InProcessSpark(), {"archive": place, "state": state, "as_of": at_ms}
+    assert archive(session, source=filled.address, topics="clicks,orders", **where).is_ok
+    for at in (NOW_MS + SECOND, at_ms):
+        of_archive = run_command("cut", "--at", at, place)
+        assert of_archive.code == 0
+        assert of_archive.json["partitions"] == run(filled, "--at", at).json["partitions"]
+    later = run_command("cut", "--at", at_ms + 1, place)
+    assert (later.code, "future" in later.err) == (1, True)
 
 
 @pytest.mark.parametrize(

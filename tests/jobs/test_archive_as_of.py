@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from archive_reading import manifest_of, records_of
-from arrivals import Producer
+from arrivals import Producer, cut_at
 from in_process_spark import InProcessSpark
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 
@@ -14,9 +14,7 @@ from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.jobs import archive
 from horolog.jobs.archives import archiving
-from horolog.jobs.cutting import opened_cut_source
 from horolog.record import LogRecord, build_batch
-from horolog.sources import Cut, cut_of
 from horolog.storage import TopicPartition
 
 SECOND_MS = 1000
@@ -43,11 +41,6 @@ def archived(broker: RunningBroker, tmp_path: Path, **more: Any) -> archiving.Ar
 
 def values(tmp_path: Path) -> list[bytes]:
     return sorted(row["value"] for row in records_of(tmp_path / "archive"))
-
-
-def cut(source: Any, at_ms: int) -> Cut:
-    with opened_cut_source(source, topics_pattern="[ab]") as log:
-        return cut_of(log, at_ms, log.partitions(), NOW_MS)
 
 
 @pytest.fixture
@@ -82,7 +75,7 @@ def test_an_archive_takes_a_file_of_a_cut(
     add(b"0")
     add(b"1", "b")
     file = tmp_path / "cut.json"
-    file.write_bytes(cut(broker.address, NOW_MS + SECOND_MS).to_bytes())
+    file.write_bytes(cut_at(broker.address, NOW_MS + SECOND_MS).to_bytes())
     done = archived(broker, tmp_path, as_of=str(file))
     assert (done.is_ok, values(tmp_path)) == (True, [b"0"])
 
@@ -131,7 +124,7 @@ def test_a_cut_of_a_re_created_topic_is_refused(
     broker: RunningBroker, add: Callable[..., None], tmp_path: Path
 ) -> None:
     add(b"0")
-    made = cut(broker.address, NOW_MS + SECOND_MS)
+    made = cut_at(broker.address, NOW_MS + SECOND_MS)
     broker.client.delete_topics(["a"])
     broker.create_topic("a", 2)
     with pytest.raises(Misconfigured, match="re-created"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from arrivals import Arrivals
+from arrivals import Arrivals, cut_at
 from crc32c import crc32c
 from in_process_spark import InProcessSpark
 from running_broker import NOW_MS, MakeBroker, RunningBroker
@@ -18,9 +18,8 @@ from horolog.jobs import archive, restore
 from horolog.jobs.archives.archiving import Archived
 from horolog.jobs.archives.manifest import require_manifest
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.jobs.cutting import opened_cut_source
 from horolog.record import LogRecord, build_batch
-from horolog.sources import Cut, CutEntry, cut_of
+from horolog.sources import CutEntry
 
 
 @pytest.fixture
@@ -34,11 +33,6 @@ def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
     for topic in ("a", "b"):
         broker.create_topic(topic, 2, segment_bytes="2000")
     return broker
-
-
-def cut(source: Any, at_ms: int) -> Cut:
-    with opened_cut_source(source, topics_pattern="[ab]") as log:
-        return cut_of(log, at_ms, log.partitions(), NOW_MS)
 
 
 def archived(source: Any, tmp_path: Path, **more: Any) -> Archived:
@@ -71,7 +65,7 @@ def test_an_archive_is_cut_as_its_source(
     arrivals.finish()
     exact = 0
     for at_ms in [as_of, *times, *arrivals.asked()]:
-        there, here = cut(broker.address, at_ms), cut(tmp_path / "archive", at_ms)
+        there, here = cut_at(broker.address, at_ms), cut_at(tmp_path / "archive", at_ms)
         assert here.cluster_id == there.cluster_id
         if reasons(here.partitions) == {"exact"}:
             assert here.partitions == there.partitions
@@ -94,7 +88,7 @@ def test_a_directory_and_its_archive_are_cut_alike(
     assert archived(broker.log_dir, tmp_path, as_of=as_of).is_ok
     arrivals.finish()
     for at_ms in [as_of, *arrivals.asked()]:
-        there, here = cut(broker.log_dir, at_ms), cut(tmp_path / "archive", at_ms)
+        there, here = cut_at(broker.log_dir, at_ms), cut_at(tmp_path / "archive", at_ms)
         if reasons(here.partitions) == {"exact"}:
             assert here.partitions == there.partitions
         else:
@@ -120,7 +114,7 @@ def test_a_restored_log_is_cut_as_its_source(
         InProcessSpark(), archive=tmp_path / "archive", target=target, state=tmp_path / "r"
     ).is_ok
     for at_ms in [as_of, *arrivals.asked()]:
-        there, here = cut(broker.address, at_ms), cut(target, at_ms)
+        there, here = cut_at(broker.address, at_ms), cut_at(target, at_ms)
         ours = [entry[2:] for entry in map(astuple, here.partitions)]
         assert ours == [entry[2:] for entry in map(astuple, there.partitions)]
 
@@ -139,14 +133,14 @@ def test_a_cut_across_a_reset_is_refused_by_an_archive_too(
     assert archived(broker.address, tmp_path).is_ok
     at_ms = NOW_MS + 1_800_000
     for source in (broker.address, tmp_path / "archive"):
-        (entry, *_) = cut(source, at_ms).partitions
+        (entry, *_) = cut_at(source, at_ms).partitions
         assert (entry.offset, (entry.why or "")[:5]) == (1, "reset")
 
 
 def test_an_archive_of_a_range_of_time_is_not_cut(broker: RunningBroker, tmp_path: Path) -> None:
     broker.append("a", build_batch([LogRecord(3, None, b"v")]))
     assert archived(broker.address, tmp_path, from_=2).is_ok
-    entries = cut(tmp_path / "archive", NOW_MS).partitions
+    entries = cut_at(tmp_path / "archive", NOW_MS).partitions
     assert {entry.why for entry in entries} == {"only a range of time of it is archived"}
 
 
@@ -156,17 +150,17 @@ def test_a_manifest_of_version_2_is_read_and_has_no_append_times(
     broker.append("a", build_batch([LogRecord(3, None, b"v")]))
     assert archived(broker.address, tmp_path).is_ok
     as_version_2(tmp_path / "archive")
-    (entry, *_) = cut(tmp_path / "archive", NOW_MS).partitions
+    (entry, *_) = cut_at(tmp_path / "archive", NOW_MS).partitions
     assert "does not know its append times" in (entry.why or "")
     clock.step("1s")
     broker.append("a", build_batch([LogRecord(3, None, b"v")]))
     assert archived(broker.address, tmp_path).is_ok
-    (entry, *_) = cut(tmp_path / "archive", NOW_MS + 1).partitions
+    (entry, *_) = cut_at(tmp_path / "archive", NOW_MS + 1).partitions
     assert (entry.offset, entry.why and entry.why[:7]) == (1, "unknown")
     clock.step("1s")
     broker.append("a", build_batch([LogRecord(3, None, b"v")]))
     assert archived(broker.address, tmp_path).is_ok
-    (entry, *_) = cut(tmp_path / "archive", NOW_MS + 1001).partitions
+    (entry, *_) = cut_at(tmp_path / "archive", NOW_MS + 1001).partitions
     assert (entry.offset, entry.why) == (2, None)
 
 

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
+from arrivals import cut_at
 from running_broker import NOW_MS, MakeBroker
 from storelogs import snapshot_of
 
 from horolog.clock import ManualClock
-from horolog.jobs.cutting import opened_cut_source
 from horolog.record import LogRecord, build_batch
-from horolog.sources import cut_of
 
 
 def test_a_broker_and_its_directory_are_cut_alike(make_broker: MakeBroker, tmp_path: Path) -> None:
@@ -20,9 +19,6 @@ def test_a_broker_and_its_directory_are_cut_alike(make_broker: MakeBroker, tmp_p
         clock.step("1s")
     broker.run(broker.broker.partitions.keep_stamp_clock())
     snapshot_of(broker.log_dir, tmp_path / "copy")
-    cuts = []
-    for source in (broker.address, str(tmp_path / "copy")):
-        with opened_cut_source(source, topics="a,b") as log:
-            cuts.append(cut_of(log, NOW_MS + 1000, log.partitions(), NOW_MS))
+    cuts = [cut_at(source, NOW_MS + 1000) for source in (broker.address, tmp_path / "copy")]
     assert [entry.offset for entry in cuts[0].partitions] == [1, 0]
     assert cuts[0].partitions == cuts[1].partitions

@@ -3,14 +3,18 @@
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from raw_connection import produce_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker
 
 from horolog.clock import ManualClock
+from horolog.jobs.cutting import opened_cut_source
+from horolog.jobs.selection import Selection
 from horolog.record import LogRecord, build_batch
 from horolog.sources import Cut
+from horolog.sources.cuts import cut_all
 from horolog.storage import TopicPartition
 from horolog.wire import ApiKey
 
@@ -153,3 +157,9 @@ class Arrivals:
         every = sorted({ms for times in self.times.values() for ms in times})
         some = self.random.sample(every, min(12, len(every)))
         return [*some, *(ms + 1 for ms in some[:4]), 0, -(1 << 63)]
+
+
+def cut_at(source: Path | str, at_ms: int) -> Cut:
+    """The cut of these topics of a broker, a directory or an archive."""
+    with opened_cut_source(Selection.of(source, None, "[ab]").read_options()) as log:
+        return cut_all(log, at_ms, NOW_MS)

@@ -17,11 +17,11 @@ from horolog.cli.screen import say, show
 from horolog.cli.working import working
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.jobs.cutting import opened_cut_source
 from horolog.results import Shown, Table
 from horolog.sources.cuts import Cut, CutEntry, cut_all
 from horolog.sources.limits import Pattern
 from horolog.sources.options import ReadOptions
-from horolog.sources.planning import opened_log
 from horolog.sources.uris import LogPath
 from horolog.times import format_moment
 
@@ -54,7 +54,8 @@ def cut(
         typer.Argument(
             metavar="[PATH]",
             show_default=False,
-            help="A log directory, also in an object store (s3://...), instead of a broker.",
+            help="A log directory or an archive, also in an object store (s3://...), instead of a "
+            "broker.",
         ),
     ] = None,
 ) -> None:
@@ -81,7 +82,7 @@ def cut(
         with brokers.connect() as client:
             where = client.config.bootstrap_servers
             reading = ReadOptions.of_client(client.config, subscription=chosen or Pattern(".*"))
-    with working(f"cutting {where}", "partitions") as work, opened_log(reading, is_cut=True) as log:
+    with working(f"cutting {where}", "partitions") as work, opened_cut_source(reading) as log:
         its = cut_all(log, at_ms, SystemClock().now_ms(), work)
     if not its.partitions and isinstance(chosen, Pattern):
         raise Misconfigured(f"no topic of {where} matches {chosen.expression}")

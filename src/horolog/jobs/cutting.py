@@ -1,78 +1,39 @@
 """Logs that can be cut at an append time: at a broker, in a directory or in an archive."""
 
-import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
-from horolog.jobs.parameters.shared import Names
-from horolog.jobs.selection import Selection
-from horolog.sources.broker_log import BrokerLog
 from horolog.sources.cuts import CutSource
-from horolog.sources.file_log import FileLog
-from horolog.storage.names import TopicPartition
-
-
-class OpenCutSource(CutSource, Protocol):
-    """A log that can be cut, with the partitions that were chosen."""
-
-    def partitions(self) -> Collection[TopicPartition]:
-        """Return the partitions of the chosen topics."""
-        ...
+from horolog.sources.options import ReadOptions
+from horolog.sources.planning import opened_log
 
 
 @contextmanager
-def opened_cut_source(
-    source: str | os.PathLike[str],
-    settings: Mapping[str, str] | None = None,
-    *,
-    topics: Names = None,
-    topics_pattern: str | None = None,
-) -> Iterator[OpenCutSource]:
-    """Open a log to cut it with `sources.cuts.cut_of`.
-
-    Args:
-        source: HOST:PORT of a broker, or the path of a directory or an archive.
-        settings: of the clients or stores.
-        topics: of a path all by default.
+def opened_cut_source(options: ReadOptions) -> Iterator[CutSource]:
+    """Open the log of a read to cut it; a path may also be that of an archive.
 
     Raises:
-        Misconfigured: a topic is not there, or an argument is wrong.
+        Misconfigured: it is not there, or a topic that is named is not.
+        CorruptFile: the manifest of an archive is damaged.
         NoAnswer, StorageFailed: the log cannot be read.
     """
-    selection = Selection.of(source, topics, topics_pattern, settings=settings)
-    options = selection.read_options()
-    archive = _archive_at(source, selection, settings)
+    archive = _archive_of(options)
     if archive is not None:
         yield archive
-    elif selection.source.is_broker:
-        with BrokerLog(options) as log:
-            yield log
     else:
-        with FileLog(options, is_cut=True) as files:
-            yield files
+        with opened_log(options, is_cut=True) as log:
+            yield log
 
 
-def _archive_at(
-    source: str | os.PathLike[str], selection: Selection, settings: Mapping[str, str] | None
-) -> OpenCutSource | None:
-    """Return the chosen topics of an archive; None if a path has none.
-
-    Raises:
-        Misconfigured: a topic that is named is not in the archive.
-        CorruptFile: its manifest is damaged.
-    """
-    if selection.source.is_broker or any(mark in os.fspath(source) for mark in "*?[{"):
+def _archive_of(options: ReadOptions) -> CutSource | None:
+    """Return the chosen topics of an archive; None if the log is none."""
+    if len(options.paths) != 1 or options.paths[0].pattern is not None:
         return None
     # Arrow, which reads archives, takes long to import.
     from horolog.jobs.archives.cuts import ArchiveLog  # noqa: PLC0415
     from horolog.jobs.archives.manifest import read_manifest  # noqa: PLC0415
-    from horolog.jobs.archives.segment_plan import chosen_partitions  # noqa: PLC0415
     from horolog.jobs.archives.store import ArchiveStore  # noqa: PLC0415
 
-    store = ArchiveStore.of(source, settings)
+    store = ArchiveStore(options.paths[0].uri, options.store)
     manifest = read_manifest(store)
-    if manifest is None:
-        return None
-    chosen = {key.topic for key in chosen_partitions(manifest, selection, store.name)}
-    return ArchiveLog(store, manifest, chosen.__contains__)
+    return None if manifest is None else ArchiveLog(store, manifest, options.subscription)

@@ -7,7 +7,7 @@ time that it was archived at (`ArchivedCut`).
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -22,6 +22,7 @@ from horolog.jobs.archives.rows import read_facts
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.offsets import Inexact, TransactionStart
 from horolog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from horolog.sources.limits import Subscription, subscribed
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.names import MAX_OFFSET, TopicPartition
 
@@ -37,13 +38,20 @@ class ArchiveLog:
     """The topics of an archive, as of its newest manifest, to be cut at append times."""
 
     def __init__(
-        self, store: ArchiveStore, manifest: Manifest, chosen: Callable[[str], bool]
+        self, store: ArchiveStore, manifest: Manifest, subscription: Subscription | None
     ) -> None:
+        """Choose partitions, by default all.
+
+        Raises:
+            Misconfigured: one that is named is not in the archive.
+        """
         self._store = store
-        self._topics = {name: topic for name, topic in manifest.topics.items() if chosen(name)}
-        self._states = {
-            key: state for key, state in manifest.partitions().items() if key.topic in self._topics
-        }
+        states = manifest.partitions()
+        chosen: Collection[TopicPartition] = states
+        if subscription is not None:
+            chosen = subscribed(subscription, states, f"in the archive {store.name}")
+        self._states = {key: states[key] for key in chosen}
+        self._topics = {key.topic: manifest.topics[key.topic] for key in chosen}
         self._histories: dict[TopicPartition, _History] = {}
         self.topic_ids: dict[str, str] = {
             name: kafka_uuid(UUID(topic.topic_id))
