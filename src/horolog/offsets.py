@@ -59,7 +59,7 @@ class Doubts(NamedTuple):
     ahead: tuple[tuple[int, int], ...] = ()
     """Cuts above the first time, at records up to the second one, are not exact."""
     cleaner_point: int | None = None
-    """Cuts before this offset are not exact, since the log is compacted up to it."""
+    """Cuts before this offset are not exact, save at 0, since the log is compacted up to it."""
 
     def joined(self, other: "Doubts") -> "Doubts":
         """Return the doubts of both, as few of them as one answer or file takes."""
@@ -74,7 +74,7 @@ class Doubts(NamedTuple):
 
     def why(self, at_ms: int, offset: int, append_ms: int | None) -> Inexact | None:
         """Return why a cut at a time, at a record with an append time, is not exact."""
-        if self.cleaner_point is not None and self.cleaner_point > offset:
+        if self.cleaner_point is not None and self.cleaner_point > offset > 0:
             return Inexact.COMPACTED
         if append_ms is None:
             return Inexact.UNKNOWN

@@ -311,6 +311,29 @@ def test_a_cut_that_compaction_has_passed_is_refused(
     assert rows(scan(broker.address, "table", as_of=late))[-1] == (0, 97, b"97")
 
 
+def test_a_cut_in_front_of_a_transaction_is_refused_once_compaction_has_passed_it(
+    broker: RunningBroker, clock: ManualClock, copies: Callable[[], Path]
+) -> None:
+    broker.create_topic("table", cleanup_policy="compact", **SETTINGS)
+    key, producer = TopicPartition("table", 0), Producer(broker, "p")
+    broker.append("table", build_batch([LogRecord(5, b"k", b"first")]))
+    producer.write(key, LogRecord(5, b"x", b"open"))
+    broker.append("table", build_batch([LogRecord(5, b"k", b"second")]))
+    clock.advance("1s")
+    producer.end(commit=True)
+    settle(broker)
+    at_ms = NOW_MS + 1
+    for source in (broker.address, copies()):
+        found = scan(source, "table", as_of=at_ms, read_committed=True)
+        assert rows(found) == [(0, 0, b"first")]
+    broker.roll("table")
+    clean(broker)
+    broker.restart()
+    for source in (broker.address, copies()):
+        with pytest.raises(Misconfigured, match="compacted"):
+            scan(source, "table", as_of=at_ms, read_committed=True)
+
+
 def test_compaction_during_a_read_ends_it(broker: RunningBroker, compacted: int) -> None:
     reader = scan(broker.address, "table", as_of=compacted)
     clean(broker)

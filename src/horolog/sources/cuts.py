@@ -30,7 +30,6 @@ __all__ = [
     "CutEntry",
     "CutSource",
     "GivenAsOf",
-    "check_uncompacted",
     "cut_all",
     "cut_of",
     "ends_as_of",
@@ -57,7 +56,6 @@ _SENTENCES: Final = {
     Inexact.DELETED: "the records around it are deleted",
     Inexact.COMPACTED: "records around it are compacted",
 }
-_GONE: Final = (Inexact.DELETED, Inexact.COMPACTED)
 
 Asked: TypeAlias = Callable[
     [Mapping[TopicPartition, AskCut]], Mapping[TopicPartition, PartitionCut | str]
@@ -321,11 +319,16 @@ def entries_as_of(
         return {key: its[key] for key in partitions}
     _check_cluster(as_of, log.cluster_id())
     its = _entries_of(as_of, log, partitions)
-    for key, answer in _presently(log, as_of, partitions).items():
+    for key, answer in log.cut({key: AskCut(key.partition, as_of.at_ms) for key in its}).items():
+        entry, why = its[key], None
         if isinstance(answer, str):
-            its[key] = replace(its[key], exact=False, why=answer)
-        elif answer.why in _GONE and (answer.why is Inexact.COMPACTED or its[key].offset):
-            its[key] = replace(its[key], exact=False, why=_reason(answer.why))
+            why = answer
+        elif _passed(answer, entry.offset) or _passed(answer, entry.committed_offset):
+            why = _reason(Inexact.COMPACTED)
+        elif answer.why is Inexact.DELETED and entry.offset:
+            why = _reason(answer.why)
+        if why is not None:
+            its[key] = replace(entry, exact=False, why=why)
     return its
 
 
@@ -334,25 +337,9 @@ def inexact(as_of: AsOf, partition: TopicPartition, why: str) -> str:
     return f"{partition} cannot be read as of {format_moment(_time_of(as_of))}: {why}"
 
 
-def check_uncompacted(log: CutSource, as_of: AsOf, partitions: Iterable[TopicPartition]) -> None:
-    """Make sure that compaction has not passed a cut behind a read.
-
-    Raises:
-        Misconfigured: it has, so that records are gone that were known then.
-        RequestRefused, NoAnswer, StorageFailed: as `cut_of`.
-    """
-    for key, answer in _presently(log, as_of, partitions).items():
-        if isinstance(answer, str):
-            raise Misconfigured(inexact(as_of, key, answer))
-        if answer.why is Inexact.COMPACTED:
-            raise Misconfigured(inexact(as_of, key, _reason(answer.why)))
-
-
-def _presently(
-    log: CutSource, as_of: AsOf, partitions: Iterable[TopicPartition]
-) -> Mapping[TopicPartition, PartitionCut | str]:
-    """Cut partitions as they are now, at the time of a cut."""
-    return log.cut({key: AskCut(key.partition, _time_of(as_of)) for key in partitions})
+def _passed(answer: PartitionCut, offset: int) -> bool:
+    """Return True if compaction may have removed records for later ones than those of a cut."""
+    return (answer.doubts.cleaner_point or 0) > offset > 0
 
 
 def _time_of(as_of: AsOf) -> int:
@@ -451,6 +438,9 @@ def _settled(
         offsets[key] = answer.offset
         committed[key] = min([answer.offset, *(start.offset for start in answer.transactions)])
     _settle(_Questions(asked, at_ms, whys), offsets, committed)
+    for key, answer in answers.items():
+        if not isinstance(answer, str) and _passed(answer, committed[key]):
+            whys[key] = whys[key] or _reason(Inexact.COMPACTED)
     return {
         key: Settled(offset, committed[key], whys[key]) for key, offset in sorted(offsets.items())
     }

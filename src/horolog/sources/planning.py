@@ -9,7 +9,7 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.sources.bounds import Bounds, resolve
 from horolog.sources.broker_log import BrokerLog
-from horolog.sources.cuts import check_uncompacted, up_to_cut
+from horolog.sources.cuts import up_to_cut
 from horolog.sources.file_log import FileLog
 from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
@@ -63,7 +63,7 @@ def check_read(options: ReadOptions, partitions: Collection[TopicPartition]) -> 
     pass the cut behind a plan. To be called after the last record was read.
 
     Raises:
-        Misconfigured: it has.
+        Misconfigured: it has, or the log cannot be cut there any more for another reason.
         RequestRefused, NoAnswer, StorageFailed: as the read.
     """
     if options.as_of is None or not partitions:
@@ -71,8 +71,10 @@ def check_read(options: ReadOptions, partitions: Collection[TopicPartition]) -> 
     if options.paths and all(path.local is None for path in options.paths):
         return  # compaction works on local files
     with opened_log(options) as log:
-        present = set(log.partitions())
-        check_uncompacted(log, options.as_of, [it for it in partitions if it in present])
+        present = log.partitions()
+        # Committed offsets are those of all partitions, as when the read was planned.
+        asked = present if options.read_committed else set(present).intersection(partitions)
+        log.cut_ends(asked)
 
 
 class ReadPlan(NamedTuple):

@@ -197,6 +197,25 @@ def test_a_map_that_is_full_ends_the_run_where_it_is_and_the_next_goes_on(tmp_pa
         assert records_in(log) == latest(before, end)
 
 
+def test_a_pass_under_way_says_how_far_it_may_have_removed_records(tmp_path: Path) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        for at in range(60):
+            put(log, KEYS[at % 5], at=NOW + at)
+        end, before = log.segments[-1].base_offset, offsets(log)
+        removed = []
+
+        def look() -> None:
+            assert log.cleaner_point is None
+            removed.append(offsets(log) != before)
+            assert log.compacted_to == (end if removed[-1] else None)
+
+        clean(log, while_cleaning=look)
+        assert set(removed) == {False, True}
+        assert log.compacted_to == end
+        log.truncate_to(3, NOW)
+        assert log.compacted_to in (None, 3)
+
+
 # With the rest of the log's life.
 
 

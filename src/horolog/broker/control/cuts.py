@@ -25,7 +25,7 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
     span = partitions.ahead_span(TopicPartition(topic, ask.partition))
     follows, view = log.is_following, log.look()
     # Behind the look: what was cleaned or stamped since may only make the cut less certain.
-    its = view.cut_log(span, log.floor.last, log.cleaner_point, follows=follows)
+    its = view.cut_log(span, log.floor.last, log.compacted_to, follows=follows)
 
     def work() -> tuple[LogCut, list[tuple[int, TransactionStart]]]:
         cut = cut_log(its, ask.at, clock_ms)

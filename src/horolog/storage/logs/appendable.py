@@ -106,6 +106,7 @@ class AppendableLog(ReadableLog):
         "_writing",
         "checkpoint",
         "cleaner_point",
+        "cleaning_to",
         "directory",
         "flusher",
         "is_settled",
@@ -148,10 +149,17 @@ class AppendableLog(ReadableLog):
         self.checkpoint: Callable[[], None] = lambda: None
         """Writes the checkpoints of the log directory; of a log that has none, nothing."""
         self.cleaner_point = parts.cleaner_point
+        self.cleaning_to = 0
+        """Offset up to which a pass that has not ended may have removed records."""
         """All records before this offset were cleaned; None if it never was."""
         self.truncations = 0
         """How many have begun: what was read before one may not be in the log any more."""
         self.find_unstable()
+
+    @property
+    def compacted_to(self) -> int | None:
+        """Offset in front of which compaction may have removed records; None before all passes."""
+        return max(self.cleaner_point or 0, self.cleaning_to) or None
 
     @property
     def active(self) -> ActiveSegment:

@@ -199,7 +199,7 @@ class Cleaning:
         names_of_logs = base_offsets(self._files.names_in(self._work), names.LOG)
         size = size_of_logs(self._files, self._work)
         due_ms = self._monotonic_ms() + self._config.file_delete_delay_ms
-        if not log.put_cleaned(old, self._work, due_ms):
+        if not log.put_cleaned(old, self._work, due_ms, run.end_offset):
             return False
         run.bytes_before += group.size
         run.bytes_after += size

@@ -257,7 +257,7 @@ class Log(AppendableLog):
                 return []
             return [segment for segment in self.segments[:-1] if segment.base_offset < chosen.end]
 
-    def put_cleaned(self, old: Sequence[Segment], work: str, due_ms: int) -> bool:
+    def put_cleaned(self, old: Sequence[Segment], work: str, due_ms: int, keys_end: int) -> bool:
         """Replace old segments by those of a directory.
 
         Return False if some are no longer in the log.
@@ -266,6 +266,7 @@ class Log(AppendableLog):
             old: segments of this log that follow each other.
             work: holds finished, synced segments alone, with what is to stay of the old ones.
             due_ms: from when on, by the monotonic clock, the old ones' files may be removed.
+            keys_end: offset in front of which are all records in whose favour others were removed.
 
         Raises:
             StorageFailed: the disk refused. The old ones are in the log, or the new ones will be
@@ -276,6 +277,7 @@ class Log(AppendableLog):
             may_clean = self.config.compacts and not self.retention_exempt
             if not may_clean or not all(id(segment) in present for segment in old):
                 return False
+            self.cleaning_to = max(self.cleaning_to, keys_end)
             self._swap.put(self, old, work, due_ms)
             return True
 

@@ -133,6 +133,7 @@ class Truncator:
         if log.known_high_watermark is not None:
             log.known_high_watermark = end if anew else min(log.known_high_watermark, end)
         log.flusher.recovery_point = min(log.flusher.recovery_point, end)
+        log.cleaning_to = 0 if anew else min(log.cleaning_to, end)
         if log.cleaner_point is not None:
             log.cleaner_point = None if anew else min(log.cleaner_point, end)
 
