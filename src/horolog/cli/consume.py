@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -16,17 +16,21 @@ from horolog.cli.options import (
     Partitions,
     PathOrTopic,
     StoreSettings,
+    Timeout,
     Zone,
     pairs,
     path_of,
     with_options,
 )
-from horolog.cli.screen import progress, say, saying_warnings
+from horolog.cli.screen import progress, say, saying_warnings, waiting
 from horolog.cli.showing import Format, line_maker
+from horolog.client import ClientConfig
 from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, Misconfigured, StorageFailed
 from horolog.record.timestamps import RecordClock, TimeRange
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.complete import end_of_complete, wait_complete
 from horolog.sources.options import ReadOptions
 from horolog.sources.ordered import WithoutTime, checked_memory, clock_of_order
 from horolog.sources.ordered_records import OrderedRecords
@@ -111,6 +115,15 @@ class ConsumeOptions:
             "because earlier ones may come.",
         ),
     ] = None
+    complete: Annotated[
+        bool,
+        typer.Option(
+            "--complete",
+            help="Wait until no record before --to-time can come any more; with --order and "
+            "--follow, print a record once no earlier one can come.",
+        ),
+    ] = False
+    timeout: Timeout = "30s"
     settings: StoreSettings = None
     shape: Annotated[Format, typer.Option("--format", help="The output format.")] = "text"
     zone: Zone = None
@@ -131,10 +144,12 @@ def consume(
     (-15m, -2h, -7d). A text line has tab-separated: time, partition@offset, key, value, headers.
     With --clock append the range is of append times, and a line begins with the append time. With
     --as-of only records are printed that were appended before a time: what was known then. With
+    --complete the command waits until the range can get no record any more. With
     --order records come by time, over all partitions and inside them, exactly. Files
     need no broker, are only read, and may be Apache Kafka's, or in an object store (s3://...); a
     line of several topics begins with the topic. The exit code is 1 if a log is damaged or offline;
-    what is before the damage is printed.
+    what is before the damage is printed. It is 1, too, if the range is not complete within the
+    timeout.
     """
     if (
         sum(
@@ -155,8 +170,9 @@ def consume(
         options.from_time, options.to_time, options.zone, options.clock or RecordClock.CREATE
     )
     path = what if has_scheme(what) else path_of(context, what)
-    if path is not None and (options.follow_on or options.from_end):
-        given = "--follow" if options.follow_on else "--from-end"
+    if path is not None and (options.follow_on or options.from_end or options.complete):
+        given = "--from-end" if options.from_end else "--complete"
+        given = "--follow" if options.follow_on else given
         raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
     more: dict[str, Any] = {"read_committed": options.read_committed}
     if options.as_of is not None:
@@ -175,6 +191,8 @@ def consume(
     with saying_warnings():
         if path is None:
             with brokers.connect() as client:
+                if options.complete and not options.follow_on:
+                    _wait_complete(client.config, what, times, options)
                 served = served_partitions(client, what, options.partitions)
             say_offline(served)
             numbers: Collection[int] | None = served.leaders
@@ -193,6 +211,9 @@ def consume(
         ) as log:
             chosen = log.partitions if numbers is None else numbered(log.partitions, numbers, what)
             output.names_topic = len({partition.topic for partition in chosen}) > 1
+            if ordering is not None and ordering.is_complete:  # before the ends of the plan
+                until_ms = log.complete_until(chosen)
+                ordering = ordering._replace(until_ms=_EVER if until_ms is None else until_ms)
             plan = log.plan(chosen, options.offset)
             try:
                 if ordering is not None:
@@ -222,27 +243,66 @@ class _Ordering(NamedTuple):
     memory: int
     without_time: WithoutTime
     lateness_ms: int | None
+    is_complete: bool
+    """True if the records of a log that is followed come in their exact order."""
+    until_ms: int | None = None
+    """Time up to which the log was complete before its ends were looked at."""
+
+
+_EVER: Final = -(1 << 63)
 
 
 def _ordering(options: ConsumeOptions) -> _Ordering | None:
+    is_complete = options.complete and options.follow_on
     if options.order is None:
         if options.lateness is not None:
             raise Misconfigured("--lateness is about an order: give it with --order and --follow")
+        if is_complete:
+            raise Misconfigured("--complete with --follow is about an order: give --order, too")
         return None
+    clock = clock_of_order(options.order)
     lateness_ms = None if options.lateness is None else parse_duration(options.lateness)
-    if options.follow_on != (lateness_ms is not None):
+    if options.follow_on != (lateness_ms is not None) and not is_complete:
         raise Misconfigured(
-            "--order with --follow needs --lateness, and --lateness needs --follow: how long after "
-            "the latest record earlier ones may come"
+            "--order with --follow needs --complete or --lateness, and --lateness needs --follow: "
+            "how long after the latest record earlier ones may come"
         )
-    if lateness_ms is not None and lateness_ms < 0:
-        raise Misconfigured(f"--lateness {options.lateness} is negative")
+    if lateness_ms is not None and (lateness_ms < 0 or is_complete):
+        what = "is not needed with --complete" if is_complete else "is negative"
+        raise Misconfigured(f"--lateness {options.lateness} {what}")
+    if is_complete and clock is RecordClock.APPEND:
+        raise Misconfigured("--complete is about create times: give --lateness for append times")
     return _Ordering(
-        clock_of_order(options.order),
+        clock,
         checked_memory(bytes_of(options.order_memory, "--order-memory")),
         options.without_time,
         lateness_ms,
+        is_complete,
     )
+
+
+def _wait_complete(
+    config: ClientConfig, topic: str, times: TimeRange, options: ConsumeOptions
+) -> None:
+    """Wait until a range of time can get no record any more.
+
+    Raises:
+        Misconfigured: that is never known.
+        NotComplete: it is not so within the timeout.
+    """
+    until_ms = end_of_complete(times, is_as_of=options.as_of is not None)
+    with (
+        BrokerLog(ReadOptions.of_topic(config, topic)) as log,
+        waiting(f"waiting for {topic}") as on_wait,
+    ):
+        wait_complete(
+            log,
+            until_ms,
+            numbers=options.partitions,
+            committed=options.read_committed,
+            timeout_ms=parse_duration(options.timeout),
+            on_wait=on_wait,
+        )
 
 
 class _Output:
@@ -322,16 +382,21 @@ def _print_in_order(
     )
     total = sum(stretch.end - stretch.start for stretch in stretches)
     with progress(f"reading {what}", total, "offsets") as advance:
-        for partition, read in ordered.read(stretches, lateness_ms=ordering.lateness_ms):
+        for partition, read in ordered.read(
+            stretches, lateness_ms=ordering.lateness_ms, until_ms=ordering.until_ms
+        ):
             if not output.write(partition.topic, read):
                 return bool(damaged)
             advance(ordered.done)
     if ends is None or output.is_full:
         return bool(damaged)
-    assert ordering.lateness_ms is not None
     sys.stdout.buffer.flush()
+    if ordering.lateness_ms is None:
+        coming = ordered.follow_complete(log.follow_complete(ends))
+    else:
+        coming = ordered.follow(log.follow(ends), ordering.lateness_ms)
     try:
-        for partition, read in ordered.follow(log.follow(ends), ordering.lateness_ms):
+        for partition, read in coming:
             wants_more = output.write(partition.topic, read)
             sys.stdout.buffer.flush()
             if not wants_more:
@@ -343,7 +408,8 @@ def _print_in_order(
         raise
     finally:
         if ordered.late:
-            say(f"{ordered.late:,} records came too late for their place: raise --lateness")
+            why = "what was complete was withdrawn" if ordering.is_complete else "raise --lateness"
+            say(f"{ordered.late:,} records came too late for their place: {why}")
     return bool(damaged)
 
 

@@ -12,13 +12,21 @@ from horolog.client import PartitionTimes
 from horolog.client.complete_times import SETTING, CompleteUntil, least
 from horolog.client.deadline import Deadline
 from horolog.errors import HorologError, Misconfigured
+from horolog.record.timestamps import TimeRange
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.planning import numbered
 from horolog.storage.names import TopicPartition
 from horolog.times import format_time
 
-__all__ = ["DEFAULT_TIMEOUT_MS", "LogComplete", "NotComplete", "complete_until", "wait_complete"]
+__all__ = [
+    "DEFAULT_TIMEOUT_MS",
+    "LogComplete",
+    "NotComplete",
+    "complete_until",
+    "end_of_complete",
+    "wait_complete",
+]
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 _PAUSE_S: Final = 0.25
@@ -80,6 +88,23 @@ def complete_until(
         if one.until.is_never:
             raise Misconfigured(f"{one}: set {SETTING} of {one.topic} to how late records may come")
     return min(found, key=lambda one: (one.ms is not None, one.ms or 0))
+
+
+def end_of_complete(times: TimeRange, *, is_as_of: bool = False) -> int:
+    """Return the time up to which a read of a range of time has to be complete.
+
+    Raises:
+        Misconfigured: the range has no end, or is one of append times; the read is as of a time.
+    """
+    if is_as_of:
+        raise Misconfigured(
+            "a read as of a time has what was known then: it cannot be complete, too"
+        )
+    if times.of_append:
+        raise Misconfigured("complete is about the records' own times, not about append times")
+    if times.to_ms is None:
+        raise Misconfigured("a read that is to be complete needs the time that it ends before")
+    return times.to_ms
 
 
 def wait_complete(

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 from horolog.errors import Damaged, StorageFailed
@@ -52,6 +53,7 @@ class OrderedRecords:
         self._heap: list[tuple[int, TopicPartition, int, ReadRecord]] = []
         self._largest_ms: int | None = None
         self._given_ms: int | None = None
+        self._until_ms: int | None = None
         self.size = 0
         """Bytes of the records that are held."""
         self.late = 0
@@ -65,6 +67,7 @@ class OrderedRecords:
         *,
         untimed: Sequence[Stretch] | None = None,
         lateness_ms: int | None = None,
+        until_ms: int | None = None,
     ) -> Iterator[PlacedRecord]:
         """Give out the records of stretches in order.
 
@@ -72,6 +75,8 @@ class OrderedRecords:
             untimed: where to look for records without a time, if not in the same stretches.
             lateness_ms: of a log that is followed: what is not older than the latest record by so
                 much is held back for `follow`; then records without a time come first, or never.
+            until_ms: of a log that is followed exactly: what is not earlier is held back for
+                `follow_complete`.
         """
         wanted = list(stretches)
         timed = self._log.timed(wanted, self._clock, self._memory)
@@ -81,7 +86,12 @@ class OrderedRecords:
             looked_through = self._log.timed(untimed, self._clock, self._memory)
         if self._without_time is not WithoutTime.LAST:
             yield from self._untimed(looked_through)
-        held_back = None if lateness_ms is None else lambda: self._watermark(lateness_ms)
+        self._until_ms = until_ms
+        held_back: Callable[[], int] | None = None
+        if lateness_ms is not None:
+            held_back = partial(self._watermark, lateness_ms)
+        elif until_ms is not None:
+            held_back = partial(int, until_ms)
         yield from in_order(timed, self._records, self, self._memory, held_back=held_back)
         if self._without_time is WithoutTime.LAST:
             yield from self._untimed(looked_through)
@@ -95,19 +105,46 @@ class OrderedRecords:
             Overlap: more would have to be held.
         """
         for partition, read in coming:
-            ms = self.time_of(read)
-            if ms is None:
-                if self._without_time is WithoutTime.REFUSE:
-                    raise untimed_refused(str(partition), f"offset {read.offset}")
-                yield partition, read
-            elif self._given_ms is not None and ms < self._given_ms:
-                self.late += 1
-                yield partition, read
-            else:
-                self._push(ms, partition, read)
+            if self._holds_back(partition, read):
                 yield from self.release(self._watermark(lateness_ms))
                 if self.size > self._memory:
                     raise Overlap(self.size, self._memory)
+            else:
+                yield partition, read
+
+    def follow_complete(
+        self, coming: Iterable[tuple[int | None, Iterable[PlacedRecord]]]
+    ) -> Iterator[PlacedRecord]:
+        """Give out records that are appended meanwhile in their exact order.
+
+        Each time comes with records, after which none comes that is earlier. Only where such a time
+        was withdrawn a record may come too late; it is given out at once, and counted in `late`.
+
+        Raises:
+            Overlap: more would have to be held.
+        """
+        for until_ms, records in coming:
+            for partition, read in records:
+                if not self._holds_back(partition, read):
+                    yield partition, read
+                elif self.size > self._memory:
+                    raise Overlap(self.size, self._memory)
+            if until_ms is not None:
+                self._until_ms = until_ms
+                yield from self.release(until_ms)
+
+    def _holds_back(self, partition: TopicPartition, read: ReadRecord) -> bool:
+        """Hold a live record back for its place; return False if it has none any more."""
+        ms = self.time_of(read)
+        if ms is None:
+            if self._without_time is WithoutTime.REFUSE:
+                raise untimed_refused(str(partition), f"offset {read.offset}")
+            return False
+        if self._given_ms is not None and ms < self._given_ms:
+            self.late += 1
+            return False
+        self._push(ms, partition, read)
+        return True
 
     def time_of(self, read: ReadRecord) -> int | None:
         """Return the time that orders a record; None without one."""
@@ -128,6 +165,8 @@ class OrderedRecords:
         """Give out the records that are earlier than a time; all of them if that is None."""
         heap = self._heap
         if before_ms is not None:
+            if self._until_ms is not None:
+                before_ms = min(before_ms, self._until_ms)
             self._given_ms = max(before_ms, before_ms if self._given_ms is None else self._given_ms)
         while heap and (before_ms is None or heap[0][0] < before_ms):
             _, partition, _, read = heapq.heappop(heap)

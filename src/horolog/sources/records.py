@@ -21,6 +21,7 @@ from horolog.record.timestamps import (
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.complete import complete_until
 from horolog.sources.options import ReadOptions
 from horolog.sources.ordered import TimedStretch
 from horolog.sources.plan import BrokerStretch, Stretch
@@ -147,15 +148,48 @@ class RecordLog:
         reached = dict(positions)
         while True:
             self._log.wait_for_records(reached, _WAIT_MS)
-            for partition, end in self._log.latest(reached).items():
-                start, reached[partition] = reached[partition], end
-                if end < start:
-                    data_lost(
-                        self._options, f"{partition} was read up to {start}, and ends at {end} now"
-                    )
-                elif start < end:
-                    for _, records in self.read(BrokerStretch(partition, start, end)):
-                        yield from ((partition, read) for read in records)
+            yield from self._appended(reached)
+
+    def follow_complete(
+        self, positions: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[int | None, Iterator[tuple[TopicPartition, ReadRecord]]]]:
+        """Yield records that are appended at or behind these offsets, a few at a time.
+
+        With them comes a time: after them no record is appended that is earlier; None if none is
+        known now.
+
+        Raises:
+            Misconfigured: no such time is ever known.
+        """
+        reached = dict(positions)
+        while True:
+            until_ms = self.complete_until(reached)
+            assert isinstance(self._log, BrokerLog)
+            yield until_ms, self._appended(reached)
+            self._log.wait_for_records(reached, _WAIT_MS)
+
+    def complete_until(self, partitions: Collection[TopicPartition]) -> int | None:
+        """Return the time up to which partitions are complete; None if none is known now.
+
+        Raises:
+            Misconfigured: none is ever known: of files, another product, or without a bound.
+        """
+        committed = self._options.read_committed
+        return complete_until(self._log, partitions, committed=committed).ms
+
+    def _appended(
+        self, reached: dict[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, ReadRecord]]:
+        """Yield what partitions have behind the offsets reached, and move these there."""
+        for partition, end in self._log.latest(reached).items():
+            start, reached[partition] = reached[partition], end
+            if end < start:
+                data_lost(
+                    self._options, f"{partition} was read up to {start}, and ends at {end} now"
+                )
+            elif start < end:
+                for _, records in self.read(BrokerStretch(partition, start, end)):
+                    yield from ((partition, read) for read in records)
 
     def _records(self, batches: Batches, number: int) -> Iterator[tuple[int, list[ReadRecord]]]:
         is_append, checks = self._times.of_append, self._options.check_crcs

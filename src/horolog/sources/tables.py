@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from horolog.client import Client, ClientConfig
+from horolog.clock import Duration, duration_ms
 from horolog.record.columns import DEFAULT_COLUMNS, batch_schema
 from horolog.record.timestamps import EVER_APPENDED, NO_TIMESTAMP, RecordClock, TimeRange
 from horolog.sources.clocks import APPEND, CREATE, SEEN
+from horolog.sources.complete import end_of_complete, wait_complete
 from horolog.sources.cuts import GivenAsOf, given_as_of
 from horolog.sources.kafka_settings import PREFIX, security_of
 from horolog.sources.limits import TopicSelection
@@ -56,6 +58,8 @@ def scan(
     from_ms: int | None = None,
     to_ms: int | None = None,
     as_of: GivenAsOf | None = None,
+    complete: bool = False,
+    timeout: Duration = "30s",
     clock: RecordClock = RecordClock.CREATE,
     starting_offsets: Mapping[int, int] | None = None,
     ending_offsets: Mapping[int, int] | None = None,
@@ -89,6 +93,9 @@ def scan(
         as_of: an append time in milliseconds, a `Cut`, or the path of its file: only what was
             appended before it is read, exactly (docs/as-of.md). Committed records are those that
             were committed before it.
+        complete: waits until no record before `to_ms` can be appended any more
+            (docs/complete-until.md).
+        timeout: how long that is waited for: milliseconds, or a text as 90s or 5m.
         clock: whose times these are: the records' own, or when they were appended.
         starting_offsets: the first offsets, by partition.
         ending_offsets: the offsets after the last.
@@ -104,7 +111,9 @@ def scan(
 
     Raises:
         Misconfigured: the topic or the path is not there, or a setting is wrong; the log cannot be
-            read exactly as of a time, or was compacted meanwhile.
+            read exactly as of a time, or was compacted meanwhile; it never is complete, because
+            its topic has no `message.timestamp.before.max.ms`.
+        NotComplete: it is not complete within the timeout.
         Overlap: records that overlap in time are larger than `order_memory`.
         RequestRefused: a partition or an offset is not there, or the broker refuses.
         NoAnswer: a broker does not answer, or gives nothing although there is more.
@@ -130,12 +139,15 @@ def scan(
     ours = [name for name in decoded if name not in _TYPES]
     types = {**_TYPES, **{field.name: field.type for field in batch_schema(ours or ["offset"])}}
     schema = pa.schema([("partition", pa.int32()), *((name, types[name]) for name in columns)])
+    numbers = None if partitions is None else list(partitions)
+    timeout_ms = duration_ms(timeout)
     with opened_log(options) as log:
-        chosen = (
-            log.partitions()
-            if partitions is None
-            else numbered(log.partitions(), list(partitions), topic)
-        )
+        if complete:
+            until_ms = end_of_complete(times, is_as_of=as_of is not None)
+            wait_complete(
+                log, until_ms, numbers=numbers, committed=read_committed, timeout_ms=timeout_ms
+            )
+        chosen = log.partitions() if numbers is None else numbered(log.partitions(), numbers, topic)
         starts, ends = (
             {TopicPartition(topic, number): offset for number, offset in (given or {}).items()}
             for given in (starting_offsets, ending_offsets)
