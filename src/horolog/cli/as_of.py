@@ -1,7 +1,7 @@
 """Options of commands that cut topics at an append time, or read them as of one."""
 
 from datetime import tzinfo
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,15 +11,12 @@ from horolog.patterns import given_pattern
 from horolog.sources.cuts import AsOf, parse_as_of
 from horolog.sources.limits import Pattern, TopicSelection
 
-AsOfOption = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of",
-        metavar="TIME|CUT.json",
-        help="Only what was appended before this time, or before a cut (horolog cut); refused "
-        "where that is not exactly known.",
-    ),
-]
+
+def as_of_option(text: str) -> Any:
+    """Declare the option `--as-of` of a command."""
+    return typer.Option("--as-of", metavar="TIME|CUT.json", help=text)
+
+
 Topics = Annotated[
     str | None,
     typer.Option("--topics", metavar="NAME,NAME", help="Only these topics."),
@@ -51,6 +48,11 @@ def chosen_topics(names: str | None, pattern: str | None) -> TopicSelection | Pa
     if not selection.names:
         raise Misconfigured("--topics names no topic: write --topics NAME,NAME")
     return selection
+
+
+def no_match(pattern: Pattern, where: str) -> Misconfigured:
+    """Return the error about a pattern that chooses no topic."""
+    return Misconfigured(f"no topic of {where} matches {pattern.expression}")
 
 
 def at_time(text: str, zone: tzinfo | None) -> int:

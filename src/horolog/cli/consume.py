@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from horolog.cli.as_of import AsOfOption, as_of
+from horolog.cli.as_of import as_of, as_of_option
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
@@ -67,7 +67,13 @@ class ConsumeOptions:
     )
     clock: ByClock = None
     partitions: Partitions = None
-    as_of: AsOfOption = None
+    as_of: Annotated[
+        str | None,
+        as_of_option(
+            "Only what was appended before this time, or before a cut (horolog cut); refused where "
+            "that is not exactly known."
+        ),
+    ] = None
     read_committed: Annotated[
         bool,
         typer.Option(

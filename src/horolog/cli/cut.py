@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.as_of import Topics, TopicsPattern, at_time, chosen_topics
+from horolog.cli.as_of import Topics, TopicsPattern, at_time, chosen_topics, no_match
 from horolog.cli.connecting import HorologBrokers
 from horolog.cli.options import StoreSettings, Zone, is_given, pairs, with_options
 from horolog.cli.output_file import Output, check_output, whole_file
@@ -85,7 +85,7 @@ def cut(
     with working(f"cutting {where}", "partitions") as work, opened_cut_source(reading) as log:
         its = cut_all(log, at_ms, SystemClock().now_ms(), work)
     if not its.partitions and isinstance(chosen, Pattern):
-        raise Misconfigured(f"no topic of {where} matches {chosen.expression}")
+        raise no_match(chosen, where)
     if options.output is None:
         sys.stdout.buffer.write(its.to_bytes())
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`horolog groups`: list and describe consumer groups, and show what they have committed."""
+"""`horolog groups`: list, describe and reset consumer groups, and show what they committed."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC
@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from horolog.cli.connecting import KafkaBrokers
+from horolog.cli.group_reset import reset_group
 from horolog.cli.history import group_history
 from horolog.cli.lag import lag_lines, unknown_lag
 from horolog.cli.offline import offline_asides
@@ -18,7 +19,8 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.results import Answer, Column, Shown, Table
 
 app = typer.Typer(
-    no_args_is_help=True, help="List and describe groups, and show what they committed, and when."
+    no_args_is_help=True,
+    help="List, describe and reset groups, and show what they committed, and when.",
 )
 
 _DEAD = "Dead"
@@ -97,6 +99,7 @@ def describe(
 
 
 app.command("history", no_args_is_help=True)(group_history)
+app.command("reset", no_args_is_help=True)(reset_group)
 
 
 def _partitions(member: GroupMember) -> str | None:

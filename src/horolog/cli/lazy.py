@@ -36,7 +36,7 @@ COMMANDS = {
     "wait": Lazy("horolog.cli.wait", "Wait until a topic is complete up to a time."),
     "offsets": Lazy("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
     "groups": Lazy(
-        "horolog.cli.groups", "List and describe groups; what they committed, and when."
+        "horolog.cli.groups", "List, describe and reset groups; what they committed, and when."
     ),
     "lag": Lazy("horolog.cli.lag", "Show how far groups are behind, in time, too."),
     "report": Lazy("horolog.cli.report", "Write a page on the times of topics, to be mailed."),

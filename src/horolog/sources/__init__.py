@@ -20,6 +20,7 @@ Where it is:
     growing_files   what a stream finds below paths that brokers write to
     segments        a segment as tasks get it; `segment_parts` joins them to a partition, `replaced`
                     finds those in whose place others are by now
+    cuts            a log parted at an append time, as a file; `group_resets` sets groups to it
     arrivals        when batches arrived, as far as that is known
     ordered         records by time, over partitions and inside them; `ordered_tables` as Arrow;
                     `read_blocks` finds the times of logs without block maps

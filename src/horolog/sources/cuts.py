@@ -34,6 +34,7 @@ __all__ = [
     "cut_of",
     "ends_as_of",
     "entries_as_of",
+    "entries_in",
     "given_as_of",
     "inexact",
     "read_cut",
@@ -317,8 +318,7 @@ def entries_as_of(
     if not isinstance(as_of, Cut):
         its = cut_of(log, as_of, partitions, 0).by_partition()
         return {key: its[key] for key in partitions}
-    _check_cluster(as_of, log.cluster_id())
-    its = _entries_of(as_of, log, partitions)
+    its = entries_in(as_of, log, partitions)
     for key, answer in log.cut({key: AskCut(key.partition, as_of.at_ms) for key in its}).items():
         entry, why = its[key], None
         if isinstance(answer, str):
@@ -371,19 +371,17 @@ def up_to_cut(
     return {key: max(end, earliest[key]) for key, end in cut_ends.items()}
 
 
-def _check_cluster(cut: Cut, cluster_id: str | None) -> None:
-    if None not in (cut.cluster_id, cluster_id) and cut.cluster_id != cluster_id:
-        raise Misconfigured(f"the cut is of another cluster: {cut.cluster_id}, not {cluster_id}")
-
-
-def _entries_of(
+def entries_in(
     cut: Cut, log: CutSource, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, CutEntry]:
-    """Return the entries of partitions; nothing is read of one that was added since.
+    """Return the entries of partitions of a log; one that was added since is cut at offset 0.
 
     Raises:
-        Misconfigured: the cut has not the topic, or it was re-created since.
+        Misconfigured: the cut is of another cluster, has not the topic, or it was re-created since.
     """
+    cluster_id = log.cluster_id()
+    if None not in (cut.cluster_id, cluster_id) and cut.cluster_id != cluster_id:
+        raise Misconfigured(f"the cut is of another cluster: {cut.cluster_id}, not {cluster_id}")
     its = cut.by_partition()
     counts: dict[str, int] = {}
     for topic, number in its:
