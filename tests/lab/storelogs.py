@@ -229,6 +229,12 @@ def snapshot_of(path: Path, target: Path) -> Path:
         boot, _, _ = content[:100].rstrip(b"\0").partition(b" ")
         named = b"%s %d" % (boot, log.stat().st_ino) if boot else b""
         marker.write_bytes(named.ljust(100, b"\0") + content[100:])
+    for clock in target.glob("**/append-time-clock"):  # names the inode of the lock
+        lines = clock.read_text().splitlines(keepends=True)
+        if lines[-1].startswith("home "):
+            uptime, inode = lines[-1].split(" ")[1], clock.with_name(".lock").stat().st_ino
+            lines[-1] = f"home {uptime} {inode}\n"
+        clock.write_text("".join(lines))
     return target
 
 

@@ -34,6 +34,7 @@ from horolog.metadata.topics import (
     check_partition_increase,
     partitions_of_new_topic,
 )
+from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL
 
 _LOG = logging.getLogger(__name__)
@@ -318,6 +319,7 @@ class Controller:
             await self._partitions.change(
                 topic, lambda log: log.begin_following(log.log_end_offset)
             )
+            await self._partitions.run(LogDir.try_to_save_stamps)
 
     def _followed(self, topic: Topic) -> Topic:
         topic = self._current(topic)

@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
@@ -13,7 +13,7 @@ from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.errors import HorologError, RequestRefused
+from horolog.errors import HorologError
 from horolog.storage.cleaning.choosing import Cleanable
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.cleaning import Cleaning
@@ -125,15 +125,6 @@ class Partition:
         Listeners are notified of the records that it appends.
         """
         return self.writes.run(lambda: change(self.log))
-
-    async def written(self) -> None:
-        """Wait until the log has everything that got an append time by now.
-
-        A thread may have given a batch its append time, and not have written it yet.
-        """
-        if self.writes.is_busy:
-            with suppress(RequestRefused):  # it was closed, after all of them
-                await self.change(lambda log: None)
 
     @property
     def is_closed(self) -> bool:

@@ -23,6 +23,7 @@ from horolog.broker.partition import Partition
 from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.inline_tries import InlineTries
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.broker.settings import LiveSettings
 from horolog.broker.traffic import Traffic
 from horolog.clock import Clock, ManualClock, format_duration
@@ -73,7 +74,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self.refusal: str | None = None
         """Reason of the last `check` to refuse everything; None if there is none."""
         self._served: dict[tuple[str, int], Partition] = {}
+        self._busy: set[WriteQueue] = set()
         self._log_dir = log_dir
+        log_dir.now_ms = clock.now_ms
         self._returns = clock.returns if isinstance(clock, ManualClock) else 0
         self._live = live
         self._clock = clock
@@ -132,6 +135,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             if topic.followed:
                 for index in indexes:
                     log_dir.logs[TopicPartition(topic.name, index)].begin_following(0)
+                log_dir.try_to_save_stamps()  # readers of the files have to know that
 
         await self.run(make)
         turns = TimeSlice()
@@ -192,6 +196,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
                 log.lead(epoch, now_ms, committed=its)
 
         await self.change(topic, lead)
+        self._stamp_ms()
+        keys = [TopicPartition(topic.name, index) for index in topic.partitions]
+        self._log_dir.note_ahead(keys)  # by what the source's clock was ahead
 
     async def end_unended(self, topic: Topic) -> None:
         """Write the markers of transactions that another broker left open in an adopted topic.
@@ -211,7 +218,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             self._returns = clock.returns
             if now_ms < stamps.last_ms:
                 self.complete.reset()
-                stamps.last_ms = now_ms
+                self._log_dir.lower_stamps(now_ms)
         stamps.rise(now_ms)
         self._warn_of_jump(_ClockLook(now_ms, clock.monotonic_ms(), stamps.last_ms))
         return now_ms
@@ -240,8 +247,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """
         self._stamp_ms()
         clock_ms = self.stamp_ms
-        for partition in [its for its in self._served.values() if its.writes.is_busy]:
-            await partition.written()
+        for writes in list(self._busy):
+            await writes.written()
         if self.stamp_ms >= clock_ms:  # else it was lowered meanwhile
             self._log_dir.settled_ms = clock_ms
         self.complete.tidy(self._served.values())
@@ -253,7 +260,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
         If it is at or after a time, no record is given an earlier append time from now on, after a
         kill neither. What was given one before may still have to be written: see
-        `Partition.written`.
+        `WriteQueue.written`.
 
         Raises:
             StorageFailed: the disk refused.
@@ -280,10 +287,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             await self.run(LogDir.save_stamps)
         ahead_ms = self.stamps_ahead_ms
         if ahead_ms:
-            log_dir = self._log_dir
             self.complete.reset()  # it may have risen meanwhile
-            log_dir.stamps.last_ms -= ahead_ms
-            log_dir.settled_ms = min(log_dir.settled_ms, log_dir.stamps.last_ms)
+            self._log_dir.lower_stamps(self.stamp_ms - ahead_ms)
             await self.run(LogDir.save_stamps)
         return ahead_ms
 
@@ -387,3 +392,4 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         key = (log.topic, log.partition)
         if key not in self._served:
             self._served[key] = Partition(log, self._workers, self._checkers, limit)
+            self._served[key].writes.busy = self._busy

@@ -1,7 +1,8 @@
 """Logs in files, as they are cut at an append time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from horolog.errors import CorruptBatch, CorruptFile, StorageFailed
 from horolog.sources.file_systems import Root
@@ -9,6 +10,7 @@ from horolog.sources.replicas import Replica
 from horolog.sources.segment_parts import SegmentPart
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import (
+    AheadSpan,
     StampState,
     read_append_time,
     read_append_time_resets,
@@ -16,6 +18,7 @@ from horolog.storage.directory.checkpoints import (
     read_offsets,
     read_stamp_state,
 )
+from horolog.storage.directory.uptime import home_of
 from horolog.storage.lookup.by_append_time import HeldPart, last_append_time
 from horolog.storage.lookup.cuts import CutLog
 from horolog.storage.names import TopicPartition
@@ -24,29 +27,78 @@ from horolog.storage.offline.transactions import open_before
 _NEVER = -(1 << 63)
 
 
-class Clocks:
-    """Clocks of append times of log directories, as they were before their logs were listed.
+class _LogDir(NamedTuple):
+    """What a log directory said of append times before its logs were listed."""
 
-    What a log got before the time of its directory's clock was in the log then.
-    """
+    state: StampState | None
+    """Its clock of append times; None of another broker's."""
+    is_home: bool
+    """A broker of this machine writes there, or did until it was killed: it is no copy."""
+    ends: Mapping[TopicPartition, int] | None
+    """Ends of the logs when a broker stopped cleanly; None if it did not."""
+
+    def settled_ms(
+        self, partition: TopicPartition, replica: Replica, latest_ms: Callable[[], int]
+    ) -> int:
+        """Return the time before which a log has all that it was given; far ago if unknown.
+
+        Logs of a directory that is copied while it is written may be of another time each.
+        """
+        is_whole = self.ends is not None and self.ends.get(partition) == replica.end
+        if not (is_whole or self.is_home):
+            return _NEVER
+        return latest_ms() if self.state is None else self.state.settled_ms
+
+
+class Clocks:
+    """Clocks of append times of log directories, as they were before their logs were listed."""
 
     def __init__(self) -> None:
-        self._found: dict[str, StampState] = {}
+        self._found: dict[str, _LogDir] = {}
 
     def look(self, root: Root) -> None:
         """Read the clocks of the log directories that a path may be, be in, or contain."""
         above = root.path.rstrip("/")
         for directory in (above, *_parents(above), *_children(root)):
-            with suppress(CorruptFile, StorageFailed):
-                state = read_stamp_state(root.files, f"{directory}/{names.STAMP_CLOCK}")
-                if state is not None:
-                    self._found[directory] = state
+            with suppress(StorageFailed):
+                found = _look(root, directory)
+                if found is not None:
+                    self._found[directory] = found
 
-    def of(self, replicas: Sequence[tuple[Root, Replica]]) -> StampState | None:
-        """Return the earliest clock of the directories of a partition; None if one has none."""
+    def settled_ms(
+        self,
+        partition: TopicPartition,
+        replicas: Sequence[tuple[Root, Replica]],
+        latest_ms: Callable[[], int],
+    ) -> int:
+        """Return the time before which a partition's directories have all that it was given.
+
+        Args:
+            latest_ms: the last append time of all, which stands for another broker's clock.
+        """
+        times = []
+        for _, replica in replicas:
+            found = self._found.get(_log_dir(replica))
+            times += [_NEVER if found is None else found.settled_ms(partition, replica, latest_ms)]
+        return min(times)
+
+    def states(self, replicas: Sequence[tuple[Root, Replica]]) -> list[StampState]:
+        """Return the clocks of a partition's directories, of those that have one."""
         found = [self._found.get(_log_dir(replica)) for _, replica in replicas]
-        known = [state for state in found if state is not None]
-        return min(known, key=lambda state: state.settled_ms) if len(known) == len(found) else None
+        return [its.state for its in found if its is not None and its.state is not None]
+
+
+def _look(root: Root, directory: str) -> _LogDir | None:
+    """Read the clock of a directory; None if nothing tells what its logs have."""
+    files, state, ends = root.files, None, None
+    with suppress(CorruptFile):
+        state = read_stamp_state(files, f"{directory}/{names.STAMP_CLOCK}")
+    if files.exists(f"{directory}/{names.CLEAN_SHUTDOWN}"):
+        with suppress(CorruptFile):
+            ends = read_offsets(files, f"{directory}/{names.RECOVERY_POINTS}")
+    home = "" if state is None else state.home
+    is_home = home != "" and home == home_of(files, directory)
+    return None if state is None and ends is None else _LogDir(state, is_home, ends)
 
 
 def cut_log_of(
@@ -54,9 +106,12 @@ def cut_log_of(
     parts: Sequence[SegmentPart],
     end: int,
     replicas: Sequence[tuple[Root, Replica]],
-    state: StampState | None,
+    states: Sequence[StampState],
 ) -> CutLog:
     """Return a partition's log, to be cut at an append time.
+
+    Args:
+        states: clocks of its directories.
 
     Raises:
         StorageFailed: the disk refused.
@@ -70,6 +125,7 @@ def cut_log_of(
         floors += [floor.last_ms] if floor is not None else []
         cleaned = read_offsets(root.files, f"{_log_dir(replica)}/{names.CLEANER_OFFSETS}")
         points += [cleaned[partition]] if partition in cleaned else []
+    spans = [state.ahead[partition] for state in states if partition in state.ahead]
     held = [
         HeldPart(segment, part.start, part.end, part.segment.size)
         for part in parts
@@ -80,9 +136,12 @@ def cut_log_of(
         parts[0].start if parts else end,
         end,
         sorted(set(resets)),
-        None if state is None else state.ahead.get(partition),
+        AheadSpan(min(span.since_ms for span in spans), max(span.floor_ms for span in spans))
+        if spans
+        else None,
         max(floors, default=None),
         max(points, default=None),
+        any(partition in state.following for state in states),
     )
 
 

@@ -238,10 +238,9 @@ class FileLog:
         return {key: failed.get(key) or self._cut(key, ask) for key, ask in asks.items()}
 
     def _cut(self, partition: TopicPartition, ask: AskCut) -> PartitionCut | str:
-        state = self._clocks.of(self._replicas[partition])
         try:
-            log = self._cut_log(partition)
-            settled_ms = self._latest_append_ms() if state is None else state.settled_ms
+            log, replicas = self._cut_log(partition), self._replicas[partition]
+            settled_ms = self._clocks.settled_ms(partition, replicas, self._latest_append_ms)
             cut = cut_log(log, ask.at, settled_ms)
             root, replica = self._replicas[partition][0]
             found = unfinished(
@@ -257,8 +256,8 @@ class FileLog:
 
     def _cut_log(self, partition: TopicPartition) -> CutLog:
         replicas, parts = self._replicas[partition], self._parts[partition]
-        state = self._clocks.of(replicas)
-        return cut_log_of(partition, parts, self._end(partition), replicas, state)
+        states = self._clocks.states(replicas)
+        return cut_log_of(partition, parts, self._end(partition), replicas, states)
 
     def _latest_append_ms(self) -> int:
         """Return the last append time of all partitions, which stands for a clock."""

@@ -85,7 +85,7 @@ def test_a_floor_ahead_of_the_clock_pulls_no_other_log(tmp_path: Path, why: str,
     log_dir = opened(path)
     stamp(log_dir, "a", NOW + DAY)
     if why == "ahead before":
-        log_dir.stamps.last_ms = NOW  # as an operator sets it back
+        log_dir.lower_stamps(NOW)  # as an operator sets it back
         log_dir.save_stamps()
     log_dir.close()
     if why != "ahead before":
@@ -117,6 +117,8 @@ def test_a_floor_ahead_of_the_clock_pulls_no_other_log(tmp_path: Path, why: str,
         "0\n5 5\n1\na 0 7\n",
         "0\n5\n0\n",
         "0\n5 6\n0\n",
+        "0\n5 5\n0\nfollows a\n",
+        "0\n5 5\n0\nfollows a -1\n",
         "\xff",
         None,
     ],
@@ -148,7 +150,7 @@ def test_a_first_record_above_the_floor_of_an_empty_log_is_no_reset(tmp_path: Pa
 def test_a_log_whose_floor_was_ahead_proves_what_the_clock_gave_it_since(tmp_path: Path) -> None:
     log_dir = opened(tmp_path / "log")
     stamp(log_dir, "a", NOW + 50)
-    log_dir.stamps.last_ms = NOW  # as an operator sets it back
+    log_dir.lower_stamps(NOW)  # as an operator sets it back
     log_dir.save_stamps()
     assert stamp(log_dir, "a", NOW + 100) == NOW + 100
     snapshot_of(tmp_path / "log", tmp_path / "killed")
@@ -231,7 +233,7 @@ def test_the_times_stamped_ahead_of_the_clock_are_kept_after_it_has_caught_up(
 ) -> None:
     log_dir = opened(tmp_path)
     stamp(log_dir, "a", NOW + DAY)
-    log_dir.stamps.last_ms = NOW  # as an operator sets it back
+    log_dir.lower_stamps(NOW)  # as an operator sets it back
     log_dir.save_stamps()
     for now in (NOW + DAY // 2, NOW + 2 * DAY):
         log_dir.stamps.rise(now)
@@ -250,7 +252,7 @@ def test_a_topic_made_again_has_not_stamped_what_the_deleted_one_had(
 ) -> None:
     log_dir = opened(tmp_path)
     stamp(log_dir, "a", NOW + DAY)
-    log_dir.stamps.last_ms = NOW
+    log_dir.lower_stamps(NOW)
     log_dir.save_stamps()
     log_dir.delete([TopicPartition("a", 0)], 0)
     log_dir.create("a", 0, UUID(int=9), APPEND_TIME, NOW)

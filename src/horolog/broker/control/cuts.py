@@ -20,7 +20,7 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
     """
     partition, partitions = broker.partition(topic, ask.partition), broker.partitions
     clock_ms = await partitions.past(ask.at)
-    await partition.written()
+    await partition.writes.written()
     log = partition.log
     span = partitions.ahead_span(TopicPartition(topic, ask.partition))
     follows, view = log.is_following, log.look()

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -67,6 +68,8 @@ class WriteQueue:
         self._jobs: deque[Job] = deque()  # in write order
         self._unchecked: dict[Hashable, deque[Job]] = {}  # by client; each is in order
         self._handed: list[Job] = []  # to the thread that writes to the log
+        self.busy: set[WriteQueue] = set()
+        """The queues of a broker that are busy; all share it."""
         self._closing = False
         self.is_closed = False
         """True once all writes are refused."""
@@ -293,7 +296,24 @@ class WriteQueue:
             del self._unchecked[append.owner]
         self._advance()
 
+    async def written(self) -> None:
+        """Wait until the log has everything that got an append time by now.
+
+        A thread may have given a batch its append time, and not have written it yet.
+        """
+        if self.is_busy:
+            with suppress(RequestRefused):  # it was closed, after all of them
+                await self.run(lambda: None)
+
     def _advance(self) -> None:
+        """Continue the queued jobs, and note whether any is left."""
+        self._perform_jobs()
+        if self.is_busy:
+            self.busy.add(self)
+        else:
+            self.busy.discard(self)
+
+    def _perform_jobs(self) -> None:
         """Write queued jobs on the event loop while possible, the rest in a thread."""
         left = INLINE_BYTES
         while self._jobs and not self._handed:

@@ -8,12 +8,11 @@ the log's inode. So a valid marker says: horolog was killed, the machine was not
 is no copy, and no other broker has appended. Then the append times cover the whole log.
 """
 
-import sys
-from functools import cache
 from typing import Final
 
 from horolog.storage import names
 from horolog.storage.companion.blocks import LONGEST_MAP
+from horolog.storage.directory.uptime import boot_id
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 
@@ -66,25 +65,3 @@ class AppendingMarker:
         """
         boot = boot_id()
         return f"{boot} {self._files.inode(self._log_path)}".encode() if boot else b""
-
-
-@cache
-def boot_id() -> str:
-    """Return an id of the machine's current uptime; empty if it is unknown."""
-    if sys.platform == "darwin":
-        return _boot_session_of_macos()
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, ValueError):
-        return ""
-
-
-def _boot_session_of_macos() -> str:
-    import ctypes  # noqa: PLC0415 - 5 ms that no other system need wait for
-
-    text, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
-    sysctl = getattr(ctypes.CDLL(None), "sysctlbyname", None)
-    if sysctl is None or sysctl(b"kern.bootsessionuuid", text, ctypes.byref(size), None, 0):
-        return ""
-    return text.value.decode("ascii", "replace")

@@ -6,6 +6,7 @@ clean_shutdown   whether the last stop was clean, and what a failed sync left in
 checkpoints      Kafka's text files of offsets and epochs
 checkpoint_ids   which topic their lines were written for
 contents         what else is there
+uptime           whether the directory is the one that a broker writes, and no copy
 syncing          many files in one commit of the file system
 
 Kafka's checkpoints name a topic, not its id, and would count for a later topic of the same name.

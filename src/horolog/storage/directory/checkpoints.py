@@ -11,7 +11,9 @@ append-time-clock       ours: `0`, the clock of append times and the time before
                         complete, in milliseconds, the number of entries, then `topic partition
                         since_ms last_ms` lines of partitions that are, or were, ahead of it, then
                         lines about times that were called complete (`Promises`): `reset ms`,
-                        `default type before_max_ms`, `raised topic_id ms`, `followed topic_id ms`
+                        `default type before_max_ms`, `raised topic_id ms`, `followed topic_id ms`;
+                        `follows topic partition`, which takes the batches of a source; and
+                        `home`, the machine's uptime and the inode of `.lock`
 
 Whatever does not look exactly like that is a `CorruptFile`, and its reader says
 how to continue without it.
@@ -33,6 +35,7 @@ from horolog.storage.names import MAX_BASE_OFFSET, MAX_OFFSET, MAX_PARTITION, To
 
 _MAX_BYTES = 64 << 20  # a line for each of a million partitions
 _VERSION = "0"
+_HOME = "home "
 MAX_EPOCH = (1 << 31) - 1  # int32, as is a node id
 _MAX_NODE_ID = (1 << 31) - 1
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -102,6 +105,10 @@ class StampState(NamedTuple):
     ahead: Mapping[TopicPartition, AheadSpan]
     """Logs whose floor is, or was, ahead of the clock."""
     promises: Promises = Promises()
+    following: frozenset[TopicPartition] = frozenset()
+    """Logs that take the batches of a source, which may have more."""
+    home: str = ""
+    """Machine's uptime and inode of the directory's lock file, which a copy does not have."""
 
 
 class AppendTimeReset(NamedTuple):
@@ -351,13 +358,21 @@ def read_stamp_state(files: Files, path: str) -> StampState | None:
             )
             for topic, index, since, floor in (line.split(" ") for line in lines[:end])
         }
-        promises = _promises(lines[end:])
+        follows = [line.split(" ")[1:] for line in lines[end:] if line.startswith("follows ")]
+        following = {
+            TopicPartition(topic, _number(index, 0, MAX_PARTITION)) for topic, index in follows
+        }
+        home = next((line for line in lines[end:] if line.startswith(_HOME)), _HOME)
+        others = [line for line in lines[end:] if not line.startswith(("follows ", _HOME))]
+        promises = _promises(others)
         is_whole = version == _VERSION and end == len(ahead) and text.endswith("\n")
     except ValueError:
         is_whole = False
     if not is_whole or settled > clock:
         raise CorruptFile(f"{path} is no clock of append times: {text[:80]!r}")
-    return StampState(clock, settled, ahead, promises)
+    return StampState(
+        clock, settled, ahead, promises, frozenset(following), home.removeprefix(_HOME)
+    )
 
 
 def _promises(lines: Sequence[str]) -> Promises:
@@ -391,6 +406,8 @@ def write_stamp_state(files: Files, path: str, state: StampState) -> None:
     lines += [] if reset_ms is None else [f"reset {reset_ms}"]
     lines += [] if default is None else [f"default {default[0]} {default[1]}"]
     lines += [f"{promise.why} {topic_id} {promise.ms}" for topic_id, promise in broken.items()]
+    lines += [f"follows {topic} {partition}" for topic, partition in sorted(state.following)]
+    lines += [f"{_HOME}{state.home}"] if state.home else []
     files.replace(path, "\n".join([*lines, ""]).encode(), sync=False)
 
 

@@ -12,7 +12,7 @@ Opening and closing take as long as the disk does: never on an event loop.
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,7 @@ from horolog.storage.directory.contents import Contents, clear_the_way, contents
 from horolog.storage.directory.identity import Remembered, directory_identity, identify_state
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir, still_locks
 from horolog.storage.directory.syncing import sync_all
+from horolog.storage.directory.uptime import home_of
 from horolog.storage.files import Files
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.logs.append_time_floor import AppendTimes
@@ -113,11 +114,14 @@ class LogDir:
         """The clock of append times as it is on the disk."""
         self.settled_ms = self.stamps.last_ms
         """The logs have every record that was given an earlier append time."""
+        self.now_ms: Callable[[], int] = lambda: self.stamps.last_ms
+        """The machine's clock, for any thread; a broker gives it."""
         self._were_ahead: dict[TopicPartition, AheadSpan] = {}
         self.loaded_stamp_ms = self.stamps.last_ms
         """The clock of append times as the last process has left it on the disk."""
         self.promises = Promises()
         """Complete times that do not hold any more; replaced, on the event loop alone."""
+        self._home = home_of(files, str(self.path))
         self._stamp_path = f"{self.path}/{names.STAMP_CLOCK}"
         self._saving_stamps = threading.Lock()
         self._roots = roots
@@ -304,9 +308,16 @@ class LogDir:
             ):
                 self.stamps.rise(floor_ms)
         self.settled_ms = self.stamps.last_ms
-        self._try_to_save_stamps()
+        self.note_ahead(self.logs)
+        self.try_to_save_stamps()
 
-    def _try_to_save_stamps(self) -> None:
+    def lower_stamps(self, clock_ms: int) -> None:
+        """Lower the clock of append times. Logs whose floors are ahead of it then keep them."""
+        self.stamps.last_ms = clock_ms
+        self.settled_ms = min(self.settled_ms, clock_ms)
+        self.note_ahead(self.logs.copy())
+
+    def try_to_save_stamps(self) -> None:
         """Write the clock of append times; a full disk prevents neither starts nor deletions."""
         try:
             self.save_stamps()
@@ -321,24 +332,36 @@ class LogDir:
         """
         with self._saving_stamps:
             clock_ms = self.stamps.last_ms
-            spans = [(partition, self.ahead_span(partition)) for partition in self._with_floors()]
-            ahead = {partition: span for partition, span in spans if span is not None}
-            state = StampState(clock_ms, min(self.settled_ms, clock_ms), ahead, self.promises)
+            # The floors of others get ahead of the clock only where that is lowered.
+            following = [key for key, log in self.logs.copy().items() if log.is_following]
+            self.note_ahead(following)
+            ahead = {key: span for key, span in self._were_ahead.copy().items() if self._has(key)}
+            settled_ms = min(self.settled_ms, clock_ms)
+            state = StampState(
+                clock_ms, settled_ms, ahead, self.promises, frozenset(following), self._home
+            )
             write_stamp_state(self._files, self._stamp_path, state)
-            self._were_ahead.update(ahead)
             self.saved_stamp_ms = clock_ms
 
-    def _with_floors(self) -> list[TopicPartition]:
-        """Return the partitions that have floors, with those that could not be opened."""
-        return [*self.logs, *(key for key in self._were_ahead if key in self.unreadable)]
+    def _has(self, partition: TopicPartition) -> bool:
+        return partition in self.logs or partition in self.unreadable
+
+    def note_ahead(self, partitions: Collection[TopicPartition]) -> None:
+        """Note which of these logs have floors that are ahead of the clock."""
+        for partition in partitions:
+            span = self.ahead_span(partition)
+            if span is not None:
+                self._were_ahead[partition] = span
 
     def ahead_span(self, partition: TopicPartition) -> AheadSpan | None:
         """Return the times that a log stamped while it was ahead of the clock; None without any."""
         log, known = self.logs.get(partition), self._were_ahead.get(partition)
         floor_ms = None if log is None else log.floor.last
         # The clock is read after the floor, which it is never behind where it gave that.
-        if floor_ms is None or floor_ms <= (clock_ms := self.stamps.last_ms):
+        if log is None or floor_ms is None or floor_ms <= (clock_ms := self.stamps.last_ms):
             return known
+        if log.is_following and floor_ms <= self.now_ms():
+            return known  # the source's clock has moved on since ours was raised
         if known is None:
             return AheadSpan(clock_ms, floor_ms)
         return AheadSpan(min(clock_ms, known.since_ms), max(floor_ms, known.floor_ms))
@@ -493,7 +516,7 @@ class LogDir:
             StorageFailed: the disk refused; what could not be taken away is as it was.
         """
         gone = set()
-        self._try_to_save_stamps()  # nothing else shows after a kill what these logs were given
+        self.try_to_save_stamps()  # nothing else shows after a kill what these logs were given
         try:
             for key in partitions:
                 log = self.logs.get(key)
@@ -522,7 +545,7 @@ class LogDir:
             with self._saving_stamps:
                 spans = [self._were_ahead.pop(key, None) for key in gone]
             if any(spans):  # another partition of the name did not stamp them
-                self._try_to_save_stamps()
+                self.try_to_save_stamps()
 
     def without_blocking(self, look: Callable[[], T]) -> T:
         """Call `look` with reads from the page cache only; for one thread only.
