@@ -46,7 +46,7 @@ MOST_BYTES: Final = 256 << 20
 """Size of a file of a cut, with room for a million partitions."""
 
 _EVER: Final = -(1 << 63)
-_MOST_PRODUCERS: Final = 250  # that one question names
+_MOST_PRODUCERS: Final = 180  # that one question names, each by two numbers of 20 digits
 _AT_A_TIME: Final = 200  # partitions, after which progress is shown
 _SENTENCES: Final = {
     Inexact.FUTURE: "the time is in the future of the log, so that more may be appended before it",
@@ -451,6 +451,10 @@ class _Questions(NamedTuple):
     at_ms: int
     whys: dict[TopicPartition, str | None]
 
+    def doubt(self, key: TopicPartition) -> None:
+        """Note that transactions may be left out of a partition that ended before the time."""
+        self.whys[key] = self.whys[key] or _reason(Inexact.UNKNOWN)
+
     def ask(
         self, asks: Mapping[TopicPartition, AskCut]
     ) -> dict[TopicPartition, tuple[TransactionStart, ...]]:
@@ -490,10 +494,12 @@ def _settle(
                     lowered.add(key)
         while asks := _untold(told, left_out, at_ms):
             for key, starts in questions.ask(asks).items():
-                lowest = min((start.offset for start in starts), default=committed[key])
-                if lowest < committed[key]:
-                    committed[key] = lowest
+                before = [start for start in starts if start.offset < committed[key]]
+                if before:
+                    committed[key] = min(start.offset for start in before)
                     lowered.add(key)
+                if any(left_out.get(start.producer_id) == _EVER for start in before):
+                    questions.doubt(key)
 
 
 def _untold(

@@ -21,6 +21,7 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
     partition, partitions = broker.partition(topic, ask.partition), broker.partitions
     clock_ms = await partitions.past(ask.at)
     await partition.writes.written()
+    clock_ms = min(clock_ms, partitions.stamp_ms)  # it may have been lowered meanwhile
     log = partition.log
     span = partitions.ahead_span(TopicPartition(topic, ask.partition))
     follows, view = log.is_following, log.look()

@@ -55,13 +55,15 @@ def cut_log(log: CutLog, at_ms: int, clock_ms: int) -> LogCut:
     if found is not None and found.offset >= log.end:
         found = None
     offset = log.end if found is None else found.offset
-    if at_ms > clock_ms:
+    if at_ms > clock_ms and (found is None or found.ms is None):
         return LogCut(offset, Inexact.FUTURE)
     return LogCut(offset, _why(log, at_ms, found, offset))
 
 
 def _why(log: CutLog, at_ms: int, found: AppendedAt | None, offset: int) -> Inexact | None:
     """Return why a cut is not exact; None if it is."""
+    if any(reset.new_ms < at_ms <= reset.old_ms for reset in log.resets):
+        return Inexact.RESET  # also where the records before the reset are deleted
     if found is None:
         if log.follows:
             return Inexact.FOLLOWING
@@ -134,7 +136,8 @@ def unfinished(
 
 def _append_ms(log: CutLog, offset: int) -> int | None:
     """Return the append time of a record; None if it is unknown."""
-    for segment, first, end, size in log.parts:
-        if first <= offset < end:
+    for number, (segment, first, end, size) in enumerate(log.parts):
+        # Records in front of the log start may still be in its segment.
+        if (first if number else segment.base_offset) <= offset < end:
             return append_times(segment, offset, offset + 1, size)[0].known_ms
     return None

@@ -1,0 +1,277 @@
+"""Cuts that are not exact say so, from a broker and from files, and no reader takes them."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from following import is_caught_up
+from running_broker import NOW_MS, MakeBroker, RunningBroker
+from transactional import end, init, write
+
+from horolog.client import CUT, AskCut, PartitionCut
+from horolog.clock import ManualClock
+from horolog.offsets import TransactionStart
+from horolog.record import LogRecord, build_batch
+from horolog.sources import (
+    BrokerLog,
+    CutEntry,
+    FileLog,
+    LogPath,
+    Pattern,
+    ReadOptions,
+    cut_of,
+)
+from horolog.storage import LogDir, TopicPartition
+
+BATCH = build_batch([LogRecord(3, None, b"v")])
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+    broker = make_broker(clock=clock)
+    for topic in ("t", "u"):
+        broker.create_topic(topic, retention_ms="-1")
+    return broker
+
+
+def tick(broker: RunningBroker) -> None:
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+
+
+def from_broker(broker: RunningBroker, at_ms: int) -> dict[TopicPartition, CutEntry]:
+    options = ReadOptions(brokers=broker.client.config, subscription=Pattern("[tu]"))
+    with BrokerLog(options) as log:
+        return cut_of(log, at_ms, log.partitions(), NOW_MS).by_partition()
+
+
+def from_files(path: Path, at_ms: int) -> dict[TopicPartition, CutEntry]:
+    options = ReadOptions(paths=(LogPath.parse(str(path)),), subscription=Pattern("[tu]"))
+    with FileLog(options, is_cut=True) as log:
+        return cut_of(log, at_ms, log.partitions(), NOW_MS).by_partition()
+
+
+def why(entry: CutEntry) -> str:
+    return (entry.why or "").partition(":")[0]
+
+
+def test_a_reset_counts_where_the_records_before_it_are_deleted(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    clock.step("1h")
+    broker.append("t", BATCH)
+    clock.step("-1h")
+    broker.client.topics.reset_append_times("t")
+    broker.delete_records("t", 1)
+    broker.append("t", BATCH)
+    clock.step("1m")
+    broker.append("t", BATCH)
+    tick(broker)
+    for make in (from_broker, lambda broker, at_ms: from_files(broker.log_dir, at_ms)):
+        assert why(make(broker, NOW_MS + 60_000)[T0]) == "reset"
+    assert why(from_broker(broker, NOW_MS)[T0]) == "deleted"
+
+
+def test_a_clock_that_is_lowered_while_a_partition_is_cut_proves_nothing(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.step("1h")
+    tick(broker)
+    partition = broker.broker.partition("u", 0)
+
+    async def written() -> None:
+        clock.step("-1h")
+        await broker.broker.partitions.lower_stamp_clock()
+
+    monkeypatch.setattr(type(partition.writes), "written", lambda _: written())
+    assert why(from_broker(broker, NOW_MS + 60_000)[U0]) == "future"
+
+
+def test_what_a_partition_stamps_once_the_clock_is_lowered_counts_as_ahead(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.step("1h")
+    broker.append("u", BATCH)
+    clock.step("-1h")
+    broker.client.topics.reset_append_times("t")
+    clock.step("5ms")  # before anything is written down
+    broker.append("u", BATCH)
+    assert why(from_broker(broker, NOW_MS + 3)[U0]) == "ahead"
+
+
+def test_a_cleaner_that_has_passed_the_first_open_transaction_makes_a_cut_inexact(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    producer = init(broker)
+    broker.append("t", BATCH)
+    assert write(broker, producer, version=12) == 0
+    for _ in range(3):
+        broker.append("t", build_batch([LogRecord(3, b"k", b"v")]))
+    clock.step("1s")
+    at_ms = clock.now_ms()
+    assert end(broker, producer) == 0
+    assert not why(from_broker(broker, at_ms)[T0])
+
+    async def clean() -> None:
+        await broker.broker.partition("t", 0).change(lambda log: log.cleaned_to(3))
+
+    broker.run(clean())
+    entry = from_broker(broker, at_ms)[T0]
+    assert (entry.committed_offset, entry.offset, why(entry)) == (1, 5, "compacted")
+
+
+def test_a_transaction_that_began_in_front_of_the_log_start_has_its_append_time(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    for _ in range(3):  # transactions of long ago
+        producer = init(broker)
+        assert write(broker, producer, version=12, topic="u") == 0
+        assert end(broker, producer) == 0
+        clock.step("1s")
+    producer = init(broker)
+    assert write(broker, producer, version=12) == 0
+    broker.append("t", BATCH)
+    broker.delete_records("t", 1)
+    clock.step("1s")
+    entries = from_broker(broker, clock.now_ms())
+    assert (entries[T0].committed_offset, entries[T0].why) == (1, None)
+    assert (entries[U0].committed_offset, entries[U0].why) == (6, None)
+
+
+def test_a_transaction_whose_beginning_is_gone_makes_others_of_its_producer_uncertain(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    producer = init(broker)
+    assert write(broker, producer, version=12, topic="u") == 0
+    assert end(broker, producer) == 0
+    producer = init(broker)
+    assert write(broker, producer, version=12) == 0
+    broker.roll("t")
+    broker.append("t", BATCH)
+    broker.delete_records("t", 1)
+    clock.step("1s")
+    broker.run(broker.broker.background_tasks.run_retention())
+    entries = from_broker(broker, clock.now_ms())
+    assert (entries[T0].committed_offset, entries[T0].why) == (1, None)
+    assert why(entries[U0]) == "unknown"
+
+
+def test_questions_about_thousands_of_producers_are_short_enough() -> None:
+    starts = tuple(
+        TransactionStart((1 << 63) - 1 - number, number, -(1 << 63) + number)
+        for number in range(3000)
+    )
+    asked: list[AskCut] = []
+
+    class Log:
+        topic_ids: Mapping[str, str] = {}
+
+        def cluster_id(self) -> str | None:
+            return None
+
+        def cut(self, asks: Mapping[TopicPartition, AskCut]) -> dict[TopicPartition, PartitionCut]:
+            found = {}
+            for key, ask in asks.items():
+                asked.append(CUT.read_key(CUT.key(ask)))  # refuses what is too long
+                its = starts if key == T0 else ()
+                found[key] = PartitionCut(5000, None, its, None)
+            return found
+
+    cut = cut_of(Log(), (1 << 63) - 1, [T0, U0], 0).by_partition()
+    assert cut[T0].committed_offset == 0
+    told = {id_ for ask in asked for id_ in ask.since}
+    assert len(told) == 3000
+
+
+# Copies.
+
+
+@pytest.fixture
+def half_old(broker: RunningBroker, clock: ManualClock, tmp_path: Path) -> Path:
+    """A directory copied while it was written: a partition is older than the clock."""
+    copy = tmp_path / "copy"
+    broker.append("u", BATCH)
+    shutil.copytree(broker.log_dir / "u-0", copy / "u-0")
+    clock.step("1s")
+    broker.append("u", BATCH)
+    broker.append("t", BATCH)
+    clock.step("1s")
+    tick(broker)
+    shutil.copytree(broker.log_dir, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("u-0"))
+    return copy
+
+
+def test_a_copy_of_a_growing_directory_is_cut_only_where_later_records_prove_it(
+    broker: RunningBroker, half_old: Path
+) -> None:
+    at_ms = NOW_MS + 1500
+    assert from_broker(broker, at_ms)[U0].offset == 2
+    assert why(from_files(half_old, at_ms)[U0]) == "future"
+    assert not why(from_files(half_old, NOW_MS)[U0])
+    assert not why(from_files(half_old, NOW_MS + 1000)[T0])
+
+
+def test_a_directory_in_its_place_is_cut_up_to_its_clock_also_after_a_kill(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.append("u", BATCH)
+    clock.step("2s")
+    tick(broker)
+    at_ms = clock.now_ms()
+    assert not why(from_files(broker.log_dir, at_ms)[U0])
+    assert why(from_files(broker.log_dir, at_ms + 1)[U0]) == "future"
+    broker.kill()
+    assert not why(from_files(broker.log_dir, at_ms)[U0])
+
+
+def test_a_copy_of_a_stopped_directory_is_whole(
+    broker: RunningBroker, clock: ManualClock, tmp_path: Path
+) -> None:
+    broker.append("u", BATCH)
+    clock.step("2s")
+    tick(broker)
+    broker.stop()
+    shutil.copytree(broker.log_dir, tmp_path / "copy")
+    assert not why(from_files(tmp_path / "copy", clock.now_ms())[U0])
+    (tmp_path / "copy" / "u-0" / f"{0:020}.log").write_bytes(b"")  # copied before the stop
+    assert why(from_files(tmp_path / "copy", clock.now_ms())[U0]) == "future"
+
+
+def test_files_of_a_shadow_say_that_its_source_may_have_more(
+    make_broker: MakeBroker, broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.append("u", BATCH)
+    clock.step("1s")
+    broker.append("t", BATCH)
+    shadow = make_broker(clock=clock, horolog_follow=broker.address, node_id="2")
+    assert is_caught_up(shadow, broker, [("t", 0), ("u", 0)])
+    clock.step("1s")
+    for made in (from_broker(shadow, NOW_MS + 500), from_files(shadow.log_dir, NOW_MS + 500)):
+        assert (why(made[U0]), why(made[T0])) == ("following", "")
+    shadow.client.topics.promote(None)
+    clock.step("1s")
+    tick(shadow)
+    for made in (from_broker(shadow, NOW_MS + 500), from_files(shadow.log_dir, NOW_MS + 500)):
+        assert (why(made[U0]), why(made[T0])) == ("", "")
+
+
+def test_a_followed_log_is_not_ahead_because_the_clock_has_yet_to_rise(
+    make_broker: MakeBroker, broker: RunningBroker, clock: ManualClock
+) -> None:
+    shadow = make_broker(clock=clock, horolog_follow=broker.address, node_id="2")
+    broker.append("u", BATCH)
+    assert is_caught_up(shadow, broker, [("u", 0)])
+    tick(shadow)
+    for _ in range(2):
+        clock.step("1h")
+        broker.append("u", BATCH)
+        assert is_caught_up(shadow, broker, [("u", 0)])
+        shadow.run(shadow.broker.partitions.run(LogDir.save_stamps))  # before the clock's rise
+        tick(shadow)
+    assert not why(from_broker(shadow, NOW_MS + 3_600_000)[U0])
