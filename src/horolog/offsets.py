@@ -54,8 +54,9 @@ class Inexact(StrEnum):
 class Doubts(NamedTuple):
     """Offsets and append times of a partition at which cuts are not exact (docs/as-of.md)."""
 
-    resets: tuple[tuple[int, int], ...] = ()
-    """Offsets before which a cut at a time above the second number is not exact."""
+    resets: tuple[tuple[int, int, int], ...] = ()
+    """Offsets at which append times were lowered, from one time to another. Cuts at times between
+    both are not exact, and before the offset those above the second one."""
     ahead: tuple[tuple[int, int], ...] = ()
     """Cuts above the first time, at records up to the second one, are not exact."""
     cleaner_point: int | None = None
@@ -65,12 +66,17 @@ class Doubts(NamedTuple):
         """Return the doubts of both, as few of them as one answer or file takes."""
         resets = sorted({*self.resets, *other.resets})
         if len(resets) > _MOST_DOUBTS:
-            resets = [(resets[-1][0], min(ms for _, ms in resets))]
+            olds, news = ({reset[side] for reset in resets} for side in (1, 2))
+            resets = [(resets[-1][0], max(olds), min(news))]
         ahead = sorted({*self.ahead, *other.ahead})
         if len(ahead) > _MOST_DOUBTS:
             ahead = [(ahead[0][0], max(ms for _, ms in ahead))]
         points = [its for its in (self.cleaner_point, other.cleaner_point) if its is not None]
         return Doubts(tuple(resets), tuple(ahead), max(points, default=None))
+
+    def is_reset(self, at_ms: int) -> bool:
+        """Return True if append times were lowered from a time, or a later one, to before it."""
+        return any(new_ms < at_ms <= old_ms for _, old_ms, new_ms in self.resets)
 
     def why(self, at_ms: int, offset: int, append_ms: int | None) -> Inexact | None:
         """Return why a cut at a time, at a record with an append time, is not exact."""
@@ -78,7 +84,7 @@ class Doubts(NamedTuple):
             return Inexact.COMPACTED
         if append_ms is None:
             return Inexact.UNKNOWN
-        if any(offset < before and at_ms > new_ms for before, new_ms in self.resets):
+        if any(offset < before and at_ms > new_ms for before, _, new_ms in self.resets):
             return Inexact.RESET
         is_ahead = any(since < at_ms and append_ms <= until for since, until in self.ahead)
         return Inexact.AHEAD if is_ahead else None

@@ -94,7 +94,7 @@ class ArchiveLog:
         known = state.cut
         if known is not None and ask.at == known.at_ms and known.committed_offset < offset:
             # There a transaction was open, which may not be in the archive.
-            found.append(TransactionStart(_NO_PRODUCER, known.committed_offset, None))
+            found.append(TransactionStart(_NO_PRODUCER, known.committed_offset, ask.at))
         return PartitionCut(offset, why, tuple(found), None, state.times.doubts)
 
     def _history(
@@ -195,8 +195,9 @@ class _History:
         is_unseen = start > 0 and producer_id not in self._known[1]
         self._known[1].add(producer_id)
         if transaction is None and (is_unseen or not is_control):
-            # The first records of one that has only a marker may be deleted.
-            begun = TransactionStart(producer_id, start if is_control else max(start, base), ms)
+            begun = TransactionStart(producer_id, max(start, base), ms)
+            if is_control:  # its records may be deleted
+                begun = TransactionStart(producer_id, start, None)
             transaction = self._open[producer_id] = _Transaction(begun)
             self._transactions.append(transaction)
         if is_control and transaction is not None:
@@ -206,10 +207,13 @@ class _History:
     def cut(self, at_ms: int) -> tuple[int, Inexact | None]:
         """Return the first offset that was appended at or after a time, and why it is not exact."""
         step, state, cut = self._find(at_ms), self._state, self._state.cut
+        is_reset = self._times.doubts.is_reset(at_ms)
         if step is not None:
-            return step.offset, self._why(step, at_ms)
+            return step.offset, Inexact.RESET if is_reset else self._why(step, at_ms)
         if cut is None or at_ms > cut.at_ms or (at_ms < cut.at_ms and state.end < cut.offset):
             return state.end, Inexact.FUTURE
+        if is_reset:
+            return cut.offset, Inexact.RESET
         is_gone = state.start == cut.offset > 0 and at_ms < cut.at_ms
         return cut.offset, Inexact.DELETED if is_gone else None
 

@@ -19,7 +19,7 @@ from horolog.jobs.archives.manifest import (
 from horolog.jobs.selection import Selection
 from horolog.jobs.served import served_bounds
 from horolog.jobs.spread import UnitOutcome
-from horolog.offsets import Doubts, Inexact
+from horolog.offsets import Doubts
 from horolog.record.batch import iter_headers
 from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
@@ -482,7 +482,7 @@ class PlanProgress:
             its = looked.get(partition)
             if isinstance(its, str):
                 self.refused.setdefault(partition, its)
-            elif its is not None and its.why is Inexact.COMPACTED:
+            elif its is not None and (its.doubts.cleaner_point or 0) > cut.committed_offset > 0:
                 self.refused.setdefault(
                     partition,
                     f"records that were known at {format_moment(cut.at_ms)} were compacted while "

@@ -62,20 +62,21 @@ def cut_log(log: CutLog, at_ms: int, clock_ms: int) -> LogCut:
 
 def _why(log: CutLog, at_ms: int, found: AppendedAt | None, offset: int) -> Inexact | None:
     """Return why a cut is not exact; None if it is."""
-    if any(reset.new_ms < at_ms <= reset.old_ms for reset in log.resets):
+    doubts = doubts_of(log)
+    if doubts.is_reset(at_ms):
         return Inexact.RESET  # also where the records before the reset are deleted
     if found is None:
         if log.follows:
             return Inexact.FOLLOWING
         is_gone = log.start == log.end > 0 and (log.floor_ms is None or log.floor_ms >= at_ms)
         return Inexact.DELETED if is_gone else None
-    why = doubts_of(log).why(at_ms, offset, found.ms)
+    why = doubts.why(at_ms, offset, found.ms)
     return Inexact.DELETED if why is None and offset == log.start > 0 else why
 
 
 def doubts_of(log: CutLog) -> Doubts:
     """Return where cuts of a log are not exact, apart from gaps in its append times."""
-    resets = tuple((reset.offset, reset.new_ms) for reset in log.resets)
+    resets = tuple((reset.offset, reset.old_ms, reset.new_ms) for reset in log.resets)
     ahead = () if log.ahead is None else ((log.ahead.since_ms, log.ahead.floor_ms),)
     return Doubts(resets, ahead, log.cleaner_point)
 
