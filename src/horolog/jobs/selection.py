@@ -21,6 +21,7 @@ from horolog.sources.file_log import FileLog
 from horolog.sources.kafka_settings import PREFIX
 from horolog.sources.location import Location
 from horolog.sources.options import ReadOptions
+from horolog.sources.planning import opened_log
 from horolog.sources.row_times import GivenMoment, RowTimes
 from horolog.storage.names import TopicPartition
 from horolog.times import parse_time
@@ -157,10 +158,13 @@ class Selection:
             self._chosen() | more, location=self.source, times=RowTimes(*moments)
         )
 
-    def log(self, **more: str) -> BrokerLog | FileLog:
-        """Open the log for planning: its partitions, earliest and latest offsets."""
-        options = self.read_options(**more)
-        return BrokerLog(options) if self.source.is_broker else FileLog(options)
+    def log(self, is_cut: bool = False, /, **more: str) -> BrokerLog | FileLog:
+        """Open the log for planning: its partitions, earliest and latest offsets.
+
+        Args:
+            is_cut: True if it is to be cut at a time.
+        """
+        return opened_log(self.read_options(**more), is_cut=is_cut)
 
     def client(self, client_id: str = "horolog-jobs") -> Client:
         """Create a client of the source's broker, with the `kafka.*` settings alone."""

@@ -4,7 +4,7 @@ walking    a stretch of a partition in a task: by bytes where they are equal, el
 latest     the latest record of each key, for topics that are compacted
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -32,11 +32,12 @@ from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.mirror import Compare
 from horolog.jobs.parameters.option import names
 from horolog.jobs.parameters.shared import Names
-from horolog.jobs.selection import Selection
+from horolog.jobs.selection import Selection, as_of
 from horolog.jobs.spread import UnitProgress, spread
 from horolog.jobs.state import DocumentsOnly
 from horolog.results import Outcome
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.cuts import AsOf, CutEntry, entries_as_of, inexact
 from horolog.sources.file_log import FileLog
 from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition
@@ -119,6 +120,11 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
         raise Misconfigured("give a mirror's state, or ignore offsets")
     if job.latest and job.ignore_offsets:
         raise Misconfigured("the latest record of each key is found by offsets: do not ignore them")
+    if job.as_of is not None and (job.latest or job.ignore_offsets):
+        raise Misconfigured(
+            "as of a time logs are compared by offsets, record by record: leave out latest and "
+            "ignore-offsets"
+        )
     # Relative times are those of one moment.
     other = replace(other, from_ms=selection.from_ms, to_ms=selection.to_ms)
     with ExitStack() as stack:
@@ -134,7 +140,8 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
                 "the latest record of each key is that of a whole log: leave out from and to, and "
                 "a mirror's state that has them"
             )
-        logs = selection.log(**COMMITTED), other.log(**COMMITTED)
+        is_cut = job.as_of is not None
+        logs = selection.log(is_cut, **COMMITTED), other.log(**COMMITTED)
         for log in logs:
             stack.enter_context(log)
         planner = _Planner(
@@ -144,6 +151,7 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
             ledger=ledger,
             renaming=Renaming.parse(job.rename),
             ignores_offsets=job.ignore_offsets,
+            as_of=as_of(job.as_of),
         )
         if job.latest:
             from horolog.jobs.comparing.latest import compare_latest  # noqa: PLC0415 - pyspark's
@@ -200,6 +208,7 @@ class _Planner:
     ledger: Ledger | None
     renaming: Renaming
     ignores_offsets: bool
+    as_of: AsOf | None
 
     def pairs(
         self,
@@ -280,13 +289,51 @@ class _Planner:
         """Return the stretches, outcomes of partitions that are not read, and the number of all."""
         pairs, outcomes, partitions = self.pairs()
         units: list[ComparedStretch] = []
+        cut = self._cut_ends([one for one, _ in pairs])  # before the ends, which are behind it
         ours, theirs = self._bounds(pairs)
         for partition, name in pairs:
             try:
-                units += self._stretches(partition, name, ours[partition], theirs[name])
+                end = self._cut_end(cut.get(partition), partition, ours[partition])
+                units += self._stretches(partition, name, ours[partition], theirs[name], end)
             except HorologError as error:
                 outcomes.append(uncompared(partition, str(error)))
         return units, outcomes, partitions
+
+    def _cut_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, CutEntry]:
+        """Return where the source is cut as of a time; nothing without one.
+
+        Raises:
+            Misconfigured: the cut is of another cluster, or a topic was created again since.
+        """
+        if self.as_of is None:
+            return {}
+        return entries_as_of(self.logs[0], self.as_of, partitions)
+
+    def _cut_end(
+        self, entry: CutEntry | None, partition: TopicPartition, at_source: Span
+    ) -> int | None:
+        """Return the offset of the source at which a comparison ends; None for the end of the log.
+
+        Raises:
+            Misconfigured: the source cannot be cut there, or was not mirrored up to there.
+        """
+        if entry is None or self.as_of is None:
+            return None
+        end = entry.committed_offset
+        if entry.why is not None:
+            raise Misconfigured(inexact(self.as_of, partition, entry.why))
+        if end > at_source[1]:
+            raise Misconfigured(
+                f"the cut is at offset {end} of {partition}, which ends at {at_source[1]}: it is "
+                "of another log, or records were lost since"
+            )
+        place = None if self.ledger is None else self.ledger.place(partition)
+        if self.ledger is not None and (place is None or place.offset < end):
+            raise Misconfigured(
+                f"{partition} was mirrored up to offset {0 if place is None else place.offset}, "
+                f"and the cut is at {end}: mirror it up to there first (--until)"
+            )
+        return end
 
     def _target_name(self, topic: str) -> str:
         if self.ledger is not None:
@@ -297,9 +344,14 @@ class _Planner:
         return self.renaming(topic)
 
     def _stretches(
-        self, partition: TopicPartition, name: TopicPartition, at_source: Span, at_target: Span
+        self,
+        partition: TopicPartition,
+        name: TopicPartition,
+        at_source: Span,
+        at_target: Span,
+        end: int | None,
     ) -> Iterator[ComparedStretch]:
-        for ours, theirs, points in self._cuts(partition, at_source, at_target):
+        for ours, theirs, points in self._cuts(partition, at_source, at_target, end):
             yield ComparedStretch(
                 partition=partition,
                 source=self._side(0, partition, ours, at_source),
@@ -310,14 +362,19 @@ class _Planner:
             )
 
     def _cuts(
-        self, partition: TopicPartition, at_source: Span, at_target: Span
+        self, partition: TopicPartition, at_source: Span, at_target: Span, cut_end: int | None
     ) -> Iterator[tuple[Span, Span, tuple[Point, ...]]]:
-        """Yield stretches: their bounds at the source and at the target, and the points between."""
+        """Yield stretches: their bounds at the source and at the target, and the points between.
+
+        Args:
+            cut_end: offset of the source at which they end; None for the ends of the logs.
+        """
         if self.ignores_offsets:
             yield at_source, at_target, ()
             return
         if self.ledger is None:
             start, end = min(at_source[0], at_target[0]), max(at_source[1], at_target[1])
+            end = end if cut_end is None else cut_end
             for cut in range(start, end, _OFFSETS_OF_UNIT):
                 span = cut, min(cut + _OFFSETS_OF_UNIT, end)
                 yield span, span, ()
@@ -327,7 +384,7 @@ class _Planner:
         first = offsets.first()
         if place is None or first is None:
             return
-        end = place.offset
+        end = place.offset if cut_end is None else cut_end
         for cut in range(min(first[0], end), end, _OFFSETS_OF_UNIT):
             upto = min(cut + _OFFSETS_OF_UNIT, end)
             to_start = offsets.translate(cut, place.target_offset)

@@ -26,15 +26,16 @@ from horolog.jobs.mirroring.topics import (
 from horolog.jobs.parameters.mirror import Mirror
 from horolog.jobs.parameters.option import names
 from horolog.jobs.receiving import retention_note
-from horolog.jobs.selection import Selection, chosen_groups
+from horolog.jobs.selection import Selection, as_of, chosen_groups
 from horolog.jobs.served import served_bounds
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.cuts import entries_as_of, inexact
 from horolog.sources.file_log import FileLog
 from horolog.storage.names import TopicPartition
 
 _IDLE_MS = 1_000
 _GROUPS_EVERY_S = 5.0
-_GROUPS, _ROUND = "groups", "round"  # may fail in one round, and work in the next
+_GROUPS, _ROUND, _CUT = "groups", "round", "cut"  # may fail in one round, and work in the next
 
 
 class MirrorRun:
@@ -60,6 +61,9 @@ class MirrorRun:
             loss_option=None,
             loss_advice="--skip-lost continues behind it",
         )
+        self._until = as_of(job.until)
+        self._stops = job.once or self._until is not None
+        """True for a run that ends at the present ends of the logs, or at a cut."""
         self._ends: dict[TopicPartition, int] = {}
         self._limits: dict[TopicPartition, int] | None = None
         self._stopped: dict[TopicPartition, str] = {}
@@ -88,11 +92,13 @@ class MirrorRun:
             with self._log() as log:
                 partitions = self._partitions(log, may_miss=False)
                 self._topics.learn(partitions, log.topic_ids)
+                self._look_at_cut(log, partitions)
                 self._look_at_ends(log, partitions)
             return
-        if self._job.once:
+        if self._stops:
             while self._round() and not self._control.should_stop():
                 pass
+            self._check_cut()
         else:
             self._follow()
         self._carry_groups()
@@ -168,7 +174,7 @@ class MirrorRun:
 
     def _round(self) -> bool:
         """Mirror the records present now; True if more may follow at once."""
-        is_once, is_first = self._job.once, not self._ends
+        is_once, is_first = self._stops, not self._ends
         try:
             with self._log() as log:
                 listed = self._partitions(log, may_miss=not is_first)
@@ -176,6 +182,7 @@ class MirrorRun:
                     listed = [partition for partition in listed if partition in self._limits]
                 self._topics.learn(listed, log.topic_ids)
                 partitions = [partition for partition in listed if self._is_open(partition)]
+                self._look_at_cut(log, partitions)
                 self._look_at_ends(log, partitions)
                 if is_once and self._limits is None:
                     self._limits = dict(self._ends)
@@ -235,7 +242,8 @@ class MirrorRun:
         """Open the source; connections to a broker are reused."""
         if self._broker_log is not None:
             return nullcontext(self._broker_log)
-        return FileLog(self._options, may_miss=bool(self._ends))
+        is_cut = self._until is not None
+        return FileLog(self._options, may_miss=bool(self._ends), is_cut=is_cut)
 
     # Partitions.
 
@@ -247,13 +255,43 @@ class MirrorRun:
     def _is_open(self, partition: TopicPartition) -> bool:
         return self._topics.is_open(partition.topic) and partition not in self._stopped
 
+    def _look_at_cut(self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]) -> None:
+        """Find where a run up to a cut ends; stop partitions that cannot be cut there.
+
+        Raises:
+            Misconfigured: the cut is of another cluster, or a topic was created again since.
+        """
+        if self._until is None or self._limits is not None:
+            return
+        partitions = [partition for partition in partitions if self._is_open(partition)]
+        committed, self._limits = self._options.read_committed, {}
+        for partition, entry in entries_as_of(log, self._until, partitions).items():
+            self._limits[partition] = entry.committed_offset if committed else entry.offset
+            if entry.why is not None:
+                self._stopped[partition] = inexact(self._until, partition, entry.why)
+
+    def _check_cut(self) -> None:
+        """Note if a partition is not as of the cut, because of compaction behind a round."""
+        if self._until is None or self._limits is None:
+            return
+        try:
+            with self._log() as log:
+                present = set(log.partitions())
+                its = [key for key in self._limits if self._is_open(key) and key in present]
+                for partition, entry in entries_as_of(log, self._until, its).items():
+                    if entry.why is not None:
+                        self._stopped[partition] = inexact(self._until, partition, entry.why)
+        except HorologError as error:
+            self._failures[_CUT] = str(error)
+
     def _look_at_ends(self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]) -> None:
         partitions = [partition for partition in partitions if self._is_open(partition)]
         bounds, unserved = served_bounds(log, partitions)
         self._passing |= unserved
         new = []
         for partition, (start, end) in bounds.items():
-            self._ends[partition] = end
+            limit = None if self._limits is None else self._limits.get(partition)
+            self._ends[partition] = end if limit is None else min(limit, end)
             known = self._topics.get(partition.topic)
             assert known is not None
             place = self._ledger.place(partition)
@@ -265,6 +303,17 @@ class MirrorRun:
                 self._stopped[partition] = (
                     f"{partition} of the source ends at offset {end} and was mirrored up to "
                     f"{place.offset}: it was truncated, and its offsets may mean other records now"
+                )
+            elif self._until is not None and limit is not None and limit > end:
+                self._stopped[partition] = (
+                    f"the cut is at offset {limit} of {partition}, which ends at {end}: it is of "
+                    "another log, or records were lost since"
+                )
+            elif self._until is not None and limit is not None and limit < place.offset:
+                self._stopped[partition] = (
+                    f"{partition} was mirrored up to offset {place.offset}, and the cut is at "
+                    f"{limit}: a mirror only grows. Mirror with another --state, or up to a later "
+                    "time"
                 )
             elif start > place.offset and self._options.fail_on_data_loss:
                 self._stopped[partition] = (

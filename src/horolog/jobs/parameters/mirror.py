@@ -11,6 +11,7 @@ from horolog.clock import Moment
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.option import Hook, Option, command, moment, names, place
 from horolog.jobs.parameters.shared import (
+    AsOfTime,
     IntoNonempty,
     Keeps,
     Names,
@@ -87,6 +88,14 @@ class Mirror(Keeps, Reads):
         ),
     ] = None
     once: Once = True
+    until: Annotated[
+        AsOfTime,
+        Option(
+            "Mirror what was appended before this time, or up to a cut (horolog cut), and stop "
+            "there.",
+            metavar="TIME|FILE",
+        ),
+    ] = None
     batch_bytes: Annotated[
         int | None,
         Option(
@@ -156,6 +165,14 @@ class Compare(Reads):
     ignore_offsets: Annotated[bool, Option("The order of records counts, not their offsets.")] = (
         False
     )
+    as_of: Annotated[
+        AsOfTime,
+        Option(
+            "Compare what was appended at the source before this time, or up to a cut (horolog "
+            "cut), with the same offsets of the target, or with what a mirror made of them.",
+            metavar="TIME|FILE",
+        ),
+    ] = None
     latest: Annotated[
         bool,
         Option(
