@@ -251,3 +251,26 @@ def test_only_the_quorum_of_the_metadata_is_described(broker: RunningBroker) -> 
     refused = broker.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=asked)
     assert refused.error_code == ErrorCode.invalid_request
     assert "only partition 0 of __cluster_metadata" in refused.error_message
+
+
+def test_a_commit_with_topic_ids_refuses_a_topic_that_was_re_created(
+    tmp_path: Path,
+) -> None:
+    with RunningBroker(tmp_path) as broker:
+        client = broker.client
+        client.create_topics({"again": 1, "other": 1})
+        ids = {
+            name: topic.topic_id
+            for name, topic in client.metadata(["again", "other"]).topics.items()
+            if topic.topic_id is not None
+        }
+        offsets = {("again", 0): CommittedOffset(1), ("other", 0): CommittedOffset(2)}
+        client.offset_commit("by-id", offsets, ids)
+        assert client.offset_fetch("by-id")["again", 0] == CommittedOffset(1)
+        client.delete_topics(["again"])
+        client.create_topics({"again": 1})
+        with pytest.raises(RequestRefused, match="to again-0: UNKNOWN_TOPIC_ID"):
+            client.offset_commit("by-id", offsets, ids)
+        assert client.offset_fetch("by-id", [("again", 0)]) == {("again", 0): None}
+        client.offset_commit("by-id", offsets, {"other": ids["other"]})  # by names
+        assert client.offset_fetch("by-id")["again", 0] == CommittedOffset(1)

@@ -1,7 +1,9 @@
 """Consumer groups and their committed offsets."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import BrokerMetadata, by_topic, refuse
@@ -11,7 +13,8 @@ from horolog.offsets import TopicPartition
 from horolog.schemas.fields import Fields, there
 from horolog.wire.api import ApiKey
 
-_LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
+_LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch
+_FIRST_WITH_IDS: Final = 10  # of topics
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
 FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions
 
@@ -125,25 +128,39 @@ class Groups(RetriedCalls):
 
         return self._persist(attempt)
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        topic_ids: Mapping[str, UUID] = MappingProxyType({}),
+    ) -> None:
         """Commit offsets for a group without members.
+
+        Args:
+            topic_ids: of the topics. If all are given, a topic that was re-created is refused, by
+                brokers of horolog and by Kafka's since 4.1.
 
         Raises:
             RequestRefused: the coordinator refuses some partition, which it names.
         """
+        topics = committed_by_topic(offsets)
+        has_ids = all(topic["name"] in topic_ids for topic in topics)
         request = {
             "group_id": group_id,
             "generation_id_or_member_epoch": -1,
             "member_id": "",
-            "topics": committed_by_topic(offsets),
+            "topics": [topic | {"topic_id": topic_ids.get(topic["name"])} for topic in topics],
         }
+        names = {topic_id: name for name, topic_id in topic_ids.items()}
+        highest = _FIRST_WITH_IDS if has_ids else _LAST_WITH_NAMES
 
         def attempt(deadline: Deadline) -> None:
             link = self.brokers.coordinator(group_id, deadline)
-            body = link.ask(ApiKey.OFFSET_COMMIT, request, deadline, highest=_LAST_WITH_NAMES)
+            body = link.ask(ApiKey.OFFSET_COMMIT, request, deadline, highest=highest)
             for topic in body.topics:
+                name = getattr(topic, "name", None) or names.get(topic.topic_id)
                 for it in topic.partitions:
-                    what = f"commit of group {group_id} to {topic.name}-{it.partition_index}"
+                    what = f"commit of group {group_id} to {name}-{it.partition_index}"
                     refuse(it.error_code, what)
 
         self._persist(attempt)

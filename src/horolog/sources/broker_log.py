@@ -28,7 +28,7 @@ from horolog.sources.limits import EARLIEST, LATEST, Assigned, TopicSelection, s
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
 from horolog.sources.row_filter import RowFilter
-from horolog.storage.directory.checkpoints import kafka_uuid
+from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -190,8 +190,14 @@ class BrokerLog:
         """Return the time of the cluster's controller in milliseconds; None if unknown."""
         return self._persist(self._client.topics.cluster_time_ms)
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, int], *, by_id: bool = False
+    ) -> None:
         """Commit offsets for a group that has no members.
+
+        Args:
+            by_id: True to refuse topics that were re-created since the last `partitions`, as far as
+                the coordinator can.
 
         Raises:
             RequestRefused: it has some, or the coordinator refuses for another reason.
@@ -201,7 +207,8 @@ class BrokerLog:
             (partition.topic, partition.partition): CommittedOffset(offset)
             for partition, offset in offsets.items()
         }
-        self._client.offset_commit(group, committed)
+        ids = {name: decode_uuid(text) for name, text in self.topic_ids.items()} if by_id else {}
+        self._client.offset_commit(group, committed, ids)
 
     def cut_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return where a read as of a time ends, by partition; empty for any other read.

@@ -126,7 +126,7 @@ def set_offsets(log: BrokerLog, group: str, planned: Sequence[PositionReset]) ->
         if its.after is not None
     }
     try:
-        log.commit(group, offsets)
+        log.commit(group, offsets, by_id=True)
     except RequestRefused as error:
         if error.code in _GOT_MEMBERS:
             raise RequestRefused(
