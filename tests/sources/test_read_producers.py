@@ -55,7 +55,7 @@ def test_the_columns_come_last_and_only_when_asked_for() -> None:
     assert "includeProducer" not in ReadOptions.parse(given).included
     assert "includeProducer" in ReadOptions.parse({**given, **OPTION}).included
     of_all = columns.default_columns("includeHeaders", "includeTimestampMs", "includeProducer")
-    others = (*columns.OF_CLOCKS, *columns.OF_SEEN, columns.LATE_BY_MS)
+    others = (*columns.OF_CLOCKS, *columns.OF_SEEN, *columns.OF_STREAMS)
     assert of_all == tuple(name for name in columns.TYPES if name not in others)
     assert of_all[-3:] == columns.OF_PRODUCER
     assert [columns.TYPES[name] for name in columns.OF_PRODUCER] == ["bigint", "int", "int"]

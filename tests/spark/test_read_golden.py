@@ -11,7 +11,7 @@ from horolog.errors import CorruptBatch, Misconfigured
 from horolog.sources import columns
 
 PARTITIONS = golden.partitions("clean", "killed")
-ALL = schema_of(name for name in columns.TYPES if name != columns.LATE_BY_MS)
+ALL = schema_of(name for name in columns.TYPES if name not in columns.OF_STREAMS)
 
 
 def told(row: dict) -> list:

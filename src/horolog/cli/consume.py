@@ -215,7 +215,7 @@ def consume(
             runs_ahead=ordering is None,
             with_append_times=ordering is not None and ordering.clock is RecordClock.APPEND,
         ) as log:
-            chosen = log.partitions if numbers is None else numbered(log.partitions, numbers, what)
+            chosen = numbered(log.partitions, numbers, what)
             output.names_topic = len({partition.topic for partition in chosen}) > 1
             if ordering is not None and ordering.is_complete:  # before the ends of the plan
                 until_ms = log.complete_until(chosen)
@@ -304,7 +304,7 @@ def _wait_complete(
         wait_complete(
             log,
             until_ms,
-            numbers=options.partitions,
+            partitions=lambda: numbered(log.partitions(), options.partitions, topic),
             committed=options.read_committed,
             timeout_ms=parse_duration(options.timeout),
             on_wait=on_wait,

@@ -20,6 +20,7 @@ from horolog.results import Answer
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.complete import NotComplete, wait_complete
 from horolog.sources.options import ReadOptions
+from horolog.sources.planning import numbered
 from horolog.times import format_time, parse_duration
 
 app = typer.Typer(no_args_is_help=True)
@@ -59,7 +60,7 @@ def wait(
             complete = wait_complete(
                 log,
                 until_ms,
-                numbers=partitions,
+                partitions=lambda: numbered(log.partitions(), partitions, topic),
                 committed=read_committed,
                 timeout_ms=timeout_ms,
                 on_wait=on_wait,

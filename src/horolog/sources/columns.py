@@ -30,7 +30,10 @@ SEEN_TIME = "seenTime"
 SEEN_TIME_MS = "seenTimeMs"
 OF_CLOCKS = (APPEND_TIME, APPEND_TIME_MS, CREATE_TIME, CREATE_TIME_MS)
 LATE_BY_MS = "lateByMs"
+COMPLETE_UNTIL = "completeUntil"
 OF_SEEN = (SEEN_TIME, SEEN_TIME_MS)
+OF_STREAMS = {LATE_BY_MS: "includeLateness", COMPLETE_UNTIL: "includeCompleteUntil"}
+"""Columns that only streams have, and the options that include them."""
 OF_PRODUCER = (PRODUCER_ID, PRODUCER_EPOCH, SEQUENCE)
 
 # In the order in which a read has them by default; types as Spark's DDL writes them.
@@ -54,6 +57,7 @@ TYPES = {
     SEEN_TIME: "timestamp",
     SEEN_TIME_MS: "bigint",
     LATE_BY_MS: "bigint",
+    COMPLETE_UNTIL: "timestamp",
 }
 
 FIRST_TIMESTAMP_MS = -62_135_510_400_000  # 0001-01-02T00:00:00Z
@@ -67,6 +71,7 @@ INCLUDED_BY = {
     "includeAppendTime": OF_CLOCKS,
     "includeSeenTime": OF_SEEN,
     "includeLateness": (LATE_BY_MS,),
+    "includeCompleteUntil": (COMPLETE_UNTIL,),
 }
 """Columns that a read has only if an option asks for them."""
 

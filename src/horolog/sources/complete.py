@@ -15,7 +15,7 @@ from horolog.errors import HorologError, Misconfigured
 from horolog.record.timestamps import TimeRange
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
-from horolog.sources.planning import numbered
+from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
 from horolog.times import format_time
 
@@ -25,6 +25,7 @@ __all__ = [
     "NotComplete",
     "complete_until",
     "end_of_complete",
+    "require_complete",
     "wait_complete",
 ]
 
@@ -107,11 +108,24 @@ def end_of_complete(times: TimeRange, *, is_as_of: bool = False) -> int:
     return times.to_ms
 
 
+def require_complete(log: FileLog | BrokerLog, options: ReadOptions) -> None:
+    """Wait until the range of a batch is complete, if its options ask for that.
+
+    Raises:
+        Misconfigured: it is never known.
+        NotComplete: it is not so within the timeout.
+    """
+    if options.complete is not None:
+        until_ms = end_of_complete(options.times.range, is_as_of=options.as_of is not None)
+        committed, timeout_ms = options.read_committed, options.complete.timeout_ms
+        wait_complete(log, until_ms, committed=committed, timeout_ms=timeout_ms)
+
+
 def wait_complete(
     log: FileLog | BrokerLog,
     until_ms: int,
     *,
-    numbers: Collection[int] | None = None,
+    partitions: Callable[[], Collection[TopicPartition]] | None = None,
     committed: bool = False,
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     on_wait: OnWait = lambda complete: None,
@@ -122,7 +136,7 @@ def wait_complete(
     has all records with an earlier timestamp.
 
     Args:
-        numbers: the numbers of the partitions; None for all.
+        partitions: returns those of the log that are read, as of now; None for all.
         committed: for a reader of committed records.
         on_wait: called before each pause.
 
@@ -131,20 +145,14 @@ def wait_complete(
         NotComplete: it is not so within the timeout.
     """
     deadline = Deadline.after_ms(timeout_ms)
-    chosen = _chosen(log, numbers)
+    present = log.partitions if partitions is None else partitions
+    chosen = present()
     while True:
         complete, asked = complete_until(log, chosen, committed=committed), chosen
-        chosen = _chosen(log, numbers)
+        chosen = present()
         if complete.ms is not None and complete.ms >= until_ms and set(chosen) <= set(asked):
             return complete
         if not deadline.left_s():
             raise NotComplete(complete, until_ms)
         on_wait(complete)
         time.sleep(min(_PAUSE_S, deadline.left_s()))
-
-
-def _chosen(
-    log: FileLog | BrokerLog, numbers: Collection[int] | None
-) -> Collection[TopicPartition]:
-    partitions = log.partitions()
-    return partitions if numbers is None else numbered(partitions, numbers, "the topic")

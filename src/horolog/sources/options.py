@@ -8,7 +8,7 @@ and the moments of `row_times`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from horolog.client import ClientConfig, Security
 from horolog.errors import Misconfigured
@@ -64,6 +64,28 @@ class Fetching:
     lookup_retry_interval_ms: int = 10
 
 
+class CompleteRead(NamedTuple):
+    """How a batch makes sure that its range of times can get no row any more."""
+
+    timeout_ms: int
+    """How long it waits; 0: it fails unless that is so."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "CompleteRead | None":
+        """Read option `complete`, `given` by lower-case name; None without it.
+
+        Raises:
+            Misconfigured: it has another value.
+        """
+        timeout_ms = duration(given, _COMPLETE_TIMEOUT, "30s")
+        if COMPLETE not in given:
+            return None
+        waits = one_of(given, COMPLETE, "wait", "wait", "require") == "wait"
+        return cls(timeout_ms if waits else 0)
+
+
+COMPLETE: Final = "complete"
+_COMPLETE_TIMEOUT: Final = "completeTimeout"
 _FETCHING_OPTIONS: Final = (
     ("max_wait_ms", "kafka.fetch.max.wait.ms", 0),
     ("min_bytes", "kafka.fetch.min.bytes", 0),
@@ -110,6 +132,7 @@ class ReadOptions:
     appended: TimeRange = EVER_APPENDED
     as_of: AsOf | None = None
     """The time, in milliseconds, or cut up to which the log is read."""
+    complete: CompleteRead | None = None
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
     check_crcs: bool = True
@@ -190,6 +213,7 @@ class ReadOptions:
             included=frozenset(name for name in INCLUDED_BY if flag(given, name, default=False)),
             appended=append_times_of(given),
             as_of=_as_of(given),
+            complete=CompleteRead.parse(given),
             columns=_columns(given),
             read_committed=one_of(
                 given,
@@ -266,6 +290,10 @@ class ReadOptions:
         if self.paths and self.commits_to_group is not None:
             raise Misconfigured(
                 "commitOffsetsToGroup is for streams from a broker; files have no consumer groups"
+            )
+        if self.complete is not None:
+            raise Misconfigured(
+                "complete is for batches, which end; a stream has includeCompleteUntil"
             )
         if self.has_ending:
             raise Misconfigured(

@@ -36,7 +36,8 @@ class BrokerStretch:
     read, and may begin later by then; where `until` is set, `end` was the log end, and the task
     reads up to the log end, but not past `until`.
     `times` are those of its rows, exactly.
-    `largest_ms` is the largest time before `start` as far as it is known, for `lateByMs`.
+    `largest_ms` is the largest time before `start` as far as it is known, for `lateByMs`;
+    `complete_ms` the value of `completeUntil`, None if that is unknown.
     """
 
     partition: TopicPartition
@@ -48,6 +49,7 @@ class BrokerStretch:
     """Bytes of the batches, if the broker gave them."""
     times: TimeRange = ALL_TIMES
     largest_ms: int | None = None
+    complete_ms: int | None = None
 
     @property
     def weight(self) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.sources.bounds import Bounds, resolve
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.complete import require_complete
 from horolog.sources.cuts import up_to_cut
 from horolog.sources.file_log import FileLog
 from horolog.sources.file_systems import Root
@@ -117,13 +118,15 @@ def plan_offsets(
 
 
 def numbered(
-    partitions: Collection[TopicPartition], numbers: Collection[int], what: str
-) -> list[TopicPartition]:
-    """Return the partitions with these numbers, in order.
+    partitions: Collection[TopicPartition], numbers: Collection[int] | None, what: str
+) -> Collection[TopicPartition]:
+    """Return the partitions with these numbers, in order; all if there are none to choose.
 
     Raises:
         RequestRefused: one of them is not there; `what` is for the message.
     """
+    if numbers is None:
+        return partitions
     missing = set(numbers) - {partition.partition for partition in partitions}
     if missing:
         raise RequestRefused(
@@ -146,6 +149,7 @@ def tasks(
     times = options.times.range
     row_filter = row_filter.within(times).within(options.appended)
     with opened_log(options) as log:
+        require_complete(log, options)
         bounds = resolve(options, log)
         stretches = log.stretches(bounds, row_filter)
     shares = shared_out(options, stretches, cores())

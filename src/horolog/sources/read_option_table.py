@@ -61,6 +61,11 @@ OWN = {
     "toAppendTime": "and before this",
     "asOf": "a time, or the file of a cut: a batch reads what was appended before it, exactly; a "
     "stream starts there ([as-of.md](as-of.md))",
+    "complete": "of a batch with `toTimestamp`: `wait` until no row before it can be appended any "
+    "more, or `require` that; the query fails otherwise ([complete-until.md](complete-until.md))",
+    "completeTimeout": "how long `complete=wait` waits; `30s`",
+    "includeCompleteUntil": "of a stream: `true` adds the column `completeUntil`: no row that "
+    "is earlier comes behind those of the micro-batch; `false` (default)",
     "includeLateness": "of a stream: `true` adds the column `lateByMs` "
     "([Lag and late records](spark.md#lag-and-late-records)); `false` (default)",
     row_times.FROM: "exactly the rows with a time at or after this, late ones included, whatever "

@@ -40,7 +40,7 @@ def read_task(
             task = up_to_the_log_end(reader.client, task, options)
         for stretch in task:
             if isinstance(stretch, BrokerStretch):
-                shaper.begin(stretch.partition, stretch.largest_ms)
+                shaper.begin(stretch.partition, stretch.largest_ms, stretch.complete_ms)
                 if stretch.partition in begun:  # what is missing from here on is lost
                     stretch = replace(stretch, is_from_earliest=False)
             else:

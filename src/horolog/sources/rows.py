@@ -71,13 +71,24 @@ class RowShaper:
         self.schema = pa.schema([pa.field(name, _TYPES[name], may) for name, may in fields])
         self._partition: TopicPartition | None = None
         self._largest_ms = NO_TIME
+        self._complete_ms: int | None = None
         self._constants: dict[str, pa.Array] = {}
 
-    def begin(self, partition: TopicPartition, largest_ms: int | None = None) -> None:
-        """Set the partition of the tables that follow, and the largest time before them."""
+    def begin(
+        self,
+        partition: TopicPartition,
+        largest_ms: int | None = None,
+        complete_ms: int | None = None,
+    ) -> None:
+        """Set the partition of the tables that follow.
+
+        Args:
+            largest_ms: the largest time before them.
+            complete_ms: behind the rows of their micro-batch none comes that is earlier.
+        """
         self._largest_ms = NO_TIME if largest_ms is None else largest_ms
-        if partition != self._partition:
-            self._partition = partition
+        if (partition, complete_ms) != (self._partition, self._complete_ms):
+            self._partition, self._complete_ms = partition, complete_ms
             self._make_constants(_FEW_ROWS)
 
     def shape(self, table: pa.RecordBatch) -> pa.RecordBatch:
@@ -90,7 +101,7 @@ class RowShaper:
 
     def _column(self, name: str, table: pa.RecordBatch, rows: int) -> pa.Array:
         match name:
-            case columns.TOPIC | columns.PARTITION:
+            case columns.TOPIC | columns.PARTITION | columns.COMPLETE_UNTIL:
                 return self._constants[name].slice(0, rows)
             case columns.TIMESTAMP | columns.CREATE_TIME:
                 return shown_times(table.column(_DECODED[name]))
@@ -116,7 +127,9 @@ class RowShaper:
         name = topic.encode()
         ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(name))
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(name * rows)]
+        complete_ms = NO_TIME if self._complete_ms is None else self._complete_ms
         self._constants = {
+            columns.COMPLETE_UNTIL: shown_times(pa.array(np.full(rows, complete_ms, np.int64))),
             columns.TOPIC: pa.Array.from_buffers(pa.string(), rows, buffers),
             columns.PARTITION: arrow_of(np.full(rows, partition, np.int32), pa.int32()),
         }

@@ -14,6 +14,8 @@ One offset of a stream, as JSON on one line:
     ends      of a stream that ends, the log ends that it ends at, once stopAtTimestamp passed
     largest   of a query that counts late records, the largest time before `offsets` in
               milliseconds, as far as it was known
+    complete  of a query that has `completeUntil`, the time in milliseconds before which no row is
+              behind `offsets`; left out where it is unknown
     ids       of topics, where there are any: a topic that was deleted and created again has
               another one
     moments   by option, relative times (-3d) as the query's first start resolved them
@@ -42,7 +44,7 @@ _INT64_MIN = -(1 << 63)
 
 Offsets = Mapping[TopicPartition, int]
 
-_KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments", "largest", "ids"}
+_KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments", "largest", "complete", "ids"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class StreamOffset:
     moments_ms: Mapping[str, int] = field(default_factory=dict)
     largest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    complete_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the JSON object that Spark takes."""
@@ -65,6 +68,8 @@ class StreamOffset:
                 written[name] = by_topic(offsets)
         if self.largest_ms:
             written["largest"] = by_topic(self.largest_ms)
+        if self.complete_ms is not None:
+            written["complete"] = self.complete_ms
         if self.topic_ids:
             written["ids"] = dict(sorted(self.topic_ids.items()))
         if self.moments_ms:
@@ -85,6 +90,9 @@ class StreamOffset:
                 moments = value.get("moments", {})
                 if any(type(moment) is not int for moment in moments.values()):
                     raise TypeError(moments)
+                complete_ms = value.get("complete")
+                if complete_ms is not None and type(complete_ms) is not int:
+                    raise TypeError(complete_ms)
                 ids = value.get("ids", {})
                 if any(type(topic_id) is not str for topic_id in ids.values()):
                     raise TypeError(ids)
@@ -96,6 +104,7 @@ class StreamOffset:
                     moments_ms=dict(moments),
                     largest_ms=_by_partition(value.get("largest", {}), least=_INT64_MIN),
                     topic_ids=dict(ids),
+                    complete_ms=complete_ms,
                 )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise Misconfigured(
@@ -136,12 +145,26 @@ class StreamOffset:
             if first < seam:
                 before = times.backfill_range
                 stretches.append(
-                    BrokerStretch(partition, first, seam, times=before, largest_ms=largest_ms)
+                    BrokerStretch(
+                        partition,
+                        first,
+                        seam,
+                        times=before,
+                        largest_ms=largest_ms,
+                        complete_ms=self.complete_ms,
+                    )
                 )
             if seam < end:
                 live = times.range
                 stretches.append(
-                    BrokerStretch(partition, seam, end, times=live, largest_ms=largest_ms)
+                    BrokerStretch(
+                        partition,
+                        seam,
+                        end,
+                        times=live,
+                        largest_ms=largest_ms,
+                        complete_ms=self.complete_ms,
+                    )
                 )
         return [stretch for stretch in stretches if not stretch.times.is_empty]
 

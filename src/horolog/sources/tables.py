@@ -145,9 +145,13 @@ def scan(
         if complete:
             until_ms = end_of_complete(times, is_as_of=as_of is not None)
             wait_complete(
-                log, until_ms, numbers=numbers, committed=read_committed, timeout_ms=timeout_ms
+                log,
+                until_ms,
+                partitions=lambda: numbered(log.partitions(), numbers, topic),
+                committed=read_committed,
+                timeout_ms=timeout_ms,
             )
-        chosen = log.partitions() if numbers is None else numbered(log.partitions(), numbers, topic)
+        chosen = numbered(log.partitions(), numbers, topic)
         starts, ends = (
             {TopicPartition(topic, number): offset for number, offset in (given or {}).items()}
             for given in (starting_offsets, ending_offsets)

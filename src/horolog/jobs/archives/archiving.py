@@ -50,8 +50,10 @@ from horolog.jobs.state import DocumentsOnly, state_of
 from horolog.record.timestamps import TimeRange
 from horolog.results import Aside, Outcome, size
 from horolog.sources.ahead import ahead
+from horolog.sources.complete import end_of_complete, wait_complete
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentStretch
+from horolog.sources.planning import opened_log
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
@@ -141,6 +143,8 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         settings=job.settings,
     )
     options = _exact(selection)
+    if job.complete:
+        _wait_complete(options, is_as_of=job.as_of is not None, timeout_ms=job.complete_timeout_ms)
     store = ArchiveStore(absolute(os.fspath(job.archive)), options.store)
     relative = frozenset(
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
@@ -153,6 +157,18 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
             return _planned(planner, store, state)
         task = _ArchiveTask(options, store, hours, job.target_bytes)
         return _archived(spark, planner, task, state, job.on_progress)
+
+
+def _wait_complete(options: ReadOptions, *, is_as_of: bool, timeout_ms: int) -> None:
+    """Wait until no record of the archive's range can come any more.
+
+    Raises:
+        Misconfigured: it is never known, or the range has no end.
+        NotComplete: it is not so within the timeout.
+    """
+    until_ms = end_of_complete(options.times.range, is_as_of=is_as_of)
+    with opened_log(options) as log:
+        wait_complete(log, until_ms, committed=True, timeout_ms=timeout_ms)
 
 
 def _exact(selection: Selection) -> ReadOptions:

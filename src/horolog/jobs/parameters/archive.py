@@ -18,6 +18,7 @@ from horolog.jobs.parameters.shared import (
 
 TARGET_BYTES: Final = 128 << 20
 GRACE_MS: Final = 24 * 3_600_000
+COMPLETE_TIMEOUT_MS: Final = 30_000
 
 
 def require_target_bytes(target_bytes: int) -> None:
@@ -87,6 +88,14 @@ class Archive(Keeps, Chooses):
             metavar="TIME|FILE",
         ),
     ] = None
+    complete: Annotated[
+        bool,
+        Option("Archive only once no record before --to can come any more (horolog only)."),
+    ] = False
+    complete_timeout_ms: Annotated[
+        int,
+        Option("How long --complete waits for that.", flag="--complete-timeout", is_duration=True),
+    ] = COMPLETE_TIMEOUT_MS
     target_bytes: TargetBytes = TARGET_BYTES
     accept_gaps: Annotated[
         bool,

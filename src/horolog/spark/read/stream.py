@@ -32,7 +32,7 @@ from horolog.client import FoundOffset, NoAnswer
 from horolog.errors import HorologError, Misconfigured, RequestRefused
 from horolog.sources import planning
 from horolog.sources.broker_log import BrokerLog
-from horolog.sources.columns import LATE_BY_MS
+from horolog.sources.columns import COMPLETE_UNTIL, LATE_BY_MS
 from horolog.sources.growing_files import GrowingFiles
 from horolog.sources.limits import EARLIEST, ByPartition, Everywhere
 from horolog.sources.options import ReadOptions
@@ -78,6 +78,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         self._initial: StreamOffset | None = None
         self._uncut: Misconfigured | None = None
         self._targets: Offsets | None = None  # of a query that reads what is available now
+        self._complete_ms: int | None = None  # before that
         self._runs_to_its_stop = False
         self._parent = os.getppid()
         self._planned: Offsets = {}  # where the last micro-batch ends
@@ -178,8 +179,20 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         moments_ms = self.options.pinned(at.moments_ms).relative_ms()
         known_ms = {p: ms for p, ms in at.largest_ms.items() if p not in restarted}
         largest_ms = largest_before(ends, self._largest_to_come(look, at), known_ms)
+        complete_ms = look.complete_ms  # which is not asked for where the end is known
+        if self._targets is not None or at.ends:
+            complete_ms = at.complete_ms if self._targets is None else self._complete_ms
+        if complete_ms is not None and ends != look.ends:  # what is left may be earlier
+            complete_ms = at.complete_ms
         return StreamOffset(
-            ends, look.starts, seams, look.stops_at, moments_ms, largest_ms, look.topic_ids
+            ends,
+            look.starts,
+            seams,
+            look.stops_at,
+            moments_ms,
+            largest_ms,
+            look.topic_ids,
+            complete_ms,
         )
 
     def _largest_to_come(self, look: Look, at: StreamOffset) -> dict[TopicPartition, FoundOffset]:
@@ -204,7 +217,9 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         """Fix the query's end: the present log ends, or the moment of `stopAtTimestamp`."""
         with in_one_sentence():
             if self.options.times.stop is None:
-                self._targets = self._opened().all_ends()
+                looks = self._opened()
+                self._complete_ms = looks.complete_until(looks.partitions())
+                self._targets = looks.all_ends()
             else:
                 self._runs_to_its_stop = True
 
@@ -255,7 +270,12 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         if self._looks is None:
             counts_late = LATE_BY_MS in self.names
             options = replace(self.options, as_of=None)  # it says where a stream starts
-            self._looks = StreamLooks(options, self.clock, counts_late=counts_late)
+            self._looks = StreamLooks(
+                options,
+                self.clock,
+                counts_late=counts_late,
+                asks_complete=COMPLETE_UNTIL in self.names,
+            )
         return self._looks
 
     def _admitted(self, look: Look, limit: ReadLimit) -> dict[TopicPartition, int]:

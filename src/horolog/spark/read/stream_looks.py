@@ -7,9 +7,10 @@ from typing import Any
 
 from horolog.client import FoundOffset
 from horolog.clock import SystemClock
-from horolog.errors import HorologError, RequestRefused
+from horolog.errors import HorologError, Misconfigured, RequestRefused
 from horolog.sources.bounds import data_lost, later_starts, stream_starts
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.complete import complete_until
 from horolog.sources.growing_files import GrowingFiles
 from horolog.sources.options import ReadOptions
 from horolog.sources.row_times import STOP
@@ -35,6 +36,8 @@ class Look:
     stops_at: Offsets = field(default_factory=dict)
     largest: Mapping[TopicPartition, FoundOffset] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    complete_ms: int | None = None
+    """No row behind `ends` is earlier, if these are the log ends; None if that is unknown."""
 
     @property
     def backlog(self) -> int:
@@ -46,9 +49,15 @@ class StreamLooks:
     """Looks at the log of a stream repeatedly. Close it after use."""
 
     def __init__(
-        self, options: ReadOptions, clock: Callable[[], float], *, counts_late: bool = False
+        self,
+        options: ReadOptions,
+        clock: Callable[[], float],
+        *,
+        counts_late: bool = False,
+        asks_complete: bool = False,
     ) -> None:
         self._options = options
+        self._asks_complete = asks_complete
         self._counts_late = counts_late
         self._clock = clock  # in seconds
         self._log: BrokerLog | GrowingFiles | None = None
@@ -87,6 +96,10 @@ class StreamLooks:
             moments_ms=self._options.relative_ms(),
             topic_ids=self._ids_of(partitions),
         )
+
+    def partitions(self) -> Collection[TopicPartition]:
+        """Return the subscribed partitions."""
+        return self._discover()
 
     def all_ends(self) -> dict[TopicPartition, int]:
         """Return the log ends of all partitions."""
@@ -173,6 +186,9 @@ class StreamLooks:
             present = [partition for partition in present if partition in targets]
         for partition in sorted(start.offsets.keys() - set(present)):
             self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
+        complete_ms = None
+        if targets is None:
+            complete_ms = self.complete_until(present)  # before the ends, too
         largest = self._largest(present)  # before the ends: so it lies before them
         ends = self.log.latest(present)
         if len(ends) < len(present):  # files went away since they were listed
@@ -202,7 +218,8 @@ class StreamLooks:
             ends = {partition: min(end, targets[partition]) for partition, end in ends.items()}
         ends = {partition: max(end, positions[partition]) for partition, end in ends.items()}
         stops_at = dict(ends) if stops_now else stops_at
-        return Look(positions, ends, starts, stops_at, largest, self._ids_of(positions))
+        ids = self._ids_of(positions)
+        return Look(positions, ends, starts, stops_at, largest, ids, complete_ms)
 
     def _ids_of(self, partitions: Collection[TopicPartition]) -> dict[str, str]:
         topics = {partition.topic for partition in partitions}
@@ -217,10 +234,33 @@ class StreamLooks:
         found = self.log.largest(partitions)
         return {partition: record for partition, record in found.items() if record is not None}
 
+    def complete_until(self, partitions: Collection[TopicPartition]) -> int | None:
+        """Return the time before which no row comes any more; None if unknown or not asked for.
+
+        Raises:
+            Misconfigured: it never is known.
+        """
+        if not self._asks_complete or not partitions:
+            return None
+        if isinstance(self.log, GrowingFiles):
+            raise Misconfigured(
+                "includeCompleteUntil needs a broker: files do not say what is still to come"
+            )
+        committed = self._options.read_committed
+        complete = complete_until(self.log, partitions, committed=committed)
+        # One that was created before the answer may have earlier rows.
+        is_all = set(self.log.partitions(may_miss=True)) <= set(partitions)
+        return complete.ms if is_all else None
+
     def _discover(self) -> list[TopicPartition]:
-        """Return the subscribed partitions, looked up at most once a second."""
+        """Return the subscribed partitions, looked up at most once a second.
+
+        Each time if complete times are asked for: what a partition has that is not known yet may be
+        earlier.
+        """
         now = self._clock()
-        if self._discovered_at is None or now - self._discovered_at >= DISCOVERY_S:
+        known_since = None if self._asks_complete else self._discovered_at
+        if known_since is None or now - known_since >= DISCOVERY_S:
             self._partitions = sorted(self.log.partitions(may_miss=True))
             self._discovered_at = now
         return self._partitions

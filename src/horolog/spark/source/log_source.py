@@ -104,11 +104,12 @@ class LogSource(DataSource):
             read = self._asked()
             read.batch_starting()
             names, nullable = _shape(read, schema)
-            if columns.LATE_BY_MS in names:
-                raise Misconfigured(
-                    f"Column {columns.LATE_BY_MS} (includeLateness) is for streams: a batch has no "
-                    "records that came before"
-                )
+            for name, option in columns.OF_STREAMS.items():
+                if name in names:
+                    raise Misconfigured(
+                        f"Column {name} ({option}) is for streams: a batch has no records that "
+                        "came before, or come"
+                    )
         if not filters_may_come():
             return LogReader(read, names, nullable, self.cores)
         reader = FilteringLogReader(read, names, nullable, self.cores)
