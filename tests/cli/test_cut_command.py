@@ -20,6 +20,7 @@ from running_broker import (
     a_broker,
     a_broker_process,
 )
+from s3_server import S3Server
 from scripted_broker import ScriptedBroker, Silence
 from storelogs import snapshot_of
 
@@ -304,3 +305,22 @@ def test_a_killed_broker_gives_the_same_cut(killed: BrokerProcess, tmp_path: Pat
         killed.append("clicks", build_batch([LogRecord(5, None, b"w")]), 1)
     assert cuts[0] == cuts[1]
     assert [entry["offset"] for entry in cuts[0]] == [0, first + 1]
+
+
+def test_an_object_store_is_cut_as_the_directory_in_it(
+    filled: RunningBroker, tmp_path: Path
+) -> None:
+    directory = copied(filled, tmp_path / "copy")
+    with S3Server() as s3:
+        s3.upload(directory, "logs/kafka")
+        at = [f"--set={name}={value}" for name, value in s3.options().items()]
+        in_store = run_command("cut", "--at", NOW_MS + SECOND, "s3://logs/kafka", *at)
+        cut = tmp_path / "cut.json"
+        cut.write_text(in_store.out)
+        consumed = run_command(
+            "consume", "s3://logs/kafka/clicks-0", "--as-of", cut, *at, "--format", "json"
+        )
+    assert (in_store.code, in_store.err) == (0, "")
+    on_disk = run_command("cut", "--at", NOW_MS + SECOND, directory).json
+    assert in_store.json["partitions"] == on_disk["partitions"]
+    assert (consumed.code, len(consumed.lines)) == (0, 1)

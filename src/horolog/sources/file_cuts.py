@@ -60,6 +60,8 @@ class Clocks:
         """Read the clocks of the log directories that a path may be, be in, or contain."""
         above = root.path.rstrip("/")
         for directory in (above, *_parents(above), *_children(root)):
+            if not (directory or root.is_local):  # above a bucket
+                continue
             with suppress(StorageFailed):
                 found = _look(root, directory)
                 if found is not None:
