@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups import (
     Capacity,
+    Committer,
     Completed,
     Group,
     GroupChange,
@@ -423,16 +424,16 @@ def test_another_generation_is_refused() -> None:
     with refused(ErrorCode.illegal_generation):
         story.group.heartbeat(a.member_id, None, a.generation + 1, story.now)
     with refused(ErrorCode.illegal_generation):
-        story.group.check_commit(a.member_id, None, a.generation - 1, story.now)
-    story.group.check_commit(a.member_id, None, a.generation, story.now)
+        story.group.check_commit(Committer(a.member_id, None, a.generation - 1), story.now)
+    story.group.check_commit(Committer(a.member_id, None, a.generation), story.now)
 
 
 def test_offsets_are_committed_without_membership_only_to_an_empty_group() -> None:
     story = Story()
-    story.group.check_commit("", None, -1, story.now)
+    story.group.check_commit(Committer("", None, -1), story.now)
     story.stable("a")
     with refused(ErrorCode.unknown_member_id):
-        story.group.check_commit("", None, -1, story.now)
+        story.group.check_commit(Committer("", None, -1), story.now)
 
 
 def test_a_commit_while_the_assignment_is_being_made_must_wait() -> None:
@@ -442,7 +443,7 @@ def test_a_commit_while_the_assignment_is_being_made_must_wait() -> None:
     a = story.joined("a")
     assert story.group.state is GroupState.COMPLETING_REBALANCE
     with refused(ErrorCode.rebalance_in_progress):
-        story.group.check_commit(a.member_id, None, a.generation, story.now)
+        story.group.check_commit(Committer(a.member_id, None, a.generation), story.now)
 
 
 # --- static members (KIP-345) ---------------------------------------------------------
@@ -467,7 +468,7 @@ def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old_self(
     with refused(ErrorCode.fenced_instance_id):
         story.group.heartbeat(b.member_id, "i-b", b.generation, story.now)
     with refused(ErrorCode.fenced_instance_id):
-        story.group.check_commit(b.member_id, "i-b", b.generation, story.now)
+        story.group.check_commit(Committer(b.member_id, "i-b", b.generation), story.now)
 
 
 def test_a_static_member_that_rejoins_by_its_member_id_alone_stays_static() -> None:
@@ -798,8 +799,8 @@ def test_a_restored_group_fences_commits_of_a_former_generation() -> None:
     (a,) = story.stable("a")
     group = restored(story, story.rows[-1])
     with refused(ErrorCode.illegal_generation):
-        group.check_commit(a.member_id, None, a.generation - 1, story.now)
-    group.check_commit(a.member_id, None, a.generation, story.now)
+        group.check_commit(Committer(a.member_id, None, a.generation - 1), story.now)
+    group.check_commit(Committer(a.member_id, None, a.generation), story.now)
 
 
 def test_a_restored_empty_group_counts_its_generations_on() -> None:

@@ -110,15 +110,15 @@ Handler: TypeAlias = (
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 Shortcut: TypeAlias = Callable[
-    [BrokerParts, Authorise, Peer, bytes], Reply | Coroutine[Any, Any, Reply] | None
+    [BrokerParts, Peer, bytes], Reply | Coroutine[Any, Any, Reply] | None
 ]
-"""Answers a frame without decoding it by its schema; None without an effect if it cannot."""
+"""Answers an authorised frame without decoding it; None without an effect if it cannot."""
 
 KEY_BYTES: Final = 2
 """Size of an API's key, with which a request begins."""
 
 HANDLERS: dict[ApiKey, Handler] = {}
-_SHORTCUTS: dict[bytes, Shortcut] = {}  # by the bytes of an API's key
+_SHORTCUTS: dict[bytes, tuple[ApiKey, Shortcut]] = {}  # by the bytes of an API's key
 
 # A request of more fields is decoded, and its answer packed, in a thread: some 5 ms of work.
 FIELDS_AT_ONCE: Final = 2_000
@@ -141,7 +141,7 @@ def shortcut(key: ApiKey) -> Callable[[Shortcut], Shortcut]:
     """Decorate a function that is tried on small requests of an API before they are decoded."""
 
     def enter(answer: Shortcut) -> Shortcut:
-        _SHORTCUTS[key.to_bytes(KEY_BYTES, "big")] = answer
+        _SHORTCUTS[key.to_bytes(KEY_BYTES, "big")] = key, answer
         return answer
 
     return enter
@@ -182,7 +182,9 @@ class Dispatcher:
         if type(frame) is bytes:  # it is not large
             shortcut = self.shortcuts.get(frame[:KEY_BYTES])
             if shortcut is not None:
-                reply = shortcut(self._broker, self._authorise, peer, frame)
+                key, answer = shortcut
+                self._authorise(peer, key)
+                reply = answer(self._broker, peer, frame)
                 if type(reply) is tuple:
                     return reply
                 if isinstance(reply, CoroutineType):

@@ -23,6 +23,7 @@ from horolog.groups.deadlines import Deadlines
 from horolog.groups.members import CONSUMER_PROTOCOL_TYPE, Member, Members, unknown_member
 from horolog.groups.rows import GroupRow
 from horolog.groups.values import (
+    Committer,
     Completed,
     GroupLimits,
     GroupSnapshot,
@@ -200,12 +201,11 @@ class Group:
             return ErrorCode.none
         return member
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, now_ms: int
-    ) -> None:
+    def check_commit(self, by: Committer, now_ms: int) -> None:
         """Refuse an offset commit of a member without an assignment in this generation."""
-        if generation < 0 and self.state is _EMPTY:
+        if by.generation < 0 and self.state is _EMPTY:
             return  # a client that assigns its own partitions
+        member_id, instance_id, generation = by
         if generation < 0 and not member_id and instance_id is None:
             raise unknown_member(member_id)
         member = self._members.known(member_id, instance_id)

@@ -328,7 +328,7 @@ class GroupCoordinator:
             return False
         if not entry.queue.is_idle:
             return False
-        entry.group.check_commit(*by, self._groups.now_ms())
+        entry.group.check_commit(by, self._groups.now_ms())
         if not self._store.write_records(group_id, records, count, now_ms):
             return False
         self.offsets.put_unread(group_id, partitions, rows)
@@ -338,7 +338,7 @@ class GroupCoordinator:
         self, entry: GroupEntry, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
     ) -> GroupDecision[None]:
         if entry.group is not None:
-            entry.group.check_commit(*by, self._groups.now_ms())
+            entry.group.check_commit(by, self._groups.now_ms())
         elif by.generation >= 0:
             raise RequestRefused(
                 ErrorCode.group_id_not_found, f"the group {entry.group_id!r} does not exist"

@@ -6,7 +6,6 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NotRequired, TypeAlias, TypedDict, TypeVar
 
-from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.groups import commit_error_code
@@ -202,9 +201,7 @@ class RepeatedCommit:
         """Return True if a request for these topics is one more of these commits."""
         return all(map(is_, topics, self._topics)) and self._form.fits(frame)
 
-    def answer(
-        self, broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
-    ) -> Reply | None:
+    def answer(self, broker: BrokerParts, frame: bytes) -> Reply | None:
         """Commit the offsets of a request, and answer it.
 
         None, without any effect, if it is another commit, is refused, or cannot be done at once.
@@ -215,7 +212,6 @@ class RepeatedCommit:
         for topic in self._topics:
             if find(topic.name) is not topic:
                 return None
-        authorise(peer, ApiKey.OFFSET_COMMIT)
         now_ms = broker.clock.now_ms()
         try:
             is_committed = broker.groups.commit_again(
@@ -325,13 +321,11 @@ async def offset_commit(
 
 
 @shortcut(ApiKey.OFFSET_COMMIT)
-def commit_again(
-    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
-) -> Reply | None:
+def commit_again(broker: BrokerParts, peer: Peer, frame: bytes) -> Reply | None:
     """Commit the partitions of the commit before anew; None if that cannot be done at once."""
     repeated = peer.last_commit
     if isinstance(repeated, RepeatedCommit):
-        return repeated.answer(broker, authorise, peer, frame)
+        return repeated.answer(broker, frame)
     return None
 
 

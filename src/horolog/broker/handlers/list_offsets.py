@@ -25,7 +25,6 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -127,14 +126,13 @@ async def list_offsets(
 
 @shortcut(ApiKey.LIST_OFFSETS)
 def look_up_single(
-    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
+    broker: BrokerParts, peer: Peer, frame: bytes
 ) -> Reply | Coroutine[Any, Any, Reply] | None:
     """Look up one partition without decoding by the schema; None for a request of another form."""
     requested = read_lookup(frame)
     if requested is None:
         return None
     version, _, isolation_level, name, index, leader_epoch, timestamp = requested
-    authorise(peer, ApiKey.LIST_OFFSETS)
     asked = Asked(version, isolation_level, name)
     look = partial(find, broker, asked, index, leader_epoch, timestamp)
     found = found_at_once(broker, asked, (timestamp,), look)

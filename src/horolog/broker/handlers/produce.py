@@ -23,7 +23,6 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.admission import Admitted, admit, transactional_header
 from horolog.broker.dispatch import Apart, Request, api, shortcut
@@ -192,7 +191,7 @@ async def _begin(
 
 @shortcut(ApiKey.PRODUCE)
 def produce_single(
-    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
+    broker: BrokerParts, peer: Peer, frame: bytes
 ) -> Reply | Coroutine[Any, Any, Reply] | None:
     """Append to one partition without decoding the request by its schema.
 
@@ -204,7 +203,6 @@ def produce_single(
     if asked is None:
         return None
     version, _, _, acks, name, topic_id, index, records, transactional = asked
-    authorise(peer, ApiKey.PRODUCE)
     topic = partition = None
     try:
         topic = find_topic(broker, version, name, topic_id)

@@ -4,7 +4,6 @@ from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.commits import (
@@ -158,14 +157,11 @@ async def add_partitions_to_txn(
 
 
 @shortcut(ApiKey.ADD_PARTITIONS_TO_TXN)
-def add_single(
-    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
-) -> Coroutine[Any, Any, Reply] | None:
+def add_single(broker: BrokerParts, peer: Peer, frame: bytes) -> Coroutine[Any, Any, Reply] | None:
     """Add one partition to a transaction without decoding the request by its schema."""
     asked = read_add(frame)
     if asked is None:
         return None
-    authorise(peer, ApiKey.ADD_PARTITIONS_TO_TXN)
     return _add_single(broker, asked)
 
 
@@ -404,14 +400,11 @@ async def end_txn(request: Request[EndTxnRequest], broker: BrokerParts) -> "EndT
 
 
 @shortcut(ApiKey.END_TXN)
-def end_single(
-    broker: BrokerParts, authorise: Authorise, peer: Peer, frame: bytes
-) -> Coroutine[Any, Any, Reply] | None:
+def end_single(broker: BrokerParts, peer: Peer, frame: bytes) -> Coroutine[Any, Any, Reply] | None:
     """Commit or abort a transaction without decoding the request by its schema."""
     asked = read_end(frame)
     if asked is None:
         return None
-    authorise(peer, ApiKey.END_TXN)
     return _end_single(broker, asked)
 
 
