@@ -104,8 +104,8 @@ class Frames:
                 break
             position = body + length
             self._on_frame(bytes(scratch[body:position]))
-        if position == end:
-            return
+            if position == end:
+                return
         self._start = bytes(scratch[position:end])
         if end - position >= LENGTH_BYTES:
             self.length = length

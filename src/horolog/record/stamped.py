@@ -30,8 +30,7 @@ def _varint(value: int) -> bytes:
 
 _SHORT: Final = tuple(map(_varint, range(512)))
 """Varints of short lengths: of the records of a coordinator, nearly all."""
-_COUNTS: Final = Struct("=9q")
-_LATENCIES: Final = bytes(8 * (LATENCY_COUNT - 2))
+_COUNTS: Final = Struct(f"=9q{8 * (LATENCY_COUNT - 2)}x")
 _NULL: Final = b"\1"
 
 
@@ -86,7 +85,7 @@ def stamped_counts(count: int, now_ms: int) -> Counts:
 
 def stamped_sums(count: int, now_ms: int) -> bytes:
     """Return the bytes of `stamped_counts`."""
-    return _COUNTS.pack(count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count) + _LATENCIES
+    return _COUNTS.pack(count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count)
 
 
 def varint(value: int) -> bytes:

@@ -194,7 +194,7 @@ __getattr__, __dir__ = lazy_names(
         "removal.set_aside": "set_aside_of",
         "scan.findings": "Finding Severity run_steps",
         "segments.active": "ActiveSegment",
-        "segments.numbered": "as_it_is as_they_are",
+        "segments.numbered": "NO_PARTICULARS as_it_is as_they_are",
         "segments.reader": "SegmentReader",
         "segments.runs": "NumberedRun",
         "segments.segment": "Segment",

@@ -65,6 +65,7 @@ def frame_length(data: Buffer, max_bytes: int = MAX_REQUEST_BYTES, position: int
     Raises:
         MalformedRequest: negative, too small for a header, or larger than `max_bytes`.
     """
+    length: int
     (length,) = INT32.unpack_from(data, position)
     if length < MIN_REQUEST_BYTES:
         raise MalformedRequest(f"a request of {length} bytes is too short for a header")
@@ -72,7 +73,7 @@ def frame_length(data: Buffer, max_bytes: int = MAX_REQUEST_BYTES, position: int
         raise MalformedRequest(
             f"a request of {length} bytes is larger than socket.request.max.bytes={max_bytes}"
         )
-    return int(length)
+    return length
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:

@@ -12,7 +12,15 @@ from storelogs import DAY, EVERY_BATCH, NOW, append, index_entries, new_log, par
 
 from horolog.config import TopicConfig
 from horolog.record import HEADER_SIZE, parse_header, restamp, scan_batch
-from horolog.storage import ActiveSegment, Files, IndexBuilder, Segment, TimeEntry, as_it_is
+from horolog.storage import (
+    NO_PARTICULARS,
+    ActiveSegment,
+    Files,
+    IndexBuilder,
+    Segment,
+    TimeEntry,
+    as_it_is,
+)
 
 BASE = 40
 
@@ -34,7 +42,8 @@ def put(active: ActiveSegment, *timestamps: int, size: int = 20) -> None:
     facts = scan_batch(sent, header, max_bytes=1 << 20)
     active.make_ready(NOW)
     numbered = as_it_is(parse_header(stamped), [stamped, memoryview(sent)[HEADER_SIZE:]], NOW)
-    active.append(numbered._replace(counts=facts.counts.tobytes()))
+    numbered.counts, numbered.particulars = facts.counts.tobytes(), NO_PARTICULARS
+    active.append(numbered)
 
 
 def test_a_new_segment_has_kafkas_three_files_preallocated(

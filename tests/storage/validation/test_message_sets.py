@@ -115,7 +115,8 @@ def test_every_format_that_is_sent_is_stored_in_the_topics(
             appended = produce(log, sent(ROWS, source, codec), now_ms)
             assert (appended.base_offset, appended.last_offset) == (4 * at, 4 * at + 3)
             assert appended.log_append_time_ms == (now_ms if kind is APPEND_TIME else -1)
-            assert appended.is_converted == (source != magic)
+            remarks = appended.remarks
+            assert (remarks is not None and remarks.is_converted) == (source != magic)
         data = stored(log)
         headers = [header for _, header in iter_headers(data)]
         assert {header.magic for header in headers} == {magic}

@@ -34,6 +34,7 @@ from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.incoming import Batch, StampedRecords, new_stamped_records
 
 _QUICK: Final = 200  # records that become batches on the event loop
+_NOT_COMPRESSED: Final = Codec.NONE  # a lookup of an enum member takes long
 _HEADER_BYTES: Final = 128  # of a batch, at most
 _OF_MARKERS: Final = (
     ErrorCode.invalid_producer_epoch,
@@ -134,7 +135,7 @@ class OffsetsLog:
         Raises:
             HorologError: as `write_groups` has it; nothing of them is in the log.
         """
-        if self._writing is not None or self._codec is not Codec.NONE:
+        if self._writing is not None or self._codec is not _NOT_COMPRESSED:
             return False
         try:
             batch = new_stamped_records((records, count, now_ms))

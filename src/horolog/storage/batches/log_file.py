@@ -1,11 +1,13 @@
 """The `.log` file of a segment under the name that it has at the moment, and where it ends."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.storage import names
 from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files, OpenFile
+
+_ABANDONED: Final = -1
 
 
 class TimeEntry(NamedTuple):
@@ -32,7 +34,7 @@ class SegmentEnd(NamedTuple):
 class SegmentFile:
     """A file of a segment, found under its name or the one it has once the segment is deleted."""
 
-    __slots__ = ("deleted_path", "files", "held", "inode", "is_abandoned", "path")
+    __slots__ = ("deleted_path", "files", "held", "inode", "path")
 
     def __init__(self, files: Files, path: str, deleted_path: str | None = None) -> None:
         self.files = files
@@ -40,11 +42,10 @@ class SegmentFile:
         self.deleted_path = deleted_path
         """The name that the file gets when its segment is deleted, once that is known."""
         self.inode = 0
-        """Of the file that is meant, if that is known: another may get its name."""
+        """Of the file that is meant, if that is known: another may get its name. -1 if it is no
+        file any more."""
         self.held: OpenFile | None = None
         """The file, where it is read on under whatever name it gets."""
-        self.is_abandoned = False
-        """Its directory has another name, and what now has this path is another's."""
 
     def open(self) -> OpenFile:
         """Open the file under its current name.
@@ -65,8 +66,6 @@ class SegmentFile:
             except FileMissing:
                 raise FileMissing(f"{path} is gone") from None
         # Asked last: until then no other file can have had this path.
-        if self.is_abandoned:
-            raise FileMissing(f"{path} is gone")
         if self.inode and self.files.inode_of(file) != self.inode:
             raise FileMissing(f"{path} is gone, and another has its name")
         return file if path is self.path else self.open()
@@ -84,6 +83,15 @@ class LogFile(SegmentFile):
         self.base_offset = base_offset
         self.limit: int | None = None
         """Its offsets are before that, where it is known: the next segment begins there."""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if its directory has another name: what now has this path is another's."""
+        return self.inode == _ABANDONED
+
+    def abandon(self) -> None:
+        """Open the file no more, because its directory was renamed."""
+        self.inode = _ABANDONED
 
     def renamed(self) -> None:
         """The file has the name of a deleted one; another may take its former name now."""

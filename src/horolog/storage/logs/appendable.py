@@ -239,22 +239,21 @@ class AppendableLog(ReadableLog):
                 numbered = numbered_marker(batch, now_ms, base_offset, epoch, append_ms, config)
             else:
                 return self._append_source(batch, now_ms)
-            _, size, _, last_offset, timestamp, _, _, _, stamps, _ = numbered
+            last_offset, stamps = numbered.last_offset, numbered.is_stamped
             flushes = last_offset + 1 - flusher.recovery_point >= config.flush_messages
             if flushes and not may_block:
                 raise WouldBlock
-            self.is_settled = is_written = False
+            self.is_settled = False
             if prepared is not None and not is_plain:
                 self.has_transactions = True
                 if self.first_unstable is None:
                     self.first_unstable = base_offset
             try:
                 writer.append(numbered, config, now_ms, not self.retention_exempt, may_block)
-                is_written = True
             finally:
                 if writer.begun:
                     self._take_begun()
-                if not is_plain and not (is_written and prepared is not None):
+                if not is_plain and (prepared is None or self.log_end_offset == base_offset):
                     self._settle_transactions()
             remarks = None
             if prepared is not None:
@@ -262,7 +261,7 @@ class AppendableLog(ReadableLog):
                     new_producer = self._note_producer(prepared, numbered, now_ms)
                 if origin is _CLIENT:
                     _, _, _, timestamp_type, _, ahead_ms, _, _, is_converted, _ = prepared
-                    stamps = timestamp_type is LOG_APPEND_TIME
+                    timestamp, stamps = numbered.max_timestamp, timestamp_type is LOG_APPEND_TIME
                     is_late = not stamps and now_ms - timestamp > config.retention_ms
                     if (
                         append_ms > now_ms
@@ -285,7 +284,7 @@ class AppendableLog(ReadableLog):
                     self.log_start_offset,
                     writer.active is not before,
                     False,
-                    size,
+                    numbered.size,
                     remarks,
                 )
             )

@@ -17,12 +17,10 @@ from horolog.record.stamped import stamped_body, stamped_sums
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.segments.numbered import (
-    NO_PARTICULARS,
     Numbered,
     Particulars,
     as_it_is,
     as_they_are,
-    new_numbered,
 )
 from horolog.storage.validation.validate import Prepared, trusted_plain
 
@@ -70,21 +68,11 @@ class StampedRecords(NamedTuple):
             return prepared.numbered(base_offset, leader_epoch, append_ms)
         covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)  # as `stamped_body` has them
         head = new_head(base_offset, size - LOG_OVERHEAD, leader_epoch, covered, records)
-        batch: Numbered = new_numbered(
-            (
-                (head, records),
-                size,
-                base_offset,
-                base_offset + count - 1,
-                now_ms,
-                leader_epoch,
-                append_ms,
-                stamped_sums(count, now_ms),
-                False,
-                NO_PARTICULARS,
-            )
+        parts, last_offset = (head, records), base_offset + count - 1
+        counts = stamped_sums(count, now_ms)
+        return Numbered(
+            parts, size, base_offset, last_offset, now_ms, leader_epoch, append_ms, counts
         )
-        return batch
 
 
 # A named tuple's own `__new__` takes twice as long.
@@ -148,13 +136,11 @@ def numbered_marker(
         append_ms=append_ms,
         timestamp_type=timestamp_type,
     )
-    return as_it_is(header, parts, append_ms)._replace(
-        counts=counts.tobytes(),
-        is_stamped=timestamp_type is LOG_APPEND_TIME,
-        particulars=Particulars(
-            header, marker=Marker(not ended.is_commit, ended.coordinator_epoch)
-        ),
-    )
+    batch = as_it_is(header, parts, append_ms)
+    batch.counts, batch.is_stamped = counts.tobytes(), timestamp_type is LOG_APPEND_TIME
+    marker = Marker(not ended.is_commit, ended.coordinator_epoch)
+    batch.particulars = Particulars(header, marker=marker)
+    return batch
 
 
 def _check(batch: Numbered, log: object, next_offset: int) -> None:

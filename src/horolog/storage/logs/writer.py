@@ -154,7 +154,7 @@ class LogWriter:
             return
         floor, append_ms = self._append_times, batches.append_ms
         self.active.append(batches)
-        if floor is not None and append_ms is not None and append_ms != floor.last:
+        if floor is not None and append_ms != floor.last and append_ms is not None:
             floor.gave(append_ms)
 
     def _look_for_room(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import sub
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from horolog.buffers import Buffer
 from horolog.config import LONG_MAX, TopicConfig
@@ -39,11 +39,10 @@ _logger = logging.getLogger(__name__)
 _new_end = partial(tuple.__new__, SegmentEnd)
 
 
-_Bounds: TypeAlias = tuple[TopicConfig | None, bool, int, int, int, int]
-"""Up to where a batch needs no look at files and ages: the settings, whether time counts,
-`Files.closings` when all files were open, and the largest epoch, append time and timestamp. A plain
-tuple, which is unpacked three times faster than a named one."""
-_NO_BOUNDS: Final[_Bounds] = (None, False, 0, 0, 0, 0)
+_Bounds: TypeAlias = tuple[TopicConfig, bool, IndexWriter, int, int, int, int, int]
+"""Up to where a batch needs no look at files and ages: the settings, whether time counts, the
+indexes, `Files.closings` when all files were open, and the largest epoch, offset, append time and
+timestamp. A plain tuple, which is unpacked three times faster than a named one."""
 
 
 class ActiveSegment:
@@ -87,7 +86,7 @@ class ActiveSegment:
         self._interval_bytes = config.index_interval_bytes
         self._entries: IndexWriter | None = None  # None until it is reopened
         self._blocks: BlockWriter | None = None  # as well
-        self._bounds: _Bounds = _NO_BOUNDS
+        self._bounds: _Bounds | None = None
         self._counted = NONE  # up to the end of the block writer before that one
         self._damage: str | None = None  # of what is in the segment: nothing is appended to it
         self._torn = False  # bytes that are no part of the log may follow its end
@@ -147,33 +146,37 @@ class ActiveSegment:
 
         Its append time is known, and not as when a follower saw it.
         """
-        _, size, _, last_offset, timestamp, epoch, append_ms, _, _, _ = batch
-        known, known_by_time, closings, last_epoch, last_ms, last_timestamp = self._bounds
-        segment, entries = self.segment, self._entries
+        bounds, append_ms = self._bounds, batch.append_ms
+        if bounds is None:
+            return False
+        known, known_by_time, entries, closings, epoch, offset, last_ms, timestamp = bounds
         return (
             config is known
             and by_time is known_by_time
             and closings == self._files.closings
             and self._append_times.is_growing
-            and epoch <= last_epoch
+            and not entries.are_full
             and append_ms is not None
             and append_ms <= last_ms
-            and timestamp <= last_timestamp
-            and segment.end.size <= config.segment_bytes - size
-            and last_offset - segment.base_offset <= names.MAX_RELATIVE_OFFSET
-            and entries is not None
-            and not entries.are_full
+            and batch.max_timestamp <= timestamp
+            and batch.leader_epoch <= epoch
+            and batch.last_offset <= offset
+            and self.segment.end.size <= config.segment_bytes - batch.size
         )
 
     def bound(self, batch: Numbered, config: TopicConfig, by_time: bool) -> None:
         """Set the bounds for `takes` by a batch that begins no segment, if its files are open."""
-        segment, times, files, until_ms = self.segment, self._append_times, self._files, LONG_MAX
-        closings = files.closings
+        segment, times, files, entries = (
+            self.segment,
+            self._append_times,
+            self._files,
+            self._entries,
+        )
+        closings, until_ms = files.closings, LONG_MAX
         if not segment.size:
             return  # it has no age yet
-        if not (
-            self._entries is not None
-            and self._entries.are_open()
+        if entries is None or not (
+            entries.are_open()
             and self._blocks is not None
             and self._blocks.is_ready
             and files.is_open(segment.log.path)
@@ -189,8 +192,10 @@ class ActiveSegment:
         self._bounds = (
             config,
             by_time,
+            entries,
             closings,
             batch.leader_epoch,
+            segment.base_offset + names.MAX_RELATIVE_OFFSET,
             min(until_ms, times.most_ms) if by_append_time else times.most_ms,
             LONG_MAX if by_append_time else until_ms,
         )
@@ -276,14 +281,16 @@ class ActiveSegment:
         row: bytes | None = None
         # Append times are written first, so that a kill leaves no batch without its time.
         if isinstance(batches, Numbered):  # no list is made for a leader's own
-            parts, size, base, last, first_time, _, ms, counts, stamps, _ = batches
+            parts, size, ms, counts = batches.parts, batches.size, batches.append_ms, batches.counts
+            base, last = batches.base_offset, batches.last_offset
+            first_time = batches.max_timestamp
             identity = identity_of(parts[0])
             if ms != times.last_ms or times.last_is_seen:
                 changed = 1
                 times.add(((base, ms, identity, False),))
             last_position, position = start, start + size
             rows = ((start, size, last, first_time),)
-            flags = OF_APPEND_TIME if stamps else OF_CREATE_TIME
+            flags = OF_APPEND_TIME if batches.is_stamped else OF_CREATE_TIME
             end = last + 1
             row = pack_row(start, size, start, 1, base, end, identity, 0, ms, ms, flags, counts)
         elif isinstance(batches, list):
@@ -429,7 +436,7 @@ class ActiveSegment:
             segment.blocks.finish(blocks)
             self._counted = self.counts
             self._blocks = self._entries = None
-            self._bounds = _NO_BOUNDS
+            self._bounds = None
 
     def reopen(self) -> None:
         """Make a finished segment ready to be appended to.
@@ -454,29 +461,29 @@ def _noted(
 
     There is no row for the block map where nothing is known of the records.
     """
-    parts, size, base, last, timestamp, _, ms, counts, is_stamped, particulars = batch
-    header, messages, is_seen, _ = particulars
-    identity = last_identity = identity_of(parts[0])
+    header, messages, is_seen, _ = batch.particulars
+    head = batch.parts[0]
+    identity = last_identity = identity_of(head)
     rows: Sequence[tuple[int, int, int, int]]
     if messages is None:
-        rows = ((position, size, last, timestamp),)
+        rows = ((position, batch.size, batch.last_offset, batch.max_timestamp),)
     else:
         rows = list(_rows_of(messages, position))
-    if counts is None:
+    if batch.counts is None:
         return identity, rows, None
     last_position = rows[-1][0]
     if messages is not None:
-        last_identity = identity_of(memoryview(parts[0])[last_position - position :])
+        last_identity = identity_of(memoryview(head)[last_position - position :])
     row = row_of(
         position,
-        size,
-        base,
-        last,
+        batch.size,
+        batch.base_offset,
+        batch.last_offset,
         last_identity,
         header is not None and header.is_control,  # a marker is one record
-        None if is_seen else ms,
-        OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
-        counts,
+        None if is_seen else batch.append_ms,
+        OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
+        batch.counts,
         len(rows),
         last_position,
     )

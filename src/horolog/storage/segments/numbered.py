@@ -6,6 +6,7 @@ restore or a follower takes the batches of another log as they are (`as_they_are
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -36,7 +37,8 @@ NO_PARTICULARS: Final = Particulars()
 """Those of a batch of records that a leader numbers."""
 
 
-class Numbered(NamedTuple):
+@dataclass(slots=True)
+class Numbered:
     """A batch, or plain messages of v0 or v1 with one append time; see the module."""
 
     parts: Sequence[Buffer]
@@ -62,7 +64,6 @@ _OFFSET = attrgetter("offset")
 _UNKNOWN = AppendTimeStretch(0, None)
 
 # A named tuple's own `__new__` takes three times as long.
-new_numbered = partial(tuple.__new__, Numbered)
 _new_particulars = partial(tuple.__new__, Particulars)
 
 
@@ -98,12 +99,11 @@ def as_they_are(
                 count = bisect_left(listed.offsets, append_times[after].offset)
                 listed = listed.until(count) if count < len(listed.offsets) else listed
             end = listed.end
-            batch = as_it_is(header, [view[position:end]], appended.ms)._replace(
-                size=end - position,
-                last_offset=listed.offsets[-1],
-                max_timestamp=largest_of(listed.times),
-                particulars=Particulars(header, (listed,), appended.is_seen),
-            )
+            batch = as_it_is(header, [view[position:end]], appended.ms)
+            batch.size = end - position
+            batch.last_offset = listed.offsets[-1]
+            batch.max_timestamp = largest_of(listed.times)
+            batch.particulars = Particulars(header, (listed,), appended.is_seen)
         yield batch
         position, least_offset = end, batch.last_offset + 1
 
@@ -141,18 +141,13 @@ def as_it_is(
     base_offset = header.base_offset
     if header.records_count == UNKNOWN_COUNT:  # only where it ends is known; the least, where not
         base_offset = max(base_offset, header.last_offset - MAX_RELATIVE_OFFSET)
-    batch: Numbered = new_numbered(
-        (
-            parts,
-            header.size,
-            base_offset,
-            header.last_offset,
-            header.max_timestamp,
-            header.leader_epoch,
-            append_ms,
-            None,
-            False,
-            _new_particulars((header, None, is_seen, None)),
-        )
+    return Numbered(
+        parts,
+        header.size,
+        base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        header.leader_epoch,
+        append_ms,
+        particulars=_new_particulars((header, None, is_seen, None)),
     )
-    return batch

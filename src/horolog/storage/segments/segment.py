@@ -136,7 +136,7 @@ class Segment(SegmentReader):
 
     def abandon(self) -> None:
         """Close the files, because their directory was renamed."""
-        self.log.is_abandoned = True
+        self.log.abandon()
         self.indexes.abandon()
         self.companion.abandon()
         self._files.forget(*(self._stem + suffix for suffix in names.SEGMENT_SUFFIXES))

@@ -41,7 +41,7 @@ from horolog.record.scan import RecordFacts, find_faults, scan_batch, scan_plain
 from horolog.record.stamped import StampedBatch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.producers.states import Admission
-from horolog.storage.segments.numbered import NO_PARTICULARS, Numbered, new_numbered
+from horolog.storage.segments.numbered import Numbered
 from horolog.storage.validation.message_sets import (
     MessageSet,
     most_uncompressed,
@@ -110,21 +110,17 @@ class Prepared(NamedTuple):
             timestamp_type=timestamp_type,
             max_timestamp=timestamp,
         )
-        batch: Numbered = new_numbered(
-            (
-                (stamped, records),
-                header.size,
-                base_offset,
-                base_offset + header.last_offset_delta,
-                timestamp,
-                leader_epoch,
-                append_ms,
-                counts,
-                stamps,
-                NO_PARTICULARS,
-            )
+        return Numbered(
+            (stamped, records),
+            header.size,
+            base_offset,
+            base_offset + header.last_offset_delta,
+            timestamp,
+            leader_epoch,
+            append_ms,
+            counts,
+            stamps,
         )
-        return batch
 
 
 # A named tuple's own `__new__` takes three times as long.
