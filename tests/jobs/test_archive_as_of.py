@@ -129,3 +129,45 @@ def test_a_cut_of_a_re_created_topic_is_refused(
     broker.create_topic("a", 2)
     with pytest.raises(Misconfigured, match="re-created"):
         archived(broker, tmp_path, as_of=made)
+
+
+def test_compaction_while_an_archive_is_made_leaves_it_incomplete(
+    broker: RunningBroker,
+    add: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add(b"0")
+    add(b"1", "b")
+
+    def compact(place: int) -> None:
+        monkeypatch.setattr(type(broker.log("a", 0)), "compacted_to", 2)
+
+    where = {"state": tmp_path / "state", "archive": tmp_path / "archive"}
+    done = archive(
+        InProcessSpark(compact),
+        source=broker.address,
+        topics="a",
+        as_of=NOW_MS + SECOND_MS,
+        **where,
+    )
+    assert set(done.refused) == {"a-0"}
+    assert "were compacted while it was archived" in done.refused["a-0"]
+    assert done.complete_until_ms == {"a": None}
+
+
+def test_a_topic_that_is_re_created_while_it_is_archived_is_refused(
+    broker: RunningBroker, add: Callable[..., None], tmp_path: Path
+) -> None:
+    add(b"0")
+
+    def replace(place: int) -> None:
+        broker.client.delete_topics(["a"])
+        broker.create_topic("a", 2)
+        add(b"of another")
+
+    where = {"state": tmp_path / "state", "archive": tmp_path / "archive"}
+    session = InProcessSpark(replace)
+    done = archive(session, source=broker.address, topics="a", as_of=NOW_MS + SECOND_MS, **where)
+    assert "created again" in done.refused["a-0"]
+    assert done.complete_until_ms == {"a": None}

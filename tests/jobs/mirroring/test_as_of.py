@@ -13,6 +13,7 @@ from storelogs import snapshot_of
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import Compared, compare
+from horolog.jobs.mirroring.cluster import ClusterDestination
 from horolog.record import LogRecord, build_batch
 from horolog.storage import TopicPartition
 
@@ -159,3 +160,41 @@ def test_a_target_that_differs_before_a_cut_is_found(lab: MirrorLab, add: Add) -
     assert not compared(lab, lab.target.address, as_of=NOW_MS + 2000).is_equal
     assert compared(lab, lab.target.address, as_of=NOW_MS + 1000).is_equal
     assert values(lab.target.address, "a") == [b"0"]
+
+
+def test_a_partition_that_was_added_since_a_cut_is_not_mirrored(lab: MirrorLab, add: Add) -> None:
+    add(b"0")
+    cut = cut_at(lab.source.address, NOW_MS + 1000)
+    lab.source.client.create_partitions({"a": 2})
+    lab.source.append("a", build_batch([LogRecord(NOW_MS, None, b"new")]), 1)
+    lab.source.delete_records("a", 1, 1)
+    lab.source.append("a", build_batch([LogRecord(NOW_MS, None, b"new")]), 1)
+    for _ in range(2):
+        assert not lab.run(topics="a", until=cut).errors
+        assert (lab.values("a"), lab.values("a", 1)) == ([b"0"], [])
+
+
+def test_a_mirror_that_is_done_needs_no_records_in_front_of_the_cut(
+    lab: MirrorLab, add: Add
+) -> None:
+    for value in (b"0", b"1", b"2"):
+        add(value)
+    assert not lab.run(topics="a", until=NOW_MS + 2000).errors
+    lab.source.delete_records("a", 1)
+    assert not lab.run(topics="a", until=NOW_MS + 2000).errors
+
+
+def test_compaction_behind_a_mirror_is_told(
+    lab: MirrorLab, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in (b"0", b"1", b"2"):
+        add(value)
+    original = ClusterDestination.move
+
+    def move(self: ClusterDestination, spark: Any, units: Any) -> Any:
+        yield from original(self, spark, units)
+        log = lab.source.log("a", 0)
+        monkeypatch.setattr(type(log), "compacted_to", 3)
+
+    monkeypatch.setattr(ClusterDestination, "move", move)
+    assert "compacted" in lab.run(topics="a", until=NOW_MS + 2000).errors[0]

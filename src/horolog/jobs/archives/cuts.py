@@ -13,21 +13,22 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
+import numpy.typing as npt
 
 from horolog.client import AskCut, PartitionCut
-from horolog.errors import CorruptFile
+from horolog.errors import CorruptFile, StorageFailed
 from horolog.jobs.archives.facts import LEFT_OUT, NO_APPEND_TIME, Facts
 from horolog.jobs.archives.manifest import ArchivedPartition, ArchivedTimes, Manifest
 from horolog.jobs.archives.rows import read_facts
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.offsets import Inexact, TransactionStart
 from horolog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from horolog.record.stretches import Int64Array
 from horolog.sources.limits import Subscription, subscribed
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.names import MAX_OFFSET, TopicPartition
 
 _NO_PRODUCER: Final = -1
-_NEVER: Final = -(1 << 62)
 _WITHOUT_TIMES: Final = (
     "the archive does not know its append times: the source has none, or its last run was not "
     "finished, and has to be run again"
@@ -72,11 +73,7 @@ class ArchiveLog:
     def cut(
         self, asks: Mapping[TopicPartition, AskCut]
     ) -> Mapping[TopicPartition, PartitionCut | str]:
-        """Cut partitions at append times; a sentence about one that cannot be cut.
-
-        Raises:
-            StorageFailed: the archive cannot be read.
-        """
+        """Cut partitions at append times; a sentence about one that cannot be cut."""
         return {key: self._cut(key, ask) for key, ask in asks.items()}
 
     def _cut(self, partition: TopicPartition, ask: AskCut) -> PartitionCut | str:
@@ -87,7 +84,7 @@ class ArchiveLog:
             return _WITHOUT_TIMES
         try:
             history = self._history(partition, state, state.times)
-        except CorruptFile as error:
+        except (CorruptFile, StorageFailed) as error:
             return str(error)
         offset, why = history.cut(ask.at)
         found = history.unfinished(offset, ask.behind, ask.since)
@@ -116,14 +113,26 @@ class ArchiveLog:
         return self._histories[partition]
 
 
+class _Steps(NamedTuple):
+    """The first batches of an append time, behind batches of others."""
+
+    offsets: Int64Array
+    append_ms: Int64Array
+    """`NO_APPEND_TIME` where it is unknown."""
+    is_partial: npt.NDArray[np.bool_]
+    """Marks batches that have lost records, so that their first one may have another offset."""
+
+
 class _Step(NamedTuple):
-    """The first batch with another append time than the one before it."""
+    """The first batch that may have been appended at or after a time."""
 
     offset: int
     ms: int | None
     """None if it is unknown."""
     is_partial: bool
-    """True if it has lost records, so that its first one may have another offset."""
+
+
+_NO_STEPS: Final = _Steps(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 @dataclass(slots=True)
@@ -142,7 +151,8 @@ class _History:
         starts = {range_.end for range_ in state.ranges if range_.is_lost}
         self._starts = sorted(starts | {max(times.start, state.start)})
         """Offsets before which records are deleted, or without append times."""
-        self._steps: list[_Step] = []
+        self._parts: list[_Steps] = []
+        self._steps = _NO_STEPS
         self._transactions: list[_Transaction] = []
         self._open: dict[int, _Transaction] = {}
         self._known: tuple[int, set[int]] = (0, set())
@@ -175,15 +185,8 @@ class _History:
                 offsets[place] = max(start, offsets[place])
         records, counts = facts["records"], last_offsets - facts["base_offset"] + 1
         is_partial = (records != LEFT_OUT) & (records < counts)
-        before = self._steps[-1].ms if self._steps else _NEVER
-        last_ms = NO_APPEND_TIME if before is None else before
-        is_step = np.diff(facts.append_ms, prepend=last_ms) != 0
-        if not self._steps:
-            is_step[0] = True
-        for place in np.flatnonzero(is_step).tolist():
-            ms = int(facts.append_ms[place])
-            known_ms = None if ms == NO_APPEND_TIME else ms
-            self._steps.append(_Step(int(offsets[place]), known_ms, bool(is_partial[place])))
+        is_step = np.concatenate(([True], facts.append_ms[1:] != facts.append_ms[:-1]))
+        self._parts.append(_Steps(offsets[is_step], facts.append_ms[is_step], is_partial[is_step]))
 
     def _add_to_transaction(
         self, base: int, producer_id: int, is_control: bool, ms: int | None
@@ -228,15 +231,19 @@ class _History:
 
     def _find(self, at_ms: int) -> _Step | None:
         """Return the first batch that may have been appended at or after a time."""
-        found = None
-        for step in self._steps:
-            if step.ms is None:
-                found = found or step
-            elif step.ms >= at_ms:
-                return found or step
-            else:
-                found = None
-        return found
+        if self._parts:
+            columns = zip(self._steps, *self._parts, strict=True)
+            self._steps = _Steps(*map(np.concatenate, columns))
+            self._parts = []
+        offsets, append_ms, is_partial = self._steps
+        is_known = append_ms != NO_APPEND_TIME
+        later = np.flatnonzero(is_known & (append_ms >= at_ms))
+        earlier = np.flatnonzero(is_known[: later[0]] if len(later) else is_known)
+        place = int(earlier[-1]) + 1 if len(earlier) else 0
+        if place == len(offsets):
+            return None
+        ms = int(append_ms[place]) if is_known[place] else None
+        return _Step(int(offsets[place]), ms, bool(is_partial[place]))
 
     def unfinished(
         self, before: int, behind: int | None, since: Mapping[int, int]

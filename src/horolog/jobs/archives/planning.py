@@ -77,6 +77,8 @@ class Plan:
     cuts: dict[TopicPartition, ArchivedCut] = field(default_factory=dict)
     """Cuts of a run as of a time, up to which its partitions are archived."""
     with_append_times: bool = False
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """Ids of the topics of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Planner:
         log = BrokerLog(options) if selection.source.is_broker else FileLog(options)
         with log:
             partitions = plan.partitions = sorted(log.partitions())
-            ids = {name: str(decode_uuid(its)) for name, its in log.topic_ids.items()}
+            ids = plan.ids = {name: str(decode_uuid(its)) for name, its in log.topic_ids.items()}
             counts = {topic: number + 1 for topic, number in partitions}
             cluster_id = log.cluster_id()
             for name, count in counts.items():
@@ -188,7 +190,13 @@ class Planner:
         is_broker = self.selection.source.is_broker
         with BrokerLog(options) if is_broker else FileLog(options, is_cut=True) as log:
             present = set(log.partitions())
-            return dict(log.cut({key: ask for key, ask in asks.items() if key in present}))
+            ids = {name: str(decode_uuid(its)) for name, its in log.topic_ids.items()}
+            anew = {
+                key: f"{key.topic} was deleted and created again while it was archived"
+                for key in asks
+                if key not in present or ids.get(key.topic) not in (None, plan.ids.get(key.topic))
+            }
+            return {**log.cut({key: asks[key] for key in asks.keys() - anew}), **anew}
 
     def _topic(
         self,

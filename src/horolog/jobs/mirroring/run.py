@@ -264,9 +264,13 @@ class MirrorRun:
         if self._until is None or self._limits is not None:
             return
         partitions = [partition for partition in partitions if self._is_open(partition)]
-        committed, self._limits = self._options.read_committed, {}
-        for partition, entry in entries_as_of(log, self._until, partitions).items():
-            self._limits[partition] = entry.committed_offset if committed else entry.offset
+        committed = self._options.read_committed
+        cut = entries_as_of(log, self._until, partitions)
+        self._limits = {
+            partition: entry.committed_offset if committed else entry.offset
+            for partition, entry in cut.items()
+        }
+        for partition, entry in cut.items():
             if entry.why is not None:
                 self._stopped[partition] = inexact(self._until, partition, entry.why)
 
@@ -299,23 +303,17 @@ class MirrorRun:
                 place = self._to.first_place(partition, known.name, start)
                 self._ledger.topics[partition.topic].places[partition.partition] = place
                 new.append(partition)
+            is_done = self._until is not None and limit == place.offset
+            begun = place.offset if place.records or place.segment is not None else None
+            why = None if self._until is None else _not_up_to(limit, begun, end)
             if end < place.offset:
                 self._stopped[partition] = (
                     f"{partition} of the source ends at offset {end} and was mirrored up to "
                     f"{place.offset}: it was truncated, and its offsets may mean other records now"
                 )
-            elif self._until is not None and limit is not None and limit > end:
-                self._stopped[partition] = (
-                    f"the cut is at offset {limit} of {partition}, which ends at {end}: it is of "
-                    "another log, or records were lost since"
-                )
-            elif self._until is not None and limit is not None and limit < place.offset:
-                self._stopped[partition] = (
-                    f"{partition} was mirrored up to offset {place.offset}, and the cut is at "
-                    f"{limit}: a mirror only grows. Mirror with another --state, or up to a later "
-                    "time"
-                )
-            elif start > place.offset and self._options.fail_on_data_loss:
+            elif why is not None:
+                self._stopped[partition] = f"{partition} {why}"
+            elif start > place.offset and self._options.fail_on_data_loss and not is_done:
                 self._stopped[partition] = (
                     f"{partition} of the source begins at offset {start} and was mirrored up to "
                     f"{place.offset}: the records between are gone. Give --skip-lost to continue "
@@ -387,3 +385,19 @@ class MirrorRun:
                 )
             )
         return units
+
+
+def _not_up_to(cut: int | None, place: int | None, end: int) -> str | None:
+    """Return why a partition cannot be mirrored up to a cut; None if it can be.
+
+    Args:
+        place: offset up to which it is mirrored; None if nothing is yet.
+    """
+    if cut is not None and cut > end:
+        return f"is cut at offset {cut} and ends at {end}: the cut is of another log"
+    if cut is not None and place is not None and cut < place:
+        return (
+            f"was mirrored up to offset {place} and is cut at {cut}: a mirror only grows. Mirror "
+            "with another --state, or up to a later time"
+        )
+    return None
