@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from faulty_calls import failing
 from following import is_caught_up
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 from transactional import end, init, write
 
 from horolog.client import CUT, AskCut, PartitionCut
 from horolog.clock import ManualClock
+from horolog.errors import StorageFailed
 from horolog.offsets import TransactionStart
 from horolog.record import LogRecord, build_batch
 from horolog.sources import (
@@ -22,7 +24,7 @@ from horolog.sources import (
     ReadOptions,
     cut_of,
 )
-from horolog.storage import LogDir, TopicPartition
+from horolog.storage import LogDir, SegmentReader, TopicPartition
 
 BATCH = build_batch([LogRecord(3, None, b"v")])
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -187,6 +189,23 @@ def test_questions_about_thousands_of_producers_are_short_enough() -> None:
     assert cut[T0].committed_offset == 0
     told = {id_ for ask in asked for id_ in ask.since}
     assert len(told) == 3000
+
+
+def test_a_partition_that_cannot_be_read_hides_no_other(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("t", "u"):
+        broker.append(topic, BATCH)
+    failing(
+        monkeypatch,
+        SegmentReader,
+        "locate",
+        StorageFailed("the disk is broken"),
+        when=lambda segment, _: "/t-0/" in segment.log.path,
+    )
+    entries = from_broker(broker, NOW_MS)
+    assert entries[T0].why == "the disk is broken"
+    assert (entries[U0].offset, entries[U0].why) == (0, None)
 
 
 # Copies.

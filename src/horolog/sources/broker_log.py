@@ -252,7 +252,8 @@ class BrokerLog:
         for (topic, number), answer in answers.items():
             if answer is None:
                 raise self._client.ask.lacking(CUT, topic)
-            told[TopicPartition(topic, number)] = answer
+            key = TopicPartition(topic, number)
+            told[key] = answer if answer.error is None else answer.error
         return told
 
     # What to read.

@@ -222,6 +222,8 @@ class PartitionCut(NamedTuple):
     next: int | None
     doubts: Doubts = Doubts()
     """Other times at which cuts of the partition are not exact."""
+    error: str | None = None
+    """Error of the disk or the log, which hides the rest; None without one."""
 
 
 class AskLookup(NamedTuple):

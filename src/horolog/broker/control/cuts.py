@@ -2,8 +2,9 @@
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFailed
 from horolog.network.peer import Peer
-from horolog.offsets import Doubts, TransactionStart
+from horolog.offsets import Doubts, Inexact, TransactionStart
 from horolog.storage.lookup.cuts import LogCut, cut_log, doubts_of, unfinished
 from horolog.storage.names import TopicPartition
 from horolog.wire.questions import CUT, AskCut, PartitionCut
@@ -15,8 +16,7 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
 
     Raises:
         RequestRefused: there is no such partition.
-        StorageFailed: the disk refused.
-        CorruptBatch: the log is damaged where it has to be read.
+        StorageFailed: the partition is offline, or the disk refuses the clock of append times.
     """
     partition, partitions = broker.partition(topic, ask.partition), broker.partitions
     clock_ms = await partitions.past(ask.at)
@@ -35,7 +35,15 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
             (start.producer_id, start) for start in found if start.producer_id >= ask.start
         ]
 
-    cut, found = await broker.searchers.run(peer, work)
+    try:
+        cut, found = await broker.searchers.run(peer, work)
+    except (CorruptBatch, StorageFailed) as error:
+        if partition.is_closed:  # it was deleted meanwhile
+            raise RequestRefused(
+                ErrorCode.unknown_topic_or_partition, f"{partition.name} is no longer served here"
+            ) from None
+        # An error would hide all partitions of the request.
+        return PartitionCut(0, Inexact.UNKNOWN, (), None, error=f"{error!s:.1000}")
     doubts = Doubts().joined(doubts_of(its))
     transactions, following = as_many_as_fit(iter(found), doubts)
     return PartitionCut(cut.offset, cut.why, transactions, following, doubts)
