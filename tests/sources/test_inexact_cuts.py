@@ -294,3 +294,30 @@ def test_a_followed_log_is_not_ahead_because_the_clock_has_yet_to_rise(
         shadow.run(shadow.broker.partitions.run(LogDir.save_stamps))  # before the clock's rise
         tick(shadow)
     assert not why(from_broker(shadow, NOW_MS + 3_600_000)[U0])
+
+
+def test_append_times_of_another_broker_that_go_back_are_not_exact_between_both_sides(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.alter("t", message_timestamp_type="LogAppendTime")
+    for step in ("1s", "10s", "-7s", "0s", "10s"):
+        broker.append("t", BATCH)  # at 0, 1, 11, 4 and 4 s
+        clock.step(step)
+        if step[0] == "-":
+            broker.client.topics.reset_append_times("t")
+    broker.append("t", BATCH)  # at 14 s
+    broker.stop()
+    for pattern in ("*/*.companion", "*/append-time-*", "append-time-clock"):
+        for ours in broker.log_dir.glob(pattern):
+            ours.unlink()
+    for seconds, (offset, reason) in {
+        0: (0, ""),
+        4: (2, ""),
+        5: (2, "reset"),
+        11: (2, "reset"),
+        12: (5, ""),
+        14: (5, ""),
+        15: (6, "future"),
+    }.items():
+        entry = from_files(broker.log_dir, NOW_MS + 1000 * seconds)[T0]
+        assert (entry.offset, why(entry)) == (offset, reason), seconds

@@ -52,7 +52,7 @@ _SENTENCES: Final = {
     Inexact.FUTURE: "the time is in the future of the log, so that more may be appended before it",
     Inexact.FOLLOWING: "it follows a source, of which more may come that was appended before",
     Inexact.UNKNOWN: "append times around it are unknown, or only seen by a follower",
-    Inexact.RESET: "a reset of append times is around it",
+    Inexact.RESET: "append times go back around it, by a reset or with another broker's clock",
     Inexact.AHEAD: "append times around it were ahead of the broker's clock",
     Inexact.DELETED: "the records around it are deleted",
     Inexact.COMPACTED: "records around it are compacted",

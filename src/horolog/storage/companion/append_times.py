@@ -15,7 +15,7 @@ as unknown.
 
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -214,6 +214,26 @@ class AppendTimeFile:
                 if columns is not None and len(columns.ms) >= last - first:  # else it was cut
                     return columns
         return columns_of(self.stretches(from_offset, to_offset, seen=True))
+
+    def unknown_in(self, from_offset: int, to_offset: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of these offsets whose append times are not in the file."""
+        from horolog.storage.companion.time_columns import (  # noqa: PLC0415 - numpy, if needed
+            UNKNOWN,
+        )
+
+        count, end = self.proof()
+        known_to = min(to_offset, end)
+        if not count or from_offset >= known_to:
+            yield from_offset, to_offset
+            return
+        times = self.columns(from_offset, known_to)
+        starts = [*(int(offset) for offset in times.offsets[1:]), known_to]
+        for row in (times.kinds == UNKNOWN).nonzero()[0]:
+            start = from_offset if row == 0 else starts[row - 1]
+            if start < known_to:
+                yield start, min(starts[row], known_to)
+        if known_to < to_offset:
+            yield known_to, to_offset
 
     def at(self, offset: int) -> int | None:
         """Return the append time of one record of the segment; None if it is unknown."""

@@ -211,6 +211,33 @@ def find_in_parts(
     return None
 
 
+def goes_back(parts: Sequence[HeldPart], ms: int, offset: int) -> bool:
+    """Return True if a batch behind a record of that append time says an earlier one.
+
+    Apache Kafka's append times go back with its clock. Only batches are read whose append times
+    are in no companion, from the segment of the record on, or where one begins with such batches.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged there.
+    """
+    for segment, start, end, size in parts:
+        first, times = max(start, offset), segment.append_times
+        if first >= end:
+            continue
+        proof = times.proof()
+        if start > offset and proof.entries and times.earliest_ms is not None:
+            first = max(first, proof.end)  # only another broker may have continued it
+        for unknown, known in times.unknown_in(first, end) if first < end else ():
+            located = segment.locate(unknown)
+            for _, header in () if located is None else segment.headers(located[0], size):
+                if header.base_offset >= known:
+                    break
+                if header.timestamp_type is LOG_APPEND_TIME and header.max_timestamp < ms:
+                    return True
+    return False
+
+
 class AppendedWithin(NamedTuple):
     """The offsets of a segment that may hold records appended between two times."""
 

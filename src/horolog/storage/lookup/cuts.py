@@ -14,6 +14,7 @@ from horolog.storage.lookup.by_append_time import (
     HeldPart,
     append_times,
     find_in_parts,
+    goes_back,
 )
 
 
@@ -71,6 +72,8 @@ def _why(log: CutLog, at_ms: int, found: AppendedAt | None, offset: int) -> Inex
         is_gone = log.start == log.end > 0 and (log.floor_ms is None or log.floor_ms >= at_ms)
         return Inexact.DELETED if is_gone else None
     why = doubts.why(at_ms, offset, found.ms)
+    if why is None and goes_back(log.parts, at_ms, offset):
+        return Inexact.RESET
     return Inexact.DELETED if why is None and offset == log.start > 0 else why
 
 
