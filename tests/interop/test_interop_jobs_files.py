@@ -25,6 +25,7 @@ T0 = 1_600_000_000_000
 
 
 def records_of(bootstrap: str, topic: str, partitions: int) -> list[LogRecord]:
+    """The records of a topic, without the markers of transactions."""
     found: list[LogRecord] = []
     with Client(bootstrap) as client:
         for number in range(partitions):
@@ -35,7 +36,8 @@ def records_of(bootstrap: str, topic: str, partitions: int) -> list[LogRecord]:
                 data = memoryview(client.fetch(topic, number, offset).records)
                 for position, header in iter_headers(data):
                     batch = data[position : position + header.size]
-                    found += [each for each in read_records(batch) if (each.offset or 0) >= offset]
+                    records = () if header.is_control else read_records(batch)
+                    found += [record for record in records if (record.offset or 0) >= offset]
                     offset = max(offset, header.next_offset)
     return found
 

@@ -127,7 +127,8 @@ class Work:
         assert strays(self.log_dir) == []
         if not is_adopted:
             led = epochs(bootstrap)
-            fallen = [name for name, epoch in self._epochs.items() if led[name] < epoch]
+            # Partitions of internal topics that horolog had beside the directory are not here.
+            fallen = [name for name, epoch in self._epochs.items() if led.get(name, epoch) < epoch]
             assert not fallen, (self._epochs, led)
 
 
