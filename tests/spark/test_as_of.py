@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from log_reading import Read, moment
-from pyspark.sql.datasource import GreaterThanOrEqual
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from running_broker import MakeBroker, RunningBroker
 from storelogs import snapshot_of
 from stream_run import Run
@@ -194,6 +194,102 @@ def test_a_restart_does_not_cut_again(
         Query(source, subscribe="table", asOf=clock.now_ms() - 30_000).next()
 
 
+# --- tables -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keyed(orders: RunningBroker, clock: ManualClock) -> RunningBroker:
+    """Ten keys in each of three partitions, a value of each every second; the last is a delete."""
+    orders.create_topic("keyed", 3)
+    for second in range(6):
+        for partition in range(3):
+            value = None if second == 5 else b"%d" % second
+            records = [LogRecord(NINE_MS, b"%d" % key, value) for key in range(10)]
+            orders.append("keyed", build_batch(records), partition)
+        clock.advance("1s")
+    orders.run(orders.broker.partitions.keep_stamp_clock())
+    return orders
+
+
+def table(partitions: range, second: int) -> list[tuple[str, int, int]]:
+    offsets = range(second * 10, second * 10 + 10)
+    return [row for number in partitions for row in rows(number, offsets, "keyed")]
+
+
+def test_a_table_has_the_last_record_of_each_key(
+    keyed: RunningBroker, clock: ManualClock, tmp_path: Path
+) -> None:
+    path = snapshot_of(keyed.log_dir, tmp_path / "copy")
+    at_ms = clock.now_ms() - 3_000
+    for frame in (
+        Read(path, subscribe="keyed", latestAsOf=at_ms),
+        read(keyed, subscribe="keyed", latestAsOf=at_ms),
+    ):
+        assert found(frame) == table(range(3), 2)
+        assert found(frame, EqualTo(("partition",), 1)) == table(range(1, 2), 2)
+        late = GreaterThanOrEqual(("offset",), 25)
+        assert found(frame, late) == table(range(3), 2)
+        assert frame.left == [late]
+        assert found(frame, GreaterThanOrEqual(("timestamp",), moment(NINE_MS + 1))) != []
+        values = {bytes(row["value"]) for row in frame.rows()}
+        assert values == {b"2"}
+    assert found(read(keyed, subscribe="keyed", latestAsOf=clock.now_ms())) == []
+
+
+def test_a_table_is_read_by_few_tasks(keyed: RunningBroker, clock: ManualClock) -> None:
+    keyed.create_topic("many", 40)
+    for number in range(40):
+        keyed.append("many", build_batch([LogRecord(5, b"k", b"v")] * 3), number)
+    clock.advance("1s")
+    frame = read(keyed, subscribe="many", latestAsOf=clock.now_ms() - 500)
+    source = pickle.loads(frame._source)
+    source.cores = 2
+    frame._source = pickle.dumps(source)
+    _, partitions = frame.plan()
+    assert 4 <= len(partitions) <= 9
+    assert found(frame) == [("many", number, 2) for number in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"asOf": NINE_MS}, "either asOf or latestAsOf"),
+        ({"minPartitions": 4}, "whole partitions"),
+        ({"maxRecordsPerPartition": 4}, "whole partitions"),
+        ({"toTimestamp": NINE_MS}, "filter the frame"),
+        ({"fromAppendTime": NINE_MS}, "filter the frame"),
+        ({"kafka__isolation__level": "read_uncommitted"}, "committed records alone"),
+        ({"endingOffsets": "latest"}, "leave out endingoffsets"),
+        ({"latestMemory": "much"}, "latestMemory"),
+        ({"latestMemory": "10"}, "more memory"),
+        ({"latestAsOf": "soon"}, "soon"),
+        ({"latestAsOf": NINE_MS + 86_400_000}, "future"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(
+    options: dict[str, Any], said: str, keyed: RunningBroker
+) -> None:
+    given = {"subscribe": "keyed", "latestAsOf": NINE_MS + 12_000, **options}
+    with pytest.raises(Misconfigured, match=said):
+        read(keyed, **given).rows()
+
+
+def test_a_stream_has_no_table(keyed: RunningBroker) -> None:
+    with pytest.raises(Misconfigured, match="latestAsOf is for batches"):
+        Query(keyed, subscribe="keyed", latestAsOf=NINE_MS).next()
+
+
+def test_a_table_whose_cut_compaction_has_passed_is_refused(
+    orders: RunningBroker, clock: ManualClock
+) -> None:
+    compact_orders(orders, clock)
+    orders.run(orders.broker.cleaner.clean_all())
+    with pytest.raises(Misconfigured, match="compacted"):
+        read(orders, subscribe="table", latestAsOf=clock.now_ms() - 30_000).rows()
+    frame = read(orders, subscribe="table", latestAsOf=clock.now_ms())
+    assert [row["value"] for row in frame.rows()] == [b"59"]
+
+
 # --- on a real Spark ----------------------------------------------------------------------
 
 
@@ -220,3 +316,14 @@ def test_frames_and_streams_on_spark(
     run.now().awaitTermination()
     assert spark.read.parquet(str(tmp_path / "out")).count() == 200
     assert run.offsets()[0]["starts"] == {"orders": {"0": 40, "1": 40}}
+
+
+@pytest.mark.spark
+def test_tables_on_spark(spark: Any, keyed: RunningBroker, clock: ManualClock) -> None:
+    options = {"kafka.bootstrap.servers": keyed.address, "subscribe": "keyed"}
+    frame = spark.read.format("horolog").options(**options)
+    frame = frame.option("latestAsOf", clock.now_ms() - 2_000).load()
+    assert frame.count() == 30
+    assert frame.where("partition = 2 and offset >= 35").count() == 5
+    assert frame.where("value = '2'").count() == 0
+    assert frame.select("key").distinct().count() == 10

@@ -26,8 +26,9 @@ Where it is:
                     `read_blocks` finds the times of logs without block maps
     ahead           an iterator that runs ahead by one item, in a thread
 
-`scan` gives a topic as Arrow, and `sql` the rows of a query over topics. They import pyarrow, and
-duckdb, when they are first looked up.
+`scan` gives a topic as Arrow, `latest` the last record of each key, and `sql` the rows of a query
+over topics. They import pyarrow, and duckdb, when they are first looked up.
+    latest_records  the last record of each key of a partition
     expressions     the rows that an expression of Arrow can be true for, as a `row_filter`
     topic_tables    a topic as a table for polars and DuckDB (`queries`), read by such an expression
 """
@@ -38,13 +39,14 @@ from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
     from horolog.sources.cuts import *
+    from horolog.sources.latest_records import latest
     from horolog.sources.limits import *
     from horolog.sources.options import *
     from horolog.sources.queries import sql
     from horolog.sources.records import *
     from horolog.sources.tables import scan
 
-__all__ = ["scan", "sql"]
+__all__ = ["latest", "scan", "sql"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -75,6 +77,7 @@ __getattr__, __dir__ = lazy_names(
         "expressions": "narrowed",
         "queries": "running sql",
         "stream_offsets": "StreamOffset limited",
+        "latest_records": "latest",
         "tables": "scan",
         "topic_tables": "TopicTables",
         "uris": "LogPath shown",
@@ -83,6 +86,7 @@ __getattr__, __dir__ = lazy_names(
         "tables": "arrow",
         "arrow_files": "arrow",
         "expressions": "arrow",
+        "latest_records": "arrow",
         "ordered_tables": "arrow",
         "rows": "arrow",
         "queries": "sql",

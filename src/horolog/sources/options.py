@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from horolog.client import ClientConfig, Security
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import EVER_APPENDED, TimeRange
-from horolog.sources import consumer_settings
+from horolog.sources import consumer_settings, row_times
 from horolog.sources.columns import INCLUDED_BY
 from horolog.sources.cuts import AsOf, Cut, parse_as_of
 from horolog.sources.kafka_settings import security_of
@@ -50,6 +50,7 @@ from horolog.sources.row_times import (
     append_times_of,
 )
 from horolog.sources.uris import LogPath
+from horolog.times import bytes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,10 @@ _FETCHING_OPTIONS: Final = (
     ("lookup_retries", "fetchOffset.numRetries", 0),
     ("lookup_retry_interval_ms", "fetchOffset.retryIntervalMs", 0),
 )
+LATEST_MEMORY: Final = 256 << 20
+"""Bytes that the keys of a partition may take, by default."""
+_OF_PIECES: Final = ("minPartitions", "maxRecordsPerPartition")
+_OF_ROWS: Final = (row_times.FROM, row_times.TO, *row_times.APPEND_TIME_OPTIONS)
 _THROUGH_LOSS: Final[Mapping[str, Any]] = {
     "fail_on_data_loss": False,
     "fail_on_damage": True,
@@ -133,6 +138,9 @@ class ReadOptions:
     as_of: AsOf | None = None
     """The time, in milliseconds, or cut up to which the log is read."""
     complete: CompleteRead | None = None
+    is_latest: bool = False
+    """True if only the last record of each key is read."""
+    latest_memory: int = LATEST_MEMORY
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
     check_crcs: bool = True
@@ -181,6 +189,9 @@ class ReadOptions:
                 )
         starting = limit_of(given, STARTING, "startingOffsetsByTimestamp", "startingOffsets")
         ending = limit_of(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+        is_latest = "latestasof" in given
+        if is_latest:
+            _check_latest(given)
         has_ending = ending is not None
         if ending is None or ending is Everywhere.LATEST_TIME:
             ending = Everywhere.LATEST
@@ -212,17 +223,12 @@ class ReadOptions:
             max_trigger_delay_ms=duration(given, "maxTriggerDelay", "15m"),
             included=frozenset(name for name in INCLUDED_BY if flag(given, name, default=False)),
             appended=append_times_of(given),
-            as_of=_as_of(given),
             complete=CompleteRead.parse(given),
+            as_of=_as_of(given, "latestAsOf" if is_latest else "asOf"),
+            is_latest=is_latest,
+            latest_memory=bytes_of(given.get("latestmemory", str(LATEST_MEMORY)), "latestMemory"),
             columns=_columns(given),
-            read_committed=one_of(
-                given,
-                "kafka.isolation.level",
-                "read_uncommitted",
-                "read_uncommitted",
-                "read_committed",
-            )
-            == "read_committed",
+            read_committed=is_latest or _isolation(given) == "read_committed",
             check_crcs=flag(given, "kafka.check.crcs", default=True),
             fetching=_fetching(given),
             store=StoreOptions.parse(given),
@@ -287,6 +293,8 @@ class ReadOptions:
         Raises:
             Misconfigured: the options are those of a batch.
         """
+        if self.is_latest:
+            raise Misconfigured("latestAsOf is for batches; a stream starts at asOf")
         if self.paths and self.commits_to_group is not None:
             raise Misconfigured(
                 "commitOffsetsToGroup is for streams from a broker; files have no consumer groups"
@@ -360,8 +368,33 @@ def _row_times(given: Mapping[str, str], *, has_starting: bool) -> RowTimes:
     return times
 
 
-def _as_of(given: Mapping[str, str]) -> AsOf | None:
-    if "asof" not in given:
+def _isolation(given: Mapping[str, str]) -> str:
+    uncommitted = "read_uncommitted"
+    return one_of(given, "kafka.isolation.level", uncommitted, uncommitted, "read_committed")
+
+
+def _check_latest(given: Mapping[str, str]) -> None:
+    """Refuse options that a table of keys cannot have.
+
+    Raises:
+        Misconfigured: names the option, and what to do.
+    """
+    if "asof" in given:
+        raise Misconfigured("Give either asOf or latestAsOf: both say as of when a read is")
+    if "kafka.isolation.level" in given and _isolation(given) != "read_committed":
+        raise Misconfigured(
+            "latestAsOf reads committed records alone: leave out kafka.isolation.level"
+        )
+    for name in (*_OF_PIECES, *_OF_ROWS):
+        if name.lower() in given:
+            why = (
+                "filter the frame instead" if name in _OF_ROWS else "a task reads whole partitions"
+            )
+            raise Misconfigured(f"latestAsOf cannot be with {name}: {why}")
+
+
+def _as_of(given: Mapping[str, str], option: str) -> AsOf | None:
+    if option.lower() not in given:
         return None
     limits = (
         "startingoffsets",
@@ -373,9 +406,11 @@ def _as_of(given: Mapping[str, str]) -> AsOf | None:
     for name in given:
         if name.startswith(limits) and name != "startingoffsetsbytimestampstrategy":
             raise Misconfigured(
-                f"asOf is where a batch read ends and a stream starts: leave out {name}"
+                f"{option} is where a batch read ends and a stream starts: leave out {name}"
+                if option == "asOf"
+                else f"{option} reads whole partitions up to the time: leave out {name}"
             )
-    return parse_as_of(given["asof"].strip(), lambda text: moment(given, "asOf"))
+    return parse_as_of(given[option.lower()].strip(), lambda text: moment(given, option))
 
 
 def _group(given: Mapping[str, str]) -> str | None:

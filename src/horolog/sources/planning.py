@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, RequestRefused
@@ -152,6 +153,8 @@ def tasks(
         require_complete(log, options)
         bounds = resolve(options, log)
         stretches = log.stretches(bounds, row_filter)
+    if options.is_latest:
+        return _of_whole_partitions(options, stretches, cores())
     shares = shared_out(options, stretches, cores())
     if not options.paths and not _asks_for_pieces(options, len(bounds)):
         shares = _following_the_log(shares, bounds, row_filter)
@@ -174,6 +177,25 @@ def shared_out(options: ReadOptions, stretches: Sequence[Stretch], cores: int | 
     if len(shares) > TASKS_PER_CORE * cores:
         _warn_of_many_tasks(options, shares, cores)
     return shares
+
+
+def _of_whole_partitions(
+    options: ReadOptions, stretches: Sequence[Stretch], cores: int | None
+) -> list[Task]:
+    """Return tasks of whole partitions, as many as the cores can keep busy with."""
+    parts = [tuple(its) for _, its in groupby(stretches, key=lambda stretch: stretch.partition)]
+    weights = [sum(stretch.weight for stretch in part) for part in parts]
+    most = TASKS_PER_CORE * (cores or _guessed_cores(0))
+    tasks: list[Task] = []
+    taken = 0
+    for part, weight in zip(parts, weights, strict=True):
+        if tasks and taken * most < sum(weights) and len(parts) > most:
+            tasks[-1] += part
+        else:
+            tasks.append(part)
+            taken = 0
+        taken += weight
+    return tasks
 
 
 def _asks_for_pieces(options: ReadOptions, partitions: int) -> bool:

@@ -66,6 +66,10 @@ OWN = {
     "completeTimeout": "how long `complete=wait` waits; `30s`",
     "includeCompleteUntil": "of a stream: `true` adds the column `completeUntil`: no row that "
     "is earlier comes behind those of the micro-batch; `false` (default)",
+    "latestAsOf": "a time, or the file of a cut, of a batch: the last record of each key of each "
+    "partition as it was known then, of committed records; a record without a value deletes its "
+    "key ([as-of.md](as-of.md#a-table))",
+    "latestMemory": "with `latestAsOf`: what the keys of a partition may take in a task; `256MiB`",
     "includeLateness": "of a stream: `true` adds the column `lateByMs` "
     "([Lag and late records](spark.md#lag-and-late-records)); `false` (default)",
     row_times.FROM: "exactly the rows with a time at or after this, late ones included, whatever "

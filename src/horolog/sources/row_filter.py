@@ -136,6 +136,11 @@ class RowFilter:
         name = columns.APPEND_TIME_MS if times.of_append else columns.TIMESTAMP_MS
         return self & RowFilter({name: Numbers(Interval(times.first_ms, times.last_ms))})
 
+    def of_partitions(self) -> "RowFilter":
+        """Return the filter of whole partitions: all others are left out."""
+        kept = (columns.TOPIC, columns.PARTITION)
+        return RowFilter({name: self.of[name] for name in kept if name in self.of})
+
     def hull(self, other: "RowFilter") -> "RowFilter":
         """Return a filter that takes the rows of either, and perhaps more."""
         shared = self.of.keys() & other.of.keys()

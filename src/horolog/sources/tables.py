@@ -38,7 +38,7 @@ from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
 from horolog.storage.names import TopicPartition
 
-__all__ = ["options_of", "scan"]
+__all__ = ["TableShape", "options_of", "scan"]
 
 _TABLE_BYTES: Final = 8 << 20
 _TYPES: Final = {
@@ -130,15 +130,13 @@ def scan(
         fail_on_data_loss=fail_on_data_loss,
         loss_option="fail_on_data_loss",
     )
-    decoded = _decoded(columns)
+    shape = TableShape(topic, columns)
+    decoded = shape.decoded
     by = None if order is None else clock_of_order(order)
     of_order = APPEND if by is RecordClock.APPEND else "timestamp_ms"
     needed = decoded if by is None else tuple(dict.fromkeys((*decoded, of_order)))
     place = WithoutTime.of(without_time)
     memory = checked_memory(order_memory)
-    ours = [name for name in decoded if name not in _TYPES]
-    types = {**_TYPES, **{field.name: field.type for field in batch_schema(ours or ["offset"])}}
-    schema = pa.schema([("partition", pa.int32()), *((name, types[name]) for name in columns)])
     numbers = None if partitions is None else list(partitions)
     timeout_ms = duration_ms(timeout)
     with opened_log(options) as log:
@@ -166,17 +164,13 @@ def scan(
                 reader, stretch, RowFilter(), options, needed, max_bytes=_TABLE_BYTES
             )
 
-    def shaped(table: pa.RecordBatch, partitions: pa.Array) -> pa.RecordBatch:
-        asked = [_column(table, name, topic) for name in columns]
-        return pa.RecordBatch.from_arrays([partitions, *asked], schema=schema)
-
     def batches() -> Iterator[pa.RecordBatch]:
         with StretchReader(options, runs_ahead=by is None) as reader:
             if by is None:
                 for stretch in stretches:
                     number = pa.scalar(stretch.partition.partition, pa.int32())
                     for table in read(reader, stretch):
-                        yield shaped(table, pa.repeat(number, len(table)))
+                        yield shape.of(table, pa.repeat(number, len(table)))
                 check_read(options, chosen)
                 return
             timed = reader.timed(stretches, by, memory)
@@ -190,10 +184,28 @@ def scan(
                 for table in tables:
                     if place is WithoutTime.REFUSE and tables is passes[1]:
                         raise untimed_refused(topic, _first_place(table))
-                    yield shaped(table, table.column(PARTITION))
+                    yield shape.of(table, table.column(PARTITION))
         check_read(options, chosen)
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return pa.RecordBatchReader.from_batches(shape.schema, batches())
+
+
+class TableShape:
+    """The columns of a topic that a caller asks for, with `partition` before them."""
+
+    def __init__(self, topic: str, columns: Sequence[str]) -> None:
+        self._topic = topic
+        self._columns = columns
+        self.decoded = _decoded(columns)
+        """Columns to decode for these columns."""
+        ours = [name for name in self.decoded if name not in _TYPES]
+        types = {**_TYPES, **{its.name: its.type for its in batch_schema(ours or ["offset"])}}
+        self.schema = pa.schema([(PARTITION, pa.int32()), *((it, types[it]) for it in columns)])
+
+    def of(self, table: pa.RecordBatch, partitions: pa.Array) -> pa.RecordBatch:
+        """Return the columns of a decoded table."""
+        asked = [_column(table, name, self._topic) for name in self._columns]
+        return pa.RecordBatch.from_arrays([partitions, *asked], schema=self.schema)
 
 
 def _untimed(

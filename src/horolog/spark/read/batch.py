@@ -54,9 +54,15 @@ class LogReader(SentToWorkers, DataSourceReader):
             return
         with in_one_sentence():
             prepare_for_tasks(offsets=offsets_in(partition.value))
-            yield from read_task(
-                partition.value, self.row_filter, self.options, self.names, self.nullable
-            )
+            of_query = self.options, self.names, self.nullable
+            if self.options.is_latest:
+                from horolog.sources.latest_records import (  # noqa: PLC0415 - of few queries
+                    read_latest_task,
+                )
+
+                yield from read_latest_task(partition.value, *of_query)
+            else:
+                yield from read_task(partition.value, self.row_filter, *of_query)
 
 
 class FilteringLogReader(LogReader):
@@ -69,6 +75,10 @@ class FilteringLogReader(LogReader):
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Take the filters that narrow the read; the others stay with Spark."""
         row_filter, left = absorb(filters)
+        if self.options.is_latest:  # other filters take rows of the table, not of the log
+            if self.shared_load is None:
+                self.row_filter = row_filter.of_partitions()
+            return [condition for condition in filters if not pushes.is_mark(condition)]
         if self.shared_load is None:
             self.row_filter = row_filter
             return left
