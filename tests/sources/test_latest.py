@@ -137,7 +137,7 @@ def test_records_without_a_key_are_left_out_with_a_warning(
     records = [LogRecord(5, None, b"1"), LogRecord(5, b"", b"2"), LogRecord(5, None, None)]
     broker.append("t", build_batch(records))
     assert rows(latest(broker.address, "t")) == [(0, 1, b"2")]
-    assert "2 records of t-0 without a key" in caplog.text
+    assert "t-0 has records without a key, which are in no table: 2" in caplog.text
 
 
 def test_keys_that_need_more_memory_than_allowed_are_refused(broker: RunningBroker) -> None:

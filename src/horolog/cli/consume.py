@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -82,6 +82,22 @@ class ConsumeOptions:
             "printed. With --as-of those that were committed before it.",
         ),
     ] = False
+    latest: Annotated[
+        bool,
+        typer.Option(
+            "--latest",
+            help="Print the last record of each key of each partition, of committed records; one "
+            "without a value deletes its key. With --as-of as it was known then.",
+        ),
+    ] = False
+    latest_memory: Annotated[
+        str,
+        typer.Option(
+            "--latest-memory",
+            metavar="SIZE",
+            help="With --latest, how much the keys of a partition may take.",
+        ),
+    ] = "256MiB"
     max_messages: Annotated[
         int | None,
         typer.Option("--max-messages", "-n", min=1, help="Stop after this many records."),
@@ -180,7 +196,9 @@ def consume(
         given = "--from-end" if options.from_end else "--complete"
         given = "--follow" if options.follow_on else given
         raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
-    more: dict[str, Any] = {"read_committed": options.read_committed}
+    if options.latest:
+        _check_latest(options)
+    more: dict[str, Any] = {"read_committed": options.read_committed or options.latest}
     if options.as_of is not None:
         if options.follow_on or options.from_end:
             given = "--follow" if options.follow_on else "--from-end"
@@ -209,6 +227,8 @@ def consume(
                 options.partitions or None,
                 ReadOptions.of_path(str(path), pairs(options.settings, "--set"), **more),
             )
+        if options.latest:
+            reading = replace(reading, fail_on_data_loss=True)
         with RecordLog(
             reading,
             times,
@@ -222,7 +242,14 @@ def consume(
                 ordering = ordering._replace(until_ms=_EVER if until_ms is None else until_ms)
             plan = log.plan(chosen, options.offset)
             try:
-                if ordering is not None:
+                if options.latest:
+                    from horolog.cli.consume_latest import (  # noqa: PLC0415 - imports pyarrow
+                        print_latest,
+                    )
+
+                    memory = bytes_of(options.latest_memory, "--latest-memory")
+                    is_damaged |= print_latest(log, plan, reading, memory, what, output.write)
+                elif ordering is not None:
                     stretches = () if options.from_end else plan.stretches
                     ends = plan.ends if options.follow_on else None
                     is_damaged |= _print_in_order(log, stretches, ends, what, output, ordering)
@@ -230,7 +257,8 @@ def consume(
                     is_damaged |= not options.from_end and _print(log, plan.stretches, what, output)
                     if options.follow_on:
                         _follow(log, plan.ends, output)
-                check_read(reading, chosen)
+                if not options.latest:  # it is checked above
+                    check_read(reading, chosen)
             except KeyboardInterrupt:
                 if not options.follow_on:
                     raise
@@ -240,6 +268,23 @@ def consume(
         say(_summary(output.count, times))
     if is_damaged:
         raise typer.Exit(1)
+
+
+def _check_latest(options: ConsumeOptions) -> None:
+    """Refuse options that a table of keys cannot have."""
+    others = {
+        "--from-time": options.from_time is not None,
+        "--to-time": options.to_time is not None,
+        "--offset": options.offset is not None,
+        "--from-end": options.from_end,
+        "--clock": options.clock is not None,
+        "--follow": options.follow_on,
+        "--order": options.order is not None,
+        "--complete": options.complete,
+    }
+    for name, is_given in others.items():
+        if is_given:
+            raise Misconfigured(f"--latest prints the last record of each key: leave out {name}")
 
 
 class _Ordering(NamedTuple):

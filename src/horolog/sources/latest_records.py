@@ -128,7 +128,7 @@ def read_latest_task(
             shaper.begin(partition)
             for table in _rows(reader, its, options, decoded, memory, TABLE_BYTES):
                 yield shaper.shape(table)
-    check_read(options, {stretch.partition for stretch in task})
+    check_read(options)
 
 
 class LastOffsets(NamedTuple):
@@ -152,14 +152,14 @@ def last_offsets(
     stretches: Sequence[Stretch],
     options: ReadOptions,
     memory: int,
-    advance: Callable[[Stretch, int], None] = lambda stretch, offset: None,
+    advance: Callable[[int], None] = lambda offset: None,
 ) -> LastOffsets:
     """Find the last record of each key of a partition.
 
     Args:
         stretches: of one partition, in order.
         memory: how many bytes the keys may take.
-        advance: called with a stretch and the offset up to which it was read.
+        advance: called with the offset up to which was read.
 
     Raises:
         Misconfigured: they take more.
@@ -169,11 +169,11 @@ def last_offsets(
         with reader.losses(stretch):
             for table in tables_of(reader, stretch, RowFilter(), options, ("key", "offset")):
                 keys.add(table)
-                advance(stretch, table.column("offset")[-1].as_py() + 1)
+                advance(table.column("offset")[-1].as_py() + 1)
     found = keys.last()
     if found.keyless:
         _logger.warning(
-            "%d records of %s without a key are in no table", found.keyless, keys.partition
+            "%s has records without a key, which are in no table: %d", keys.partition, found.keyless
         )
     return found
 

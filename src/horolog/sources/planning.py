@@ -58,25 +58,26 @@ def opened_log(options: ReadOptions, *, is_cut: bool = False) -> FileLog | Broke
     return FileLog(options, is_cut=is_cut) if options.paths else BrokerLog(options)
 
 
-def check_read(options: ReadOptions, partitions: Collection[TopicPartition]) -> None:
+def check_read(options: ReadOptions, partitions: Collection[TopicPartition] | None = None) -> None:
     """Make sure that what was read as of a time was complete while it was read.
 
     A time in the past cuts a log at the same offset whenever it is asked for. But compaction may
     pass the cut behind a plan. To be called after the last record was read.
 
+    Args:
+        partitions: those of the plan; None for all of the log.
+
     Raises:
         Misconfigured: it has, or the log cannot be cut there any more for another reason.
         RequestRefused, NoAnswer, StorageFailed: as the read.
     """
-    if options.as_of is None or not partitions:
+    if options.as_of is None or (partitions is not None and not partitions):
         return
     if options.paths and all(path.local is None for path in options.paths):
         return  # compaction works on local files
     with opened_log(options) as log:
         present = log.partitions()
-        # Committed offsets are those of all partitions, as when the read was planned.
-        asked = present if options.read_committed else set(present).intersection(partitions)
-        log.cut_ends(asked)
+        log.cut_ends(present if partitions is None else set(present).intersection(partitions))
 
 
 class ReadPlan(NamedTuple):

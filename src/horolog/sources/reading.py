@@ -49,7 +49,9 @@ def read_task(
                 for table in tables_of(reader, stretch, row_filter, options, decoded):
                     begun.add(stretch.partition)
                     yield shaper.shape(table)
-    check_read(options, {stretch.partition for stretch in task})
+    # Committed offsets are those of all partitions.
+    read = None if options.read_committed else {stretch.partition for stretch in task}
+    check_read(options, read)
 
 
 def tables_of(
