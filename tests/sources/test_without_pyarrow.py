@@ -11,6 +11,9 @@ from pathlib import Path
 from partition_files import PartitionFiles
 from running_broker import MakeBroker
 
+from horolog.clock import ManualClock
+from horolog.record import LogRecord, build_batch
+
 T0 = 1_700_000_000_000
 
 
@@ -70,3 +73,26 @@ def test_files_and_brokers_are_read_and_replayed_by_commands(
     assert len(run_command_without_pyarrow(*topic).splitlines()) == 3
     (line,) = run_command_without_pyarrow(*topic, *within).splitlines()
     assert json.loads(line)["timestamp"] == T0 + 5
+
+
+def test_logs_are_cut_and_read_as_of_a_time_by_commands(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    clock = ManualClock(T0)
+    broker = make_broker(clock=clock)
+    broker.create_topic("clicks")
+    for _ in range(2):
+        broker.append("clicks", build_batch([LogRecord(T0, None, b"v")]))
+        clock.step("1s")
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    for where in (["-b", broker.address], [broker.log_dir]):
+        output, at = tmp_path / "cut.json", f"{T0 + 1000}ms"
+        said = run_command_without_pyarrow("cut", "--at", at, "-o", output, *where)
+        assert "1 partition at" in said
+        assert json.loads(output.read_text())["partitions"][0]["offset"] == 1
+        topic = ["clicks", *where] if "-b" in where else where
+        lines = run_command_without_pyarrow("consume", *topic, "--as-of", output).splitlines()
+        assert len(lines) == 1
+    group = ("groups", "reset", "g", "--topics", "clicks", "-b", broker.address)
+    said = run_command_without_pyarrow(*group, "--as-of", at)
+    assert said.startswith("g reset to")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from horolog.sources.cuts import CutSource
 from horolog.sources.options import ReadOptions
@@ -29,7 +30,10 @@ def _archive_of(options: ReadOptions) -> CutSource | None:
     """Return the chosen topics of an archive; None if the log is none."""
     if len(options.paths) != 1 or options.paths[0].pattern is not None:
         return None
-    # Arrow, which reads archives, takes long to import.
+    local = options.paths[0].local
+    if local is not None and not Path(local, "manifest").is_dir():
+        return None
+    # Arrow, which reads archives, takes long to import, and is of an extra.
     from horolog.jobs.archives.cuts import ArchiveLog  # noqa: PLC0415
     from horolog.jobs.archives.manifest import read_manifest  # noqa: PLC0415
     from horolog.jobs.archives.store import ArchiveStore  # noqa: PLC0415
