@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_runner import run_command
@@ -12,9 +13,10 @@ from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from transactional import end, init, write
 
-from horolog.client import ResourceType
+from horolog.client import Client, ResourceType
 from horolog.clock import HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock
 from horolog.errors import ErrorCode, StorageFailed
+from horolog.metadata.store import MetadataStore
 from horolog.record import Codec, LogRecord, build_batch
 from horolog.wire import ApiKey
 from horolog.wire.questions import TIMES, AskTimes, PartitionTimes, Withdrawn
@@ -311,3 +313,72 @@ def test_the_metric_has_the_least_and_each_partition(
     assert each == {
         (("partition", index), ("topic", "t")): NOW_MS - MINUTE_MS for index in ("0", "1")
     }
+
+
+def test_no_value_is_given_while_a_raised_bound_is_being_stored(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock goes on meanwhile: a value of then would be larger than what is withdrawn."""
+    tick(broker)
+    last_ms = until(broker)
+    seen: list[object] = []
+    put_topic = MetadataStore.put_topic
+
+    def slow(*args: Any) -> None:
+        clock.step("5s")
+        tick(broker)
+        with Client(broker.address) as other:
+            found = other.ask.needed(TIMES, "t", AskTimes(0, sums=False))
+        seen.append(found.complete_withdrawn)
+        put_topic(*args)
+
+    monkeypatch.setattr(MetadataStore, "put_topic", slow)
+    alter(broker, message_timestamp_before_max_ms=str(2 * MINUTE_MS))
+    assert seen == [Withdrawn.BOUND_RAISED]
+    clock.step("54s")
+    tick(broker)
+    assert until(broker) is Withdrawn.BOUND_RAISED
+    clock.step("1s")
+    tick(broker)
+    assert until(broker) == last_ms
+
+
+def test_what_was_led_elsewhere_meanwhile_is_withdrawn(
+    broker: RunningBroker, clock: ManualClock, make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    other = make_broker(
+        log_dir=tmp_path / "other", clock=clock, horolog_follow=broker.address, node_id="2"
+    )
+    assert eventually(lambda: other.broker.topics.find("t") is not None)
+    clock.step("10s")
+    tick(broker)
+    last_ms = until(broker)
+    assert last_ms == NOW_MS - 50 * SECOND_MS
+    clock.step("-10s")
+    other.client.promote(["t"])
+    broker.demote(other, "t")
+    assert until(broker) is Withdrawn.FOLLOWED
+    assert sent(other, build_batch(rows(NOW_MS - MINUTE_MS))) == 0  # by its own clock
+    broker.client.promote(["t"])
+    tick(broker)
+    assert until(broker) in (last_ms, Withdrawn.FOLLOWED)
+    for crash in (False, True):
+        broker.restart(crash=crash)
+        clock.step("10s")
+        tick(broker)
+        found = until(broker)
+        assert found is Withdrawn.FOLLOWED or found >= last_ms
+
+
+def test_a_deleted_topic_leaves_nothing_withdrawn(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    tick(broker)
+    alter(broker, message_timestamp_before_max_ms=str(HOUR_MS))
+    assert until(broker) is Withdrawn.BOUND_RAISED
+    assert "raised" in (broker.log_dir / "append-time-clock").read_text()
+    broker.client.delete_topics(["t"])
+    broker.create_topic("t", 1, message_timestamp_before_max_ms=str(HOUR_MS))
+    assert until(broker) == NOW_MS - HOUR_MS
+    tick(broker)
+    assert "raised" not in (broker.log_dir / "append-time-clock").read_text()

@@ -120,6 +120,8 @@ class AppendWarnings:
             self._note_clock_ahead(partition, client_id, host)
 
     def _note_clock_ahead(self, partition: Partition, client_id: str, host: str) -> None:
+        if self._partitions.stamps_ahead_ms < LOOK_INTERVAL_MS:
+            return  # a clock that is being corrected, and a record at the edge of the bound
         self._refused_at_ms = self._partitions.stamp_ms
         now = self._loop.time()
         if now < self._next_clock_ahead_at:

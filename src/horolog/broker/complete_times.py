@@ -23,8 +23,8 @@ These are written beside the clock before they take effect, because the times in
 are the wall clock's, and no log has the settings that a broker was started with.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -63,11 +63,13 @@ class CompleteTimes:
 
     def __init__(self, log_dir: LogDir, topics: Iterable[Topic], live: LiveSettings) -> None:
         self._log_dir = log_dir
+        self._changing: dict[UUID, Withdrawn] = {}  # topics whose values are being withdrawn
         default = _default(live.settings)
         self._is_written = log_dir.promises.default == default
         if not self._is_written:
             for topic in topics:
                 self._break_as_started(topic, live.of_topic(topic))
+            self._changing.clear()
             log_dir.promises = log_dir.promises._replace(default=default)
             with suppress(StorageFailed):  # the task that keeps the clock tries again
                 log_dir.save_stamps()
@@ -102,6 +104,8 @@ class CompleteTimes:
             return CompleteUntil(None, Withdrawn.NO_BOUND)
         if saved_ms == EVER or not self._is_written:
             return CompleteUntil(None, Withdrawn.NOT_WRITTEN)
+        if topic.topic_id in self._changing:
+            return CompleteUntil(None, self._changing[topic.topic_id])
         if promises.reset_ms is not None and (
             saved_ms <= promises.reset_ms
             or waiting_ms < ms + promises.reset_ms - saved_ms  # the value before the reset
@@ -113,15 +117,32 @@ class CompleteTimes:
             return CompleteUntil(None, _WHY[broken.why])
         return CompleteUntil(ms)
 
-    def reset(self) -> None:
-        """Withdraw all values: the clock of append times is about to be set back."""
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Give no value that `change` or `follow` withdraws until the block ends.
+
+        The clock goes on until the change is stored and has taken effect: a value of that moment
+        would not be covered by what was written before.
+        """
+        try:
+            yield
+        finally:
+            self._changing.clear()
+
+    def reset(self) -> bool:
+        """Withdraw all values: the clock of append times is about to be set back.
+
+        Return True unless it was withdrawn before, and so perhaps is not on the disk.
+        """
         promises, clock_ms = self._log_dir.promises, self._log_dir.stamps.last_ms
         reset_ms = promises.reset_ms
         if reset_ms is None or clock_ms > reset_ms:
             self._log_dir.promises = promises._replace(reset_ms=clock_ms)
+            return True
+        return False
 
     def follow(self, topic: Topic, config: TopicConfig) -> None:
-        """Withdraw the value of a topic that is about to be followed."""
+        """Withdraw the value of a topic that is about to be followed, within `changing`."""
         earliest_ms = config.earliest_ms(self._log_dir.stamps.last_ms)
         if earliest_ms is not None:
             self._break(topic.topic_id, Promise(earliest_ms, "followed"))
@@ -129,7 +150,7 @@ class CompleteTimes:
     def change(self, topic: Topic, before: TopicConfig, after: TopicConfig) -> bool:
         """Withdraw the value of a topic if its bound is about to be raised; return whether it is.
 
-        The value of a topic that is not led here is withdrawn already.
+        Within `changing`. The value of a topic that is not led here is withdrawn already.
         """
         before_ms = past_bound_ms(
             before.message_timestamp_type, before.message_timestamp_before_max_ms
@@ -158,6 +179,7 @@ class CompleteTimes:
 
     def _break(self, topic_id: UUID, promise: Promise) -> None:
         promises = self._log_dir.promises
+        self._changing[topic_id] = _WHY[promise.why]
         known = promises.broken.get(topic_id)
         if known is None or promise.ms > known.ms:
             broken = {**promises.broken, topic_id: promise}
@@ -181,7 +203,7 @@ class CompleteTimes:
             if log.topic_id is None or (promise := promises.broken.get(log.topic_id)) is None:
                 continue
             times_ms = log.config.earliest_ms(saved_ms), partition.writes.earliest_ms()
-            is_over = not log.is_following and all(
+            is_over = not (log.is_following or log.topic_id in self._changing) and all(
                 ms is not None and ms >= promise.ms for ms in times_ms
             )
             (over if is_over else not_over).add(log.topic_id)

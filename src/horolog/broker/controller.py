@@ -309,16 +309,17 @@ class Controller:
         """
         async with self._lock:
             topic = self._current(topic)
-            # A start after a kill does not ask logs that follow for the last append time.
-            await self._partitions.stop_leading(topic)
-            after = replace(topic, followed=True)
-            await self._metadata.run(self._store.put_topic, _row(after), None, row)
-            self._topics.put(after)
-            self._placement.put(row)
-            # What was appended can be read until the source was asked what it has of it.
-            await self._partitions.change(
-                topic, lambda log: log.begin_following(log.log_end_offset)
-            )
+            with self._partitions.complete.changing():
+                # A start after a kill does not ask logs that follow for the last append time.
+                await self._partitions.stop_leading(topic)
+                after = replace(topic, followed=True)
+                await self._metadata.run(self._store.put_topic, _row(after), None, row)
+                self._topics.put(after)
+                self._placement.put(row)
+                # What was appended can be read until the source was asked what it has of it.
+                await self._partitions.change(
+                    topic, lambda log: log.begin_following(log.log_end_offset)
+                )
             await self._partitions.run(LogDir.try_to_save_stamps)
 
     def _followed(self, topic: Topic) -> Topic:
@@ -366,11 +367,12 @@ class Controller:
             await self._partitions.claim(topic)
             if not topic.followed:  # else a start would find them open, with nobody to end them
                 await self._partitions.end_unended(topic)
-        await self._partitions.change_bounds([(topic, self._live.of_topic(after))])
-        await self._metadata.run(self._store.put_topic, _row(after), overrides)
-        self._topics.put(after)
-        self._warn_of_deprecated(topic.name, overrides)
-        self._partitions.obey_settings(after)
+        with self._partitions.complete.changing():
+            await self._partitions.change_bounds([(topic, self._live.of_topic(after))])
+            await self._metadata.run(self._store.put_topic, _row(after), overrides)
+            self._topics.put(after)
+            self._warn_of_deprecated(topic.name, overrides)
+            self._partitions.obey_settings(after)
         return after
 
     def _warn_of_deprecated(self, topic: str, overrides: Mapping[str, str]) -> None:
@@ -407,17 +409,18 @@ class Controller:
             resource = str(self._live.config.node_id)
             old, new = self._live.settings.dynamic_broker, after.dynamic_broker
         changes: dict[str, str | None] = {**dict.fromkeys(old), **new}
-        await self._partitions.change_bounds(
-            ((topic, after.topic_config(topic.overrides)) for topic in self._topics), after
-        )
-        await self._metadata.run(self._store.change_settings, resource, changes)
-        self._live.replace(after)
-        for sentence in after.deprecated():
-            _LOG.warning("%s", sentence)
-        turns = TimeSlice()
-        for topic in list(self._topics):  # which none changes meanwhile, as this has the lock
-            await turns.pause()
-            self._partitions.obey_settings(topic)
+        with self._partitions.complete.changing():
+            await self._partitions.change_bounds(
+                ((topic, after.topic_config(topic.overrides)) for topic in self._topics), after
+            )
+            await self._metadata.run(self._store.change_settings, resource, changes)
+            self._live.replace(after)
+            for sentence in after.deprecated():
+                _LOG.warning("%s", sentence)
+            turns = TimeSlice()
+            for topic in list(self._topics):  # which none changes meanwhile, as this has the lock
+                await turns.pause()
+                self._partitions.obey_settings(topic)
 
     async def _check_topics(self, after: Settings) -> None:
         """Refuse settings that make the configuration of a topic invalid."""

@@ -247,6 +247,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """
         self._stamp_ms()
         clock_ms = self.stamp_ms
+        if self._busy:  # a slow disk does not hold up the clock itself
+            await self.run(LogDir.save_stamps)
         for writes in list(self._busy):
             await writes.written()
         if self.stamp_ms >= clock_ms:  # else it was lowered meanwhile
@@ -281,13 +283,11 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         Raises:
             StorageFailed: the disk refused; the clock may be lowered, and a restart may undo that.
         """
-        if self.stamps_ahead_ms:
-            # What was called complete is withdrawn for good before a record is let in below that.
-            self.complete.reset()
+        # What was called complete is withdrawn for good before a record is let in below that.
+        while self.stamps_ahead_ms and self.complete.reset():  # again if it rises meanwhile
             await self.run(LogDir.save_stamps)
         ahead_ms = self.stamps_ahead_ms
         if ahead_ms:
-            self.complete.reset()  # it may have risen meanwhile
             self._log_dir.lower_stamps(self.stamp_ms - ahead_ms)
             await self.run(LogDir.save_stamps)
         return ahead_ms
@@ -296,6 +296,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self, changes: Iterable[tuple[Topic, TopicConfig]], settings: Settings | None = None
     ) -> None:
         """Withdraw complete times of topics whose bound is about to be raised, on the disk, too.
+
+        Within `CompleteTimes.changing`.
 
         Args:
             changes: topics with their settings after the change.
@@ -315,6 +317,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
     async def stop_leading(self, topic: Topic) -> None:
         """Prepare to follow a topic: write what was last promised of it, and stamped.
+
+        Within `CompleteTimes.changing`.
 
         Raises:
             StorageFailed: the disk refused.
