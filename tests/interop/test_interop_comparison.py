@@ -30,6 +30,10 @@ OF_A_TOPIC: Final = "foreign"
 NOT_OF_KAFKA: Final = {
     "metrics": "its exporters are projects of their own",
     "why a segment is still there": "no tool of Kafka's says it",
+    "records in the order of time": "a consumer reads partitions one by one",
+    "queries": "it has no queries",
+    "faults for tests of clients": "its brokers make none on demand",
+    "is an hour complete?": "no broker of it says what is still to come",
     "how far a group is behind": "test_interop_lag.py has it",
     "a second cluster with the same offsets": "KIP-382 has it: MirrorMaker 2 maps offsets",
     "install": "the jars of .peers run on a JVM",
