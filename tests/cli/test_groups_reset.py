@@ -246,6 +246,16 @@ def test_a_partition_that_was_added_since_is_read_from_its_beginning(
     append(filled, "clicks", 2, "new")
     assert reset(filled, "g", "--to", cut).code == 0
     assert committed(filled) == {"clicks-0": 2, "clicks-1": 2, "clicks-2": 0}
+    content = json.loads(cut.read_text())
+    content["partitions"] = [its for its in content["partitions"] if its["partition"] == 0]
+    cut.write_text(json.dumps(content))
+    refused = reset(filled, "g", "--to", cut)
+    assert refused.code == 1
+    assert "the cut has not the partition" in refused.lines[5]
+    at = {"HOROLOG_BOOTSTRAP": filled.address}
+    refused = run_command("consume", "clicks", "--as-of", cut, **at)
+    assert (refused.code, refused.out) == (2, "")
+    assert "clicks-1 cannot be read as of" in refused.err
 
 
 def test_an_offline_partition_is_named_and_nothing_is_set(

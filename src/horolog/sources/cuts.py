@@ -114,12 +114,16 @@ class Cut:
             if not isinstance(document, dict):
                 raise ValueError("it is no object")
             version = document.pop("version", None)
-            if version != VERSION:
+            if type(version) is not int or version != VERSION:
                 raise ValueError(
                     f"its version is {version!r:.40}, and this horolog reads {VERSION}"
                 )
             document.pop("at", None)
-            cut = read_as(cls, document)
+            listed = document.get("partitions")
+            if not isinstance(listed, list):
+                raise ValueError("it has no list of partitions")
+            cut = read_as(cls, document | {"partitions": []})
+            cut = replace(cut, partitions=tuple(map(_entry, listed)))
             cut.by_partition()
         except ValueError as error:
             raise Misconfigured(f"{name} is no cut: {error!s:.200}") from None
@@ -129,7 +133,7 @@ class Cut:
         """Return the entries by partition.
 
         Raises:
-            ValueError: there are two of one partition, or a committed offset that cannot be.
+            ValueError: there are two of one partition, or one cannot be.
         """
         found: dict[TopicPartition, CutEntry] = {}
         for entry in self.partitions:
@@ -138,7 +142,16 @@ class Cut:
                 raise ValueError(f"it has {key} twice")
             if entry.committed_offset > entry.offset:
                 raise ValueError(f"the committed offset of {key} is behind its offset")
+            if entry.exact is bool(entry.why):
+                raise ValueError(f"{key} has to be exact, or to say why it is not")
         return found
+
+
+def _entry(document: Any) -> CutEntry:
+    try:
+        return read_as(CutEntry, document)
+    except ValueError as error:
+        raise ValueError(f"its partition {document!r:.100}: {error}") from None
 
 
 AsOf: TypeAlias = int | Cut
@@ -309,7 +322,7 @@ def entries_as_of(
     """Return where partitions part at a time, exactly or not.
 
     A cut that was made before is not exact any more where records in front of it were compacted
-    since, or all deleted.
+    since, or all deleted. A partition that it does not have must have been added since.
 
     Raises:
         Misconfigured: the cut is of another cluster or topic.
@@ -318,15 +331,17 @@ def entries_as_of(
     if not isinstance(as_of, Cut):
         its = cut_of(log, as_of, partitions, 0).by_partition()
         return {key: its[key] for key in partitions}
-    its = entries_in(as_of, log, partitions)
+    its, given = entries_in(as_of, log, partitions), as_of.by_partition()
     for key, answer in log.cut({key: AskCut(key.partition, as_of.at_ms) for key in its}).items():
         entry, why = its[key], None
         if isinstance(answer, str):
             why = answer
         elif _passed(answer, entry.offset) or _passed(answer, entry.committed_offset):
             why = _reason(Inexact.COMPACTED)
-        elif answer.why is Inexact.DELETED and entry.offset:
-            why = _reason(answer.why)
+        elif answer.why is Inexact.DELETED:
+            why = _reason(answer.why) if entry.offset else None
+        elif key not in given and (answer.offset or answer.why):
+            why = _reason(answer.why) if answer.why else "the cut has not the partition"
         if why is not None:
             its[key] = replace(entry, exact=False, why=why)
     return its

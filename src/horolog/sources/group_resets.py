@@ -15,7 +15,7 @@ from horolog.client import Client, CommittedOffset
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import Inexact
 from horolog.sources.broker_log import BrokerLog
-from horolog.sources.cuts import Cut, CutEntry, entries_in
+from horolog.sources.cuts import Cut, CutEntry, entries_as_of, entries_in
 from horolog.storage.names import TopicPartition
 
 _NAMED = 3  # members in a message
@@ -50,10 +50,13 @@ def plan_reset(
 
     Raises:
         Misconfigured: the cut is of another cluster, has not a topic, or it was re-created since.
-        RequestRefused, NoAnswer: the brokers refuse, or do not answer.
+        RequestRefused, NoAnswer: the brokers refuse, or do not answer. Those of Apache Kafka cannot
+            tell whether a partition that the cut does not have was added since.
     """
     partitions = log.partitions()
-    entries = entries_in(cut, log, partitions)
+    entries, given = entries_in(cut, log, partitions), cut.by_partition()
+    if added := [key for key in partitions if key not in given]:
+        entries |= entries_as_of(log, cut, added)
     served = [key for key in partitions if key not in log.leaderless]
     earliest, latest = log.earliest(served), log.latest(served)
     planned = []
