@@ -17,6 +17,7 @@ from horolog.clock import ManualClock
 from horolog.jobs import archive, restore
 from horolog.jobs.archives.archiving import Archived
 from horolog.jobs.archives.manifest import require_manifest
+from horolog.jobs.archives.planning import Planner
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.record import LogRecord, build_batch
 from horolog.sources import CutEntry
@@ -181,3 +182,31 @@ def as_version_2(path: Path) -> None:
     text = json.dumps(document, separators=(",", ":")).encode()
     content = b"%08x %s\n" % (crc32c(text), text)
     (path / f"manifest/{manifest.number:020d}.json").write_bytes(content)
+
+
+@pytest.mark.parametrize("as_of", [None, NOW_MS + 1500])
+def test_an_archive_whose_run_was_killed_is_cut_after_the_next_one(
+    broker: RunningBroker,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    as_of: int | None,
+) -> None:
+    broker.append("a", build_batch([LogRecord(3, None, b"v")]))
+    clock.step("1s")
+    broker.append("a", build_batch([LogRecord(3, None, b"v")]))
+    clock.step("1s")
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    with monkeypatch.context() as patched:
+        patched.setattr(Planner, "look_back", kill)
+        with pytest.raises(KeyboardInterrupt):
+            archived(broker.address, tmp_path)
+    (entry, *_) = cut_at(tmp_path / "archive", NOW_MS + 1).partitions
+    assert "has to be run again" in (entry.why or "")
+    archived(broker.address, tmp_path, as_of=as_of)
+    (entry, *_) = cut_at(tmp_path / "archive", NOW_MS + 1).partitions
+    assert (entry.offset, entry.why) == (1, None)
+
+
+def kill(*arguments: object) -> None:
+    raise KeyboardInterrupt

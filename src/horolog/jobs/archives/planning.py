@@ -178,7 +178,14 @@ class Planner:
         Raises:
             HorologError: the source cannot be asked.
         """
-        partitions = [*dict.fromkeys((*plan.bounds, *plan.cuts))]
+        unfinished = (
+            TopicPartition(name, index)  # by a run that was killed
+            for name, topic in plan.topics.items()
+            for index, state in topic.partitions.items()
+            if state.times is not None and state.times.end < state.end
+        )
+        present = set(plan.partitions).difference(plan.refused)
+        partitions = {*plan.bounds, *plan.cuts, *present.intersection(unfinished)}
         if not (plan.with_append_times and partitions):
             return {}
         asks = {
@@ -408,13 +415,10 @@ class PlanProgress:
         self._plan = plan
         self._positions: dict[TopicPartition, int] = {}
         self._known_ends = {
-            partition: state.ranges[-1].end
+            TopicPartition(name, index): state.end
             for name, topic in plan.topics.items()
             for index, state in topic.partitions.items()
             if state.ranges
-            and (
-                (partition := TopicPartition(name, index)) in plan.bounds or partition in plan.cuts
-            )
         }
 
     def take(self, wave: Iterable[UnitOutcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
