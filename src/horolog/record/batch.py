@@ -27,7 +27,6 @@ smallest that it can have, and its count `UNKNOWN_COUNT`.
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import crc32c
@@ -162,10 +161,6 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
 
-# `_make` would check once more how many fields there are.
-new_header = partial(tuple.__new__, BatchHeader)
-
-
 def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> BatchHeader:
     """Read the header at `position`, of any format; the records may be missing.
 
@@ -181,8 +176,7 @@ def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> Ba
     if fields[3] != MAGIC or fields[1] < _SMALLEST_V2_LENGTH:
         _check_size_and_magic(fields[1], fields[3], position)
         return _message_header(buffer, position, least_offset)
-    header: BatchHeader = new_header(fields)
-    return header
+    return tuple.__new__(BatchHeader, fields)  # `_make` would count the fields once more
 
 
 def _short_header(buffer: Buffer, position: int, least_offset: int) -> BatchHeader:
@@ -253,7 +247,7 @@ def iter_headers(
             return
         header: BatchHeader
         if magic == MAGIC:
-            header = new_header(_HEADER.unpack_from(buffer, position))
+            header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
         else:
             header = _message_header(buffer, position, least_offset)
         yield position, header
@@ -353,7 +347,8 @@ def new_batch_header(
         records: the rest of the batch.
     """
     crc = crc32c.crc32c(records, crc32c.crc32c(_CRC_COVERED.pack(*covered)))
-    header: BatchHeader = new_header((base_offset, length, leader_epoch, MAGIC, crc, *covered))
+    fields = base_offset, length, leader_epoch, MAGIC, crc, *covered
+    header = tuple.__new__(BatchHeader, fields)
     return header, _HEADER.pack(*header)
 
 

@@ -21,7 +21,6 @@ from horolog.record.batch import (
     MAGIC,
     BatchHeader,
     iter_headers,
-    new_header,
 )
 from horolog.record.stretches import Int64Array
 
@@ -113,7 +112,7 @@ class HeaderTable:
 
     def headers(self) -> list[BatchHeader]:
         """Return each header as a `BatchHeader`."""
-        return [new_header(fields) for fields in self.columns.tolist()]
+        return [tuple.__new__(BatchHeader, fields) for fields in self.columns.tolist()]
 
     def packed(self, records: Sequence[Buffer]) -> list[Buffer]:
         """Return header and records of each batch, one after the other, with their checksums.

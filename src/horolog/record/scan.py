@@ -9,7 +9,6 @@ checked to be UTF-8: Kafka's readers replace invalid bytes.
 
 from array import array
 from collections.abc import Iterable
-from functools import partial
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
@@ -173,7 +172,8 @@ def _facts(state: "array[int]", shift: int) -> RecordFacts:
     count, timed, largest, smallest = counts[:4]
     null_keys, sparse, next_delta, disorder = state[_SEEN]
     is_timed = timed != 0
-    facts: RecordFacts = new_facts(
+    return tuple.__new__(  # `_make` would count the fields once more
+        RecordFacts,
         (
             count,
             largest if is_timed else None,
@@ -183,13 +183,10 @@ def _facts(state: "array[int]", shift: int) -> RecordFacts:
             disorder == 0 and shift >= 0,
             next_delta - 1 + shift,
             counts,
-        )
+        ),
     )
-    return facts
 
 
-# `_make` would check once more how many fields there are.
-new_facts = partial(tuple.__new__, RecordFacts)
 _COUNTS: Final = slice(COUNTS, COUNTS + COUNTS_SIZE)
 _SEEN: Final = slice(NULL_KEYS, DISORDER + 1)
 

@@ -17,7 +17,7 @@ from horolog.record.batch import (
 )
 from horolog.record.builder import LogRecord
 from horolog.record.record_bytes import write_varlong
-from horolog.record.scan import RecordFacts, new_facts, scan_batch
+from horolog.record.scan import RecordFacts, scan_batch
 from horolog.record.time_stats import LATENCY_COUNT, Counts
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -74,7 +74,7 @@ def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
         facts = scan_batch(data, header, max_bytes=len(body), arrival_ms=now_ms)
         return StampedBatch(header, data, facts)
     counts = stamped_counts(count, now_ms)
-    facts = new_facts((count, now_ms, now_ms, False, True, True, count - 1, counts))
+    facts = RecordFacts(count, now_ms, now_ms, False, True, True, count - 1, counts)
     return StampedBatch(header, head + body, facts)
 
 

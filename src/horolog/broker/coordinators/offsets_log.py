@@ -31,7 +31,7 @@ from horolog.record.compression import Codec
 from horolog.record.markers import TransactionEnd
 from horolog.record.stamped import stamped_records
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.logs.incoming import Batch, StampedRecords, new_stamped_records
+from horolog.storage.logs.incoming import Batch, StampedRecords
 
 _QUICK: Final = 200  # records that become batches on the event loop
 _NOT_COMPRESSED: Final = Codec.NONE  # a lookup of an enum member takes long
@@ -138,7 +138,7 @@ class OffsetsLog:
         if self._writing is not None or self._codec is not _NOT_COMPRESSED:
             return False
         try:
-            batch = new_stamped_records((records, count, now_ms))
+            batch = tuple.__new__(StampedRecords, (records, count, now_ms))
             return self._topic.append_at_once(group_id, batch)
         except HorologError as error:
             refused = _unavailable(error)

@@ -4,7 +4,6 @@ Readers of the segment use the same `Indexes`, and see what was added.
 """
 
 from collections.abc import Iterable
-from functools import partial
 from typing import NamedTuple
 
 from horolog.errors import StorageFailed
@@ -14,9 +13,6 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.indexes import Indexes
 from horolog.storage.index.sparse import OffsetPosition
-
-# A named tuple's own `__new__` takes three times as long.
-_new_time = partial(tuple.__new__, TimeEntry)
 
 
 class Noted(NamedTuple):
@@ -84,7 +80,7 @@ class IndexWriter:
             if max_timestamp != NO_TIMESTAMP and (
                 largest is None or max_timestamp > largest.timestamp
             ):  # as `is_later`
-                largest = _new_time((max_timestamp, last_offset))
+                largest = tuple.__new__(TimeEntry, (max_timestamp, last_offset))
             if left < 0:
                 entries = entries or _NewEntries([], [], self._room())
                 if len(entries.positions) < entries.room:

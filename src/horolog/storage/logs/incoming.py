@@ -5,7 +5,6 @@ A leader gives them offsets, an epoch and append times. Batches of another log k
 
 from collections.abc import Sequence
 from enum import Enum
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from horolog.buffers import Buffer
@@ -73,10 +72,6 @@ class StampedRecords(NamedTuple):
         return Numbered(
             parts, size, base_offset, last_offset, now_ms, leader_epoch, append_ms, counts
         )
-
-
-# A named tuple's own `__new__` takes twice as long.
-new_stamped_records = partial(tuple.__new__, StampedRecords)
 
 
 class SourceBatches(NamedTuple):

@@ -6,8 +6,7 @@ and a conversion reads their formats.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
@@ -47,10 +46,6 @@ class Walked(NamedTuple):
         if self.messages is None:
             return (self,)
         return (Walked(at, one, None) for at, one in log.headers(self.position, self.end))
-
-
-# A named tuple's own `__new__` takes three times as long.
-_new_walked: Callable[[tuple[object, ...]], Walked] = partial(tuple.__new__, Walked)
 
 
 def walk(
@@ -103,7 +98,7 @@ def walk(
                     least_offset = last + 1
                 except CorruptBatch as error:
                     fault = log.corrupt(at, error.reason, WrongChecksum)
-            yield _new_walked((at, one, None, fault))
+            yield tuple.__new__(Walked, (at, one, None, fault))
 
 
 def walk_headers(log: BatchReader) -> Iterator[Walked]:

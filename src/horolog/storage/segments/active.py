@@ -6,7 +6,6 @@ One thread at a time. What it appends is published with the segment's end, as on
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from operator import sub
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from horolog.storage.segments.runs import NumberedRun
 
 _logger = logging.getLogger(__name__)
-
-
-# A named tuple's own `__new__` takes three times as long.
-_new_end = partial(tuple.__new__, SegmentEnd)
 
 
 _Bounds: TypeAlias = tuple[TopicConfig, bool, IndexWriter, int, int, int, int, int]
@@ -344,7 +339,9 @@ class ActiveSegment:
             blocks.add(row, size)
         if start == 0:
             segment.set_first(first_time)
-        segment.end = _new_end((position, last + 1, last_position, base, largest))
+        segment.end = tuple.__new__(  # the constructor takes three times as long
+            SegmentEnd, (position, last + 1, last_position, base, largest)
+        )
 
     def takes_run(self, run: "NumberedRun", segment_bytes: int) -> bool:
         """Return True if the open files have room for a run as a whole."""

@@ -7,7 +7,6 @@ restore or a follower takes the batches of another log as they are (`as_they_are
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -62,9 +61,6 @@ class Numbered:
 
 _OFFSET = attrgetter("offset")
 _UNKNOWN = AppendTimeStretch(0, None)
-
-# A named tuple's own `__new__` takes three times as long.
-_new_particulars = partial(tuple.__new__, Particulars)
 
 
 def as_they_are(
@@ -149,5 +145,5 @@ def as_it_is(
         header.max_timestamp,
         header.leader_epoch,
         append_ms,
-        particulars=_new_particulars((header, None, is_seen, None)),
+        particulars=tuple.__new__(Particulars, (header, None, is_seen, None)),
     )
