@@ -134,6 +134,19 @@ def test_following_gives_committed_records_once_their_transaction_ends(
     assert [json.loads(line)["value"] for line in printed.splitlines()] == ["committed", "alone"]
 
 
+def test_an_offline_partition_hides_no_other(filled: RunningBroker) -> None:
+    filled.stop()
+    for path in (filled.log_dir / "clicks-1").glob("*.log"):
+        path.unlink()
+        path.mkdir()
+    filled.start()
+    filled.run(filled.broker.partitions.keep_stamp_clock())
+    ran = consume(filled, "clicks", "--as-of", T)
+    assert ran.code == 1
+    assert "clicks-1 is offline" in ran.err
+    assert [json.loads(line)["value"] for line in ran.lines] == ["late 0", "0 s", "2 s"]
+
+
 @pytest.mark.parametrize("at", [f"{(1 << 63) - 1}ms", "+1h"])
 def test_a_time_that_is_not_exact_is_refused_with_the_reason(
     filled: RunningBroker, tmp_path: Path, at: str

@@ -78,9 +78,8 @@ def _inexact(entry: CutEntry, read_committed: bool | None) -> str | None:
         return entry.why
     if entry.offset != entry.committed_offset and read_committed is None:
         return (
-            f"transactions were open: give --read-committed to continue at "
-            f"{entry.committed_offset}, if the group reads committed records, else "
-            f"--read-uncommitted to continue at {entry.offset}"
+            f"transactions were open: {entry.committed_offset} with --read-committed, "
+            f"{entry.offset} with --read-uncommitted"
         )
     return None
 
