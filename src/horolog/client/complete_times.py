@@ -14,7 +14,7 @@ LACKING: Final = (
 )
 SETTING: Final = "message.timestamp.before.max.ms"
 _WHY: Final[Mapping[Withdrawn | None, str]] = {
-    Withdrawn.NO_BOUND: f"its topic bounds no create times; {SETTING} does",
+    Withdrawn.NO_BOUND: f"{SETTING} is not set",
     Withdrawn.BOUND_RAISED: f"{SETTING} was raised, and what was too early before may come",
     Withdrawn.RESET: "append times were reset, and what was too early before may come",
     Withdrawn.FOLLOWED: "records come from another cluster, or have come since",

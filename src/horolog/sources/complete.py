@@ -87,7 +87,7 @@ def complete_until(
         raise Misconfigured("the read has no partition, which is complete up to no time")
     for one in found:
         if one.until.is_never:
-            raise Misconfigured(f"{one}: set {SETTING} of {one.topic} to how late records may come")
+            raise Misconfigured(f"{one}. Set {SETTING} of {one.topic} to how late records may come")
     return min(found, key=lambda one: (one.ms is not None, one.ms or 0))
 
 
