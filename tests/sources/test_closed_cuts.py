@@ -4,59 +4,15 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from causes import PARTITIONS, SMALL, Arrivals
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker
 
-from horolog.client import Client
 from horolog.clock import ManualClock
-from horolog.record import Codec, LogRecord, build_batch
 from horolog.sources import BrokerLog, Cut, Pattern, ReadOptions, cut_of
-from horolog.storage import LogWriter, TopicPartition, WouldBlock
-
-PARTITIONS = [TopicPartition(f"t{topic}", number) for topic in range(5) for number in range(10)]
-SMALL = build_batch([LogRecord(NOW_MS, None, b"v")])
-LARGE = build_batch([LogRecord(NOW_MS, None, bytes(200_000))] * 3, codec=Codec.GZIP)
-
-
-class Arrival(NamedTuple):
-    """An answered append, and how many had been answered when it was sent."""
-
-    partition: TopicPartition
-    offset: int
-    causes: int
-
-
-class Arrivals:
-    """Appends in the order of their answers."""
-
-    def __init__(self) -> None:
-        self.answered: list[Arrival] = []
-        self._lock = threading.Lock()
-
-    def write(self, address: str, seed: int) -> None:
-        """Append at random, to any partition; what was answered before is a cause of it."""
-        chosen = random.Random(seed)
-        with Client(address, timeout_ms=60_000) as client:
-            for _ in range(12):
-                partition = chosen.choice(PARTITIONS)
-                causes = len(self.answered)
-                batch = LARGE if chosen.random() < 0.3 else SMALL
-                offset = client.produce(*partition, batch).base_offset
-                with self._lock:
-                    self.answered.append(Arrival(partition, offset, causes))
-
-    def check(self, cut: Cut) -> None:
-        """Check that the causes of all that is in a cut are in it, too."""
-        entries = cut.by_partition()
-        assert {entry.why for entry in entries.values()} == {None}
-        within = [its.offset < entries[its.partition].offset for its in self.answered]
-        causes = max(
-            (its.causes for its, is_in in zip(self.answered, within, strict=True) if is_in),
-            default=0,
-        )
-        assert all(within[:causes])
+from horolog.storage import LogWriter, WouldBlock
 
 
 def cut_at(broker: RunningBroker, at_ms: int) -> Cut:
