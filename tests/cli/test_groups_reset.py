@@ -6,10 +6,10 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from arrivals import Producer
+from arrivals import PARTITIONS, Arrivals, Producer
 from command_runner import Ran, run_command
 from patience import PATIENCE_S, eventually
-from running_broker import NOW_MS, RunningBroker, a_broker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client, CommittedOffset
 from horolog.clock import ManualClock
@@ -298,3 +298,67 @@ def test_a_time_in_the_future_sets_nothing(filled: RunningBroker) -> None:
     assert ran.code == 1
     assert "future: " in ran.out
     assert committed(filled) == {"clicks-0": 4, "clicks-1": 4}
+
+
+def printed(broker: RunningBroker, *args: object) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset of the records of both topics that consume prints."""
+    found = []
+    for topic in ("a", "b"):
+        ran = run_command(
+            "consume", topic, *args, "--format", "json", HOROLOG_BOOTSTRAP=broker.address
+        )
+        assert ran.code == 0, ran.err
+        records = map(json.loads, ran.lines)
+        found += [(topic, record["partition"], record["offset"]) for record in records]
+    return sorted(found)
+
+
+def read_from_committed(
+    broker: RunningBroker, isolation: str, count: int
+) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset of what a consumer of g gets of both topics."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.address,
+            "group.id": "g",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+        }
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(*partition) for partition in PARTITIONS])
+        messages = consumer.consume(count, timeout=PATIENCE_S) if count else []
+        messages += consumer.consume(1, timeout=0.2)
+    finally:
+        consumer.close()
+    assert [message.error() for message in messages] == [None] * len(messages)
+    return sorted((its.topic(), its.partition(), its.offset()) for its in messages)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_read_as_of_a_time_and_the_group_behind_it_have_every_record_once(
+    make_broker: MakeBroker, tmp_path: Path, seed: int, isolation: str
+) -> None:
+    clock = ManualClock(NOW_MS)
+    broker = make_broker(clock=clock)
+    for topic in ("a", "b"):
+        broker.create_topic(topic, 2)
+    arrivals = Arrivals(broker, clock, seed)
+    arrivals.live(60)
+    for producer in arrivals.producers:
+        if producer.open is not None:
+            producer.end(commit=True)
+    keep_clock(broker)
+    reads = ["--read-committed"] if isolation == "read_committed" else []
+    everything = printed(broker, *reads)
+    for at_ms in arrivals.asked()[:4]:
+        cut = tmp_path / f"{at_ms}.json"
+        at = {"HOROLOG_BOOTSTRAP": broker.address}
+        assert run_command("cut", "--at", f"{at_ms}ms", "-o", cut, **at).code == 0
+        known = printed(broker, "--as-of", cut, *reads)
+        option = f"--{isolation.replace('_', '-')}"
+        assert reset(broker, "g", "--to", cut, "--topics", "a,b", option).code == 0
+        behind = read_from_committed(broker, isolation, len(everything) - len(known))
+        assert sorted([*known, *behind]) == everything
