@@ -50,6 +50,23 @@ def test_apache_kafka_is_refused_in_one_sentence(tmp_path: Path) -> None:
         assert "Apache Kafka's go back with its clock" in refused.err
 
 
+def test_the_order_of_append_times_is_that_of_apache_kafkas_stamps(tmp_path: Path) -> None:
+    with Kafka(tmp_path) as kafka, Client(kafka.bootstrap) as client:
+        client.create_topics({"stamped": 2}, configs={"message.timestamp.type": "LogAppendTime"})
+        client.create_topics({"created": 1})
+        for number in range(10):
+            batch = build_batch([LogRecord(T0_MS, None, b"%d" % number)])
+            client.appends.append({("stamped", number % 2): batch}, {})
+            time.sleep(0.002)  # a millisecond of its own
+        client.appends.append({("created", 0): batch}, {})
+        order = ("--order", "append-time", "--format", "value", "-b", kafka.bootstrap)
+        ran = run_command("consume", "stamped", *order)
+        assert (ran.code, ran.lines) == (0, [str(number) for number in range(10)])
+        refused = run_command("consume", "created", *order)
+        assert refused.code == 1
+        assert "created-0 has create times at offset 0" in refused.err
+
+
 APPEND = RecordClock.APPEND
 TOPIC = "arrivals"
 SCENARIO = Scenario(TOPIC, "of both clocks", scenarios.nothing)

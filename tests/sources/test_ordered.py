@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from overrides import override
 from running_broker import MakeBroker, RunningBroker
 
-from horolog.client import Client
-from horolog.client.link import Link
+from horolog.client import Client, Link
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.record import LogRecord, build_batch
 from horolog.sources import DataLost, RecordLog, TableBuffer, scan
-from horolog.storage.segments.reader import SegmentReader
+from horolog.storage import SegmentReader
 from horolog.testing import Broker
 
 T0_MS = 1_772_323_200_000

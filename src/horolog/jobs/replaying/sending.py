@@ -17,7 +17,7 @@ from horolog.client.appends import ProducerId
 from horolog.client.transactions import TRANSACTION_TIMEOUT_MS
 from horolog.clock import HOUR_MS, Clock
 from horolog.errors import HorologError, Misconfigured, StorageFailed
-from horolog.jobs.replaying.source import Due, Extent, Place
+from horolog.jobs.replaying.source import Due, Extent, ReplayPlace
 from horolog.jobs.state import DocumentsOnly
 from horolog.offsets import SINK_GROUPS
 from horolog.record.batch import next_sequence
@@ -92,7 +92,7 @@ class ReplayProgress:
     """First offset of each partition that is replayed; all before it was sent, or not asked for."""
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     """Offset of each partition that the replay stops before; empty while none is under way."""
-    place: Place | None = None
+    place: ReplayPlace | None = None
     """Place of the last record that was sent; those before it in the order were sent."""
     records: int = 0
     last_ms: int | None = None
@@ -103,7 +103,7 @@ class ReplayProgress:
 
     @property
     def extent(self) -> Extent:
-        """What is replayed."""
+        """Offsets that are replayed."""
         return Extent(self.starts, self.ends)
 
     def begin(self, extent: Extent) -> None:
@@ -128,7 +128,7 @@ class ReplayProgress:
         named: dict[str, Any] = {name: _by_partition(kept[name]) for name in _BY_PARTITION}
         if kept["place"] is not None:
             ms, name, offset = kept["place"]
-            named["place"] = Place(ms, _partition_of(name), offset)
+            named["place"] = ReplayPlace(ms, _partition_of(name), offset)
         return cls(**{**kept, **named})
 
 

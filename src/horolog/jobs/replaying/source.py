@@ -19,7 +19,7 @@ from horolog.sources.row_filter import RowFilter
 from horolog.storage.names import TopicPartition
 
 
-class Place(NamedTuple):
+class ReplayPlace(NamedTuple):
     """Place of a record in the order of a replay."""
 
     ms: int | None
@@ -36,9 +36,9 @@ class Due(NamedTuple):
     read: ReadRecord
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ReplayPlace:
         """Place of the record."""
-        return Place(self.ms, self.partition, self.read.offset)
+        return ReplayPlace(self.ms, self.partition, self.read.offset)
 
 
 class Extent(NamedTuple):
@@ -87,7 +87,7 @@ class ReplaySource(RecordLog):
         """Log of the source, for lookups."""
         return self._log
 
-    def plan_rest(self, extent: Extent, place: Place | None) -> ReplayPlan:
+    def plan_rest(self, extent: Extent, place: ReplayPlace | None) -> ReplayPlan:
         """Plan what is behind a place; what was deleted meanwhile is left out.
 
         Args:
@@ -123,7 +123,7 @@ class ReplaySource(RecordLog):
     ) -> Sequence[Stretch]:
         return self._log.stretches(bounds, RowFilter().within(times))
 
-    def rest(self, plan: ReplayPlan, place: Place | None) -> Iterator[Due]:
+    def rest(self, plan: ReplayPlan, place: ReplayPlace | None) -> Iterator[Due]:
         """Yield the records of a plan that are behind a place.
 
         Raises:
@@ -147,7 +147,7 @@ class ReplaySource(RecordLog):
         reached = self._rank(place)
         return dropwhile(lambda due: self._rank(due.place) <= reached, dues)
 
-    def _rank(self, place: Place) -> tuple[bool, int, TopicPartition, int]:
+    def _rank(self, place: ReplayPlace) -> tuple[bool, int, TopicPartition, int]:
         """Return what sorts places in the order of the replay."""
         is_untimed = place.ms is None
         is_behind = is_untimed == (self._without_time is WithoutTime.LAST)
