@@ -167,7 +167,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Reply | None]] = set()
         self._large_in_flight = 0
-        self._codec = CodecThreads("horolog-codec")
+        self._codec = CodecThreads()
         self._served = {key: _Served(handler, *SUPPORTED[key]) for key, handler in HANDLERS.items()}
         self.shortcuts = _SHORTCUTS
 

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from horolog.clock import Duration, duration_ms
 from horolog.errors import ErrorCode
@@ -38,6 +38,14 @@ class RequestFault:
     """Bytes of the answer that are sent before the connection closes; None for all."""
 
 
+class Narrowed(TypedDict, total=False):
+    """Which requests a fault applies to."""
+
+    times: int | None
+    topic: str | None
+    partition: int | None
+
+
 class Faults:
     """The faults of one broker. Arguments that are wrong raise ValueError with a sentence."""
 
@@ -53,57 +61,28 @@ class Faults:
 
     # --- set and clear ----------------------------------------------------------------
 
-    def fail(
-        self,
-        api: str | int,
-        error: str | int,
-        *,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> None:
+    def fail(self, api: str | int, error: str | int, **narrowed: Unpack[Narrowed]) -> None:
         """Answer requests with an error, and do nothing else."""
-        self._add(api, times, topic, partition, error=_error(error))
+        self._add(api, error=_error(error), **narrowed)
 
-    def delay(
-        self,
-        api: str | int,
-        by: Duration,
-        *,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> None:
+    def delay(self, api: str | int, by: Duration, **narrowed: Unpack[Narrowed]) -> None:
         """Do requests at once, and answer them later; the delay is real time."""
         delay_ms = duration_ms(by)
         if not 0 <= delay_ms <= MOST_DELAY_MS:
             raise ValueError(f"a delay of {by}: allowed are 0 to {MOST_DELAY_MS} ms")
-        self._add(api, times, topic, partition, delay_s=delay_ms / 1000)
+        self._add(api, delay_s=delay_ms / 1000, **narrowed)
 
     def disconnect(
-        self,
-        api: str | int,
-        *,
-        after_bytes: int = 0,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
+        self, api: str | int, *, after_bytes: int = 0, **narrowed: Unpack[Narrowed]
     ) -> None:
         """Do requests, and close the connection after so many bytes of the answer."""
         if not _is_whole(after_bytes) or after_bytes < 0:
             raise ValueError(f"after_bytes={after_bytes!r}: write a number of bytes, 0 or more")
-        self._add(api, times, topic, partition, after_bytes=after_bytes)
+        self._add(api, after_bytes=after_bytes, **narrowed)
 
-    def lose_answer(
-        self,
-        api: str | int,
-        *,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> None:
+    def lose_answer(self, api: str | int, **narrowed: Unpack[Narrowed]) -> None:
         """Do requests, and close the connection instead of answering."""
-        self.disconnect(api, times=times, topic=topic, partition=partition)
+        self.disconnect(api, **narrowed)
 
     def not_leader(self, topic: str) -> None:
         """Answer the next Produce or Fetch of a topic with NOT_LEADER_OR_FOLLOWER (6)."""
@@ -165,9 +144,9 @@ class Faults:
     def _add(
         self,
         api: str | int,
-        times: int | None,
-        topic: str | None,
-        partition: int | None,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
         **what: Any,
     ) -> None:
         api_key = _api(api)

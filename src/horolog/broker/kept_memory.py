@@ -9,8 +9,8 @@ class KeptMemory:
     An object without room is made again for each request.
     """
 
-    def __init__(self, most_bytes: int = 16 << 20) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self) -> None:
+        self.most_bytes = 16 << 20
         self.used_bytes = 0
 
     def keep(self, kept: object, size: int) -> bool:

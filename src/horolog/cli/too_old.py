@@ -2,7 +2,7 @@
 
 from horolog.cli.screen import say
 from horolog.client import Client, NoAnswer
-from horolog.clock import Clock, SystemClock
+from horolog.clock import SystemClock
 from horolog.errors import RequestRefused
 from horolog.jobs.receiving import ReceivingTopic
 from horolog.times import duration_text, format_time
@@ -11,16 +11,15 @@ from horolog.times import duration_text, format_time
 class TooOldHint:
     """Warns once, on standard error, that retention will delete sent records at its next check."""
 
-    def __init__(self, client: Client, topic: str, clock: Clock | None = None) -> None:
+    def __init__(self, client: Client, topic: str) -> None:
         self._client = client
         self._topic = topic
-        self._clock = SystemClock() if clock is None else clock
         self._receiving: ReceivingTopic | None = None
         self._is_over = False
 
     def look(self, oldest_ms: int | None) -> None:
         """Compare the smallest timestamp of some sent records with what the topic keeps."""
-        now_ms = self._clock.now_ms()
+        now_ms = SystemClock().now_ms()
         if self._is_over or oldest_ms is None or oldest_ms >= now_ms:
             return
         try:

@@ -116,8 +116,6 @@ class FollowedPartition:
         """Errors in a row."""
         self.is_denied = False
         """The source does not let it be read."""
-        self.source_end: int | None = None
-        """The source's high watermark."""
         self.caught_up_ms: int | None = None
         """Last time at which all records of the source were here."""
         self.offsets_behind: int | None = None
@@ -262,7 +260,6 @@ class FollowedPartition:
         if not 0 <= start <= end:
             self.on_failure(f"the source has offsets {start} to {end}, which cannot be", now_ms)
             return None
-        self.source_end = end
         position = self.position(log)
         self.asks = Asks.RECORDS
         if self._may_start_earlier(log) and start <= position <= end:
@@ -303,7 +300,6 @@ class FollowedPartition:
     def on_records(self, high_watermark: int, log: LocalLog, now_ms: int) -> None:
         """Take a fetch whose records, if there were any, were appended."""
         self.failures, self.why, self.is_denied = 0, None, False
-        self.source_end = high_watermark
         self.offsets_behind = max(0, high_watermark - self.position(log))
         if not self.offsets_behind:
             self.caught_up_ms = now_ms

@@ -19,7 +19,7 @@ LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 0)
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[CodecThreads]:
     override(monkeypatch, "horolog.broker", SLICE_SECONDS=0.0)
-    threads = CodecThreads("test", 8)
+    threads = CodecThreads(8)
     yield threads
     threads.close()
 

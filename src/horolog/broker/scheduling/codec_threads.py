@@ -36,8 +36,8 @@ THREADS: Final = 64
 class CodecThreads:
     """Codec threads of a dispatcher. `run` and `close` are for the event loop."""
 
-    def __init__(self, name: str, threads: int = THREADS) -> None:
-        self._pool = FairPool(threads, name)
+    def __init__(self, threads: int = THREADS) -> None:
+        self._pool = FairPool(threads, "horolog-codec")
         self._lock = Lock()
         self._is_taken = False
         self._waiting: deque[Lock] = deque()  # one for each thread, released at its turn

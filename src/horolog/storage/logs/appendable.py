@@ -436,14 +436,10 @@ class AppendableLog(ReadableLog):
             last_ms = self.floor.last
             if last_ms is None or last_ms <= now_ms:
                 return None
-            return self._reset_append_time(now_ms, flush=True)
-
-    def _reset_append_time(self, now_ms: int, *, flush: bool = False) -> AppendTimeReset:
-        if self.segments[-1].size:
-            self.roll_at(self.log_end_offset, now_ms)
-        if flush:
+            if self.segments[-1].size:
+                self.roll_at(self.log_end_offset, now_ms)
             self.flush_rolled()
-        return self.floor.reset(self.log_end_offset, now_ms)
+            return self.floor.reset(self.log_end_offset, now_ms)
 
     def _refuse_in_doubt(self) -> NoReturn:
         raise StorageFailed(
