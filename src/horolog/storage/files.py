@@ -50,7 +50,9 @@ class SystemCalls:
         """Call `os.open`; a created file is readable for all users."""
         return os.open(path, flags, 0o644)
 
-    os_pwritev: Callable[[int, Sequence[Buffer], int], int] = staticmethod(os.pwritev)
+    def os_pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        """`os.pwritev`."""
+        return os.pwritev(fd, parts, position)
 
     def os_ftruncate(self, fd: int, size: int) -> None:
         """`os.ftruncate`."""
