@@ -217,6 +217,19 @@ def test_a_cut_that_compaction_has_passed_is_refused(
     assert rows(scan(broker.address, "table", as_of=late))[-1] == (0, 97, b"97")
 
 
+def test_a_cut_is_refused_where_compaction_was_killed_before_it_noted_its_end(
+    broker: RunningBroker, compacted: int
+) -> None:
+    clean(broker)
+    broker.stop()
+    (broker.log_dir / "cleaner-offset-checkpoint").unlink()
+    with pytest.raises(Misconfigured, match="compacted"):
+        scan(broker.log_dir, "table", as_of=compacted)
+    broker.start()
+    with pytest.raises(Misconfigured, match="compacted"):
+        scan(broker.address, "table", as_of=compacted)
+
+
 def test_a_cut_in_front_of_a_transaction_is_refused_once_compaction_has_passed_it(
     broker: RunningBroker, clock: ManualClock, copies: Callable[[], Path]
 ) -> None:

@@ -14,6 +14,7 @@ from horolog.storage.directory.checkpoints import (
     StampState,
     read_append_time,
     read_append_time_resets,
+    read_cleaning,
     read_meta_properties,
     read_offsets,
     read_stamp_state,
@@ -127,6 +128,8 @@ def cut_log_of(
         floors += [floor.last_ms] if floor is not None else []
         cleaned = read_offsets(root.files, f"{_log_dir(replica)}/{names.CLEANER_OFFSETS}")
         points += [cleaned[partition]] if partition in cleaned else []
+        cleaning = read_cleaning(root.files, f"{at}{names.CLEANING_CHECKPOINT}")
+        points += [min(cleaning, end)] if cleaning else []
     spans = [state.ahead[partition] for state in states if partition in state.ahead]
     held = [
         HeldPart(segment, part.start, part.end, part.segment.size)

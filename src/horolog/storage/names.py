@@ -48,6 +48,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 APPEND_TIME = "append-time-checkpoint"  # ours: the last append time that was given out
 APPEND_TIME_RESETS = "append-time-resets"  # ours: from which offsets on append times were lowered
+CLEANING_CHECKPOINT = "cleaning-checkpoint"  # ours: up to where compaction may have come
 REPLACED = "replaced-segments"  # ours: which segments take the place of which
 SYNC_FAILED = "sync-failed"  # ours: the disk may lack what the page cache has (logs/flusher.py)
 
@@ -116,7 +117,15 @@ MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # to the first of a segment: 31 bits
 MAX_PARTITION: Final = (1 << 31) - 1  # a partition index is an int32 on the wire
 
 _PARTITION_FILES = frozenset(
-    {LEADER_EPOCHS, PARTITION_METADATA, APPEND_TIME, APPEND_TIME_RESETS, REPLACED, SYNC_FAILED}
+    {
+        LEADER_EPOCHS,
+        PARTITION_METADATA,
+        APPEND_TIME,
+        APPEND_TIME_RESETS,
+        CLEANING_CHECKPOINT,
+        REPLACED,
+        SYNC_FAILED,
+    }
 )
 _PARTITION_SUFFIXES = (
     *SEGMENT_SUFFIXES,

@@ -25,6 +25,7 @@ from storelogs import (
     pull,
     records_in,
     reopened,
+    snapshot_of,
 )
 
 from horolog.config import TopicConfig
@@ -214,6 +215,31 @@ def test_a_pass_under_way_says_how_far_it_may_have_removed_records(tmp_path: Pat
         assert log.compacted_to == end
         log.truncate_to(3, NOW)
         assert log.compacted_to in (None, 3)
+
+
+def test_a_killed_pass_has_written_how_far_it_may_have_removed_records(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with new_log(path, COMPACT) as log:
+        for at in range(60):
+            put(log, KEYS[at % 5], at=NOW + at)
+        end, before = log.segments[-1].base_offset, offsets(log)
+
+        def kill() -> None:
+            if offsets(log) != before:
+                snapshot_of(path, tmp_path / "killed")
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            clean(log, while_cleaning=kill)
+    for name in ("log", "killed"):
+        with reopened(tmp_path / name, COMPACT) as (_, log):
+            assert log.cleaner_point is None
+            assert log.compacted_to == end
+    damaged = partition_dir(tmp_path / "log") / "cleaning-checkpoint"
+    damaged.write_text("0\n12")
+    assert any("cleaning-checkpoint" in str(fault) for fault in faults(tmp_path / "log"))
+    with reopened(tmp_path / "log", COMPACT) as (_, log):
+        assert log.compacted_to == log.log_end_offset
 
 
 # With the rest of the log's life.

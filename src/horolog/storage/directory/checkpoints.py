@@ -1,4 +1,4 @@
-"""Kafka's small text files, and three of our own; each is replaced at once.
+"""Kafka's small text files, and four of our own; each is replaced at once.
 
 offset checkpoints      `0`, the number of entries, then `topic partition offset` lines
 leader-epoch-checkpoint `0`, the number of entries, then `epoch start_offset` lines
@@ -6,6 +6,8 @@ partition.metadata      `version: 0`, `topic_id: <22 characters of url-safe base
 meta.properties         `key=value` lines: version, node.id, cluster.id, directory.id
 append-time-checkpoint  ours: `0`, then the last append time given out, in milliseconds; or `1`,
                         the last append time, and how many lines append-time-resets had then
+cleaning-checkpoint     ours: `0`, then the offset in front of which a pass of compaction may have
+                        removed records; written before the first of them is
 append-time-resets      ours: `0`, the number of entries, then `offset old_ms new_ms clock_ms` lines
 append-time-clock       ours: `0`, the clock of append times and the time before which the logs are
                         complete, in milliseconds, the number of entries, then `topic partition
@@ -36,6 +38,7 @@ from horolog.storage.names import MAX_BASE_OFFSET, MAX_OFFSET, MAX_PARTITION, To
 _MAX_BYTES = 64 << 20  # a line for each of a million partitions
 _VERSION = "0"
 _HOME = "home "
+_CLEANING = re.compile(r"0\n([0-9]{1,19})\n")
 MAX_EPOCH = (1 << 31) - 1  # int32, as is a node id
 _MAX_NODE_ID = (1 << 31) - 1
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -337,6 +340,26 @@ def write_append_time(files: Files, path: str, floor: AppendTimeFloor) -> None:
     last_ms, resets = floor
     text = f"1\n{last_ms}\n{resets}\n" if resets else f"0\n{last_ms}\n"
     files.replace(path, text.encode(), sync=False)
+
+
+def read_cleaning(files: Files, path: str) -> int:
+    """Read up to where compaction may have come; 0 if the file is missing.
+
+    Raises:
+        CorruptFile: it holds no offset.
+    """
+    text = _read(files, path)
+    if text is None:
+        return 0
+    match = _CLEANING.fullmatch(text)
+    if match is None or int(match[1]) > MAX_OFFSET:
+        raise CorruptFile(f"{path} holds no offset: {text[:80]!r}")
+    return int(match[1])
+
+
+def write_cleaning(files: Files, path: str, offset: int) -> None:
+    """Replace the offset in front of which compaction may have removed records, durably."""
+    files.replace(path, f"0\n{offset}\n".encode())
 
 
 def read_stamp_state(files: Files, path: str) -> StampState | None:

@@ -144,7 +144,7 @@ class AppendableLog(ReadableLog):
         self.checkpoint: Callable[[], None] = lambda: None
         """Writes the checkpoints of the log directory; of a log that has none, nothing."""
         self.cleaner_point = parts.cleaner_point
-        self.cleaning_to = 0
+        self.cleaning_to = parts.cleaning_to
         """Offset up to which a pass that has not ended may have removed records."""
         """All records before this offset were cleaned; None if it never was."""
         self.truncations = 0

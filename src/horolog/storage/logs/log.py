@@ -17,7 +17,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.storage import names
 from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_dirty, first_time
+from horolog.storage.directory.checkpoints import write_cleaning
 from horolog.storage.logs.appendable import AppendableLog
 from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.replacing import Swap
@@ -277,7 +279,10 @@ class Log(AppendableLog):
             may_clean = self.config.compacts and not self.retention_exempt
             if not may_clean or not all(id(segment) in present for segment in old):
                 return False
-            self.cleaning_to = max(self.cleaning_to, keys_end)
+            if keys_end > self.cleaning_to:
+                path = f"{self.directory}/{names.CLEANING_CHECKPOINT}"
+                write_cleaning(self.files, path, keys_end)
+                self.cleaning_to = keys_end
             self._swap.put(self, old, work, due_ms)
             return True
 

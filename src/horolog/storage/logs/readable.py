@@ -65,6 +65,8 @@ class LogParts:
     log_start_offset: int = 0
     cleaner_point: int | None = None
     """All records before this offset were cleaned; None if it never was."""
+    cleaning_to: int = 0
+    """Offset in front of which a pass that did not end may have removed records."""
     recovery_point: int = 0
     """All records before this offset are flushed."""
     retention_exempt: bool = False

@@ -30,7 +30,12 @@ from horolog.storage.batches.reader import TornTail
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.passes import CleaningGroup, CleaningPass
 from horolog.storage.cleaning.rules import Rules, last_of_producers
-from horolog.storage.directory.checkpoints import read_offsets, topic_id_in
+from horolog.storage.directory.checkpoints import (
+    read_cleaning,
+    read_offsets,
+    topic_id_in,
+    write_cleaning,
+)
 from horolog.storage.directory.lock import is_log_dir, lock_against_others
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
@@ -258,6 +263,9 @@ class _CompactedPartition:
                 yield Checked(bytes=piece.read_bytes)
             if not compaction.dry_run:
                 with lock_against_others(self._directory):
+                    path = f"{self._directory}/{names.CLEANING_CHECKPOINT}"
+                    if cleaning.end_offset > read_cleaning(files, path):
+                        write_cleaning(files, path, cleaning.end_offset)
                     bases = [old.base_offset for old in group.segments]
                     replace_segments(files, self._directory, self._work, bases)
         done.bytes_before += group.size

@@ -17,6 +17,7 @@ from horolog.storage import names
 from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.checkpoints import (
     MAX_EPOCH,
+    read_cleaning,
     read_epochs,
     read_topic_id,
     write_topic_id,
@@ -141,6 +142,7 @@ class _Loader:
                 append_times=self.append_times,
                 log_start_offset=log_start_offset,
                 cleaner_point=self._cleaner_point(checkpointed.cleaner_point, end_offset),
+                cleaning_to=self._cleaning_to(end_offset),
                 recovery_point=end_offset if plan.is_clean else min(point or 0, end_offset),
                 retention_exempt=plan.is_adopted,
                 is_settled=plan.is_clean
@@ -177,6 +179,15 @@ class _Loader:
             )
             return None
         return point
+
+    def _cleaning_to(self, end_offset: int) -> int:
+        """Return the offset in front of which compaction may have removed records."""
+        try:
+            path = f"{self.directory}/{names.CLEANING_CHECKPOINT}"
+            return min(read_cleaning(self.files, path), end_offset)
+        except CorruptFile as error:
+            self.report.notes.append(f"{error}: cuts are refused up to offset {end_offset}")
+            return end_offset
 
     def _ensure_segment(
         self, recovery: SegmentRecovery, start: int, present: set[str]

@@ -14,6 +14,7 @@ from horolog.storage.batches.whole import whole_batches
 from horolog.storage.directory.checkpoints import (
     read_append_time,
     read_append_time_resets,
+    read_cleaning,
     read_topic_id,
 )
 from horolog.storage.file_errors import FileMissing
@@ -50,6 +51,10 @@ _LEFTOVERS = {
 _RESTORE_ID = "restore it from a replica or a backup: Kafka does not serve the partition"
 _FORGET_APPEND_TIME = (
     "horolog log reindex removes the file: a start takes the last append time from the log"
+)
+_FORGET_CLEANING = (
+    "stop the broker and remove the file, once compaction has run: until then cuts at a time may "
+    "lack records"
 )
 _FORGET_RESETS = (
     "restore it from a backup, or stop the broker and remove the file: retention then counts from "
@@ -162,6 +167,7 @@ def _check_beside(
         (names.PARTITION_METADATA, read_topic_id, _RESTORE_ID),
         (names.APPEND_TIME, read_append_time, _FORGET_APPEND_TIME),
         (names.APPEND_TIME_RESETS, read_append_time_resets, _FORGET_RESETS),
+        (names.CLEANING_CHECKPOINT, read_cleaning, _FORGET_CLEANING),
     ):
         path = str(directory / name)
         content = read_or_report(partial(read, files, path), path, mend, findings)
