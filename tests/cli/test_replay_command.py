@@ -418,24 +418,39 @@ def test_a_replay_that_is_killed_anywhere_is_a_sort_of_everything(
         assert done.progress.records == len(values) == len(expected) + 3 * grows
 
 
+@pytest.mark.parametrize("is_broker", [False, True])
+@pytest.mark.parametrize("base_ms", [T0, -5])  # with times before 1970, and none of -1
 def test_a_run_that_continues_ends_where_the_first_would_have(
-    broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: RunningBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_broker: bool,
+    base_ms: int,
 ) -> None:
-    broker.create_topic("t", retention_ms="-1")
     override(monkeypatch, "horolog.jobs.replaying", MAX_RECORDS=3, COMMIT_MS=0)
-    source = tmp_path / "log"
-    files = PartitionFiles(source, "t", 0, base_offset=0)
-    files.add([T0 + each for each in (5, 1, 9, 3, 7, 2)])
-    asked: dict[str, Any] = {"source": source, "target": broker.address, "speed": "max"}
-    asked |= {"state": tmp_path / "s"}
+    for name in ("t", "out"):
+        broker.create_topic(name, retention_ms="-1")
+    files = PartitionFiles(tmp_path / "log", "t", 0, base_offset=0)
+
+    def append(*times: int) -> None:
+        records = [LogRecord(base_ms + each, None, b"") for each in times]
+        if is_broker:
+            broker.append("t", build_batch(records))
+        else:
+            files.add_records(records)
+
+    append(5, 1, 9, 3, 7, 2)
+    source = broker.address if is_broker else tmp_path / "log"
+    asked: dict[str, Any] = {"source": source, "target": broker.address, "topics": "t"}
+    asked |= {"to_topic": "out", "speed": "max", "state": tmp_path / "s"}
     with monkeypatch.context() as patch:
         killed_at(patch, 2, "append", is_done=True)
         with pytest.raises(Interrupted):
             jobs.replay(**asked)
-    files.add([T0, T0 + 8])  # earlier than what was sent
+    append(0, 8)  # earlier than what was sent
     for total in (6, 8):
         assert jobs.replay(**asked).progress.records == total
-    times = [each.timestamp - T0 for each in rows_of(broker.address, "t")]
+    times = [each.timestamp - base_ms for each in rows_of(broker.address, "out")]
     assert times == [1, 2, 3, 5, 7, 9, 0, 8]
 
 

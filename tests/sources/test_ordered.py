@@ -242,6 +242,16 @@ def test_what_overlaps_more_than_the_memory_is_refused(make_broker: MakeBroker) 
     assert len(scan(broker.address, "far", order="create_time").read_all()) == 75
 
 
+def test_one_partition_is_ordered_from_its_directory(late: RunningBroker) -> None:
+    late.append("late", build_batch([LogRecord(T0_MS - 20 * MINUTE, None, b"")]), 1)
+    path = late.log_dir / "late-1"
+    places = printed(path, "late", "--order", "create-time")
+    rows_of_path = rows(path, "late", order="create_time")
+    assert places == [(row["partition"], row["offset"]) for row in rows_of_path]
+    every = rows(path, "late")
+    assert rows_of_path == expected(every, "timestamp_ms") != every
+
+
 def test_an_unknown_order_place_or_memory_is_refused(late: RunningBroker) -> None:
     for how, said in (
         ({"order": "time"}, "create-time or append-time"),
