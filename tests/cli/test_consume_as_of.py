@@ -181,6 +181,19 @@ def test_a_cut_of_other_topics_or_of_a_re_created_one_is_refused(
     assert "of another cluster" in consume(filled, "orders", "--as-of", cut).err
 
 
+def test_a_file_that_looks_like_no_path_is_named_with_its_directory(
+    broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cut").write_text("{}")
+    ran = consume(broker, "clicks", "--as-of", "cut")
+    assert (ran.code, ran.err) == (
+        2,
+        "horolog: cut is not a time: for the file write ./cut\n",
+    )
+    assert "is no cut" in consume(broker, "clicks", "--as-of", "./cut").err
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

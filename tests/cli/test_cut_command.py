@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -324,3 +325,20 @@ def test_an_object_store_is_cut_as_the_directory_in_it(
     on_disk = run_command("cut", "--at", NOW_MS + SECOND, directory).json
     assert in_store.json["partitions"] == on_disk["partitions"]
     assert (consumed.code, len(consumed.lines)) == (0, 1)
+
+
+def test_a_disk_that_is_full_leaves_what_was_there(filled: RunningBroker, tmp_path: Path) -> None:
+    output = tmp_path / "cut.json"
+    output.write_text("before")
+    command = [sys.executable, "-m", "horolog", "cut", "--at", f"{NOW_MS}ms", "-o", str(output)]
+    done = subprocess.run(
+        [*command, "-b", filled.address],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"horolog: {output} cannot be written: File too large\n"
+    assert output.read_text() == "before"
+    assert list(tmp_path.glob("*.part")) == []

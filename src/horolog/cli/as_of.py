@@ -1,6 +1,7 @@
 """Options of commands that cut topics at an append time, or read them as of one."""
 
 from datetime import tzinfo
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -72,4 +73,9 @@ def as_of(text: str, zone: tzinfo | None) -> AsOf:
     Raises:
         Misconfigured: it is no time, or a file that cannot be read or is no cut.
     """
-    return parse_as_of(text, lambda time: at_time(time, zone))
+    try:
+        return parse_as_of(text, lambda time: at_time(time, zone))
+    except Misconfigured:
+        if "/" not in text and not text.endswith(".json") and Path(text).is_file():
+            raise Misconfigured(f"{text} is not a time: for the file write ./{text}") from None
+        raise
