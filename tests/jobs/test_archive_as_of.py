@@ -62,11 +62,11 @@ def test_an_archive_as_of_a_time_has_what_was_appended_before_it(
     add(b"3")
     done = archived(broker, tmp_path, as_of=NOW_MS + 2 * SECOND_MS)
     assert (done.is_ok, values(tmp_path)) == (True, [b"0", b"1"])
-    assert done.complete_until_ms == dict.fromkeys("ab", NOW_MS + 2 * SECOND_MS)
+    assert done.as_of_ms == dict.fromkeys("ab", NOW_MS + 2 * SECOND_MS)
     later = archived(broker, tmp_path, as_of=NOW_MS + 4 * SECOND_MS)
     assert (later.is_ok, values(tmp_path)) == (True, [b"0", b"1", b"2", b"3"])
     topic = manifest_of(tmp_path / "archive").topics["a"]
-    assert topic.complete_until_ms == NOW_MS + 4 * SECOND_MS
+    assert topic.as_of_ms == NOW_MS + 4 * SECOND_MS
 
 
 def test_an_archive_takes_a_file_of_a_cut(
@@ -89,7 +89,7 @@ def test_an_archive_does_not_shrink(
     again = archived(broker, tmp_path, as_of=NOW_MS + SECOND_MS)
     assert set(again.refused) == {"b-0"}
     assert "an archive only grows" in again.refused["b-0"]
-    assert again.complete_until_ms["b"] == NOW_MS + 2 * SECOND_MS
+    assert again.as_of_ms["b"] == NOW_MS + 2 * SECOND_MS
     assert values(tmp_path) == [b"0", b"1"]
 
 
@@ -100,7 +100,7 @@ def test_a_time_in_the_future_is_refused_for_each_partition(
     done = archived(broker, tmp_path, as_of=NOW_MS + 60 * SECOND_MS)
     assert set(done.refused) == {"a-0", "a-1", "b-0"}
     assert all("future" in why for why in done.refused.values())
-    assert set(done.complete_until_ms.values()) == {None}
+    assert set(done.as_of_ms.values()) == {None}
 
 
 def test_an_open_transaction_ends_an_archive_in_all_its_partitions(
@@ -153,7 +153,7 @@ def test_compaction_while_an_archive_is_made_leaves_it_incomplete(
     )
     assert set(done.refused) == {"a-0"}
     assert "were compacted while it was archived" in done.refused["a-0"]
-    assert done.complete_until_ms == {"a": None}
+    assert done.as_of_ms == {"a": None}
 
 
 def test_a_topic_that_is_re_created_while_it_is_archived_is_refused(
@@ -170,4 +170,4 @@ def test_a_topic_that_is_re_created_while_it_is_archived_is_refused(
     session = InProcessSpark(replace)
     done = archive(session, source=broker.address, topics="a", as_of=NOW_MS + SECOND_MS, **where)
     assert "created again" in done.refused["a-0"]
-    assert done.complete_until_ms == {"a": None}
+    assert done.as_of_ms == {"a": None}

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from arrivals import Arrivals, cut_at
 from crc32c import crc32c
+from examples import some_of
 from in_process_spark import InProcessSpark
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 
@@ -210,3 +211,32 @@ def test_an_archive_whose_run_was_killed_is_cut_after_the_next_one(
 
 def kill(*arguments: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("seed", some_of(range(24), 8))
+def test_an_archive_of_a_log_that_loses_records_and_is_reset_is_cut_exactly_or_not(
+    broker: RunningBroker, clock: ManualClock, seed: int, tmp_path: Path
+) -> None:
+    arrivals, chance = Arrivals(broker, clock, seed), random.Random(seed)
+    for _ in range(5):
+        arrivals.live(15)
+        key = chance.choice([*arrivals.times])
+        match chance.randrange(3):
+            case 0:
+                end = broker.log(*key).last_stable_offset
+                broker.delete_records(key.topic, chance.randrange(end + 1), key.partition)
+            case 1:
+                clock.step("-20s")
+                broker.client.topics.reset_append_times(key.topic)
+            case _:
+                archived(broker.address, tmp_path, accept_gaps=True)
+    clock.step("60s")
+    broker.run(broker.broker.partitions.keep_stamp_clock())
+    archived(broker.address, tmp_path, accept_gaps=True, as_of=clock.now_ms())
+    for at_ms in [clock.now_ms(), *arrivals.asked()]:
+        there, here = cut_at(broker.address, at_ms), cut_at(tmp_path / "archive", at_ms)
+        for entry, other in zip(here.partitions, there.partitions, strict=True):
+            if entry.exact and other.exact:
+                assert entry.offset == other.offset
+        if reasons(here.partitions) == reasons(there.partitions) == {"exact"}:
+            assert here.partitions == there.partitions

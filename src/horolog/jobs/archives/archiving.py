@@ -79,8 +79,8 @@ class Archived(Outcome):
     """The offset up to which each partition is archived now, or would be."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Reasons why partitions are not archived up to their ends."""
-    complete_until_ms: Mapping[str, int | None] = field(default_factory=dict)
-    """Append time before which each topic is complete in the archive; None if unknown."""
+    as_of_ms: Mapping[str, int | None] = field(default_factory=dict)
+    """Append time as of which each topic is archived; None if it is unknown."""
     is_dry_run: bool = False
 
     @property
@@ -103,9 +103,9 @@ class Archived(Outcome):
                 f"{self.archive}: {self.files} files of records, {size(self.file_bytes)} in all, "
                 f"manifest {self.manifest}"
             )
-        for topic, until_ms in self.complete_until_ms.items():
+        for topic, until_ms in self.as_of_ms.items():
             if until_ms is not None:
-                yield f"  {topic}  complete as of {format_moment(until_ms)}"
+                yield f"  {topic}  archived as of {format_moment(until_ms)}"
         yield from (Aside(f"{partition}: {why}") for partition, why in self.refused.items())
 
 
@@ -333,5 +333,5 @@ def _archived(
             if (known := manifest.partition(partition)) is not None
         },
         refused={str(partition): why for partition, why in sorted(progress.refused.items())},
-        complete_until_ms={name: manifest.topics[name].complete_until_ms for name in plan.topics},
+        as_of_ms={name: manifest.topics[name].as_of_ms for name in plan.topics},
     )

@@ -233,8 +233,8 @@ class ArchivedTopic:
         return TimeRange.between(self.from_ms, self.to_ms)
 
     @property
-    def complete_until_ms(self) -> int | None:
-        """Append time before which all committed records are archived; None if unknown."""
+    def as_of_ms(self) -> int | None:
+        """Append time before which all committed records are archived; None if it is unknown."""
         cuts = [state.cut for state in self.partitions.values() if state.ranges]
         times = [cut.at_ms for cut in cuts if cut is not None]
         return min(times, default=None) if len(times) == self.partition_count else None

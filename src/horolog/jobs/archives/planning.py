@@ -498,7 +498,7 @@ class PlanProgress:
                 self.refused.setdefault(
                     partition,
                     f"records that were known at {format_moment(cut.at_ms)} were compacted while "
-                    "it was archived: it is not complete as of then",
+                    "it was archived",
                 )
 
     def _follow(
