@@ -63,7 +63,7 @@ class Replay(Keeps, Reads):
         str | None,
         Option(
             "Whose time counts: the record's own (create, the default), or when the broker "
-            "appended it (append; horolog only).",
+            "appended it (append; at brokers of Apache Kafka of LogAppendTime topics only).",
             choices=("create", "append"),
             pin=lambda given: given or "create",
         ),
