@@ -1,12 +1,14 @@
 """Cuts that are not exact say so, from a broker and from files, and no reader takes them."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faulty_calls import failing
 from following import is_caught_up
+from raw_connection import produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 from transactional import end, init, write
 
@@ -25,6 +27,7 @@ from horolog.sources import (
     cut_of,
 )
 from horolog.storage import LogDir, SegmentReader, TopicPartition
+from horolog.wire import ApiKey
 
 BATCH = build_batch([LogRecord(3, None, b"v")])
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -206,6 +209,36 @@ def test_a_partition_that_cannot_be_read_hides_no_other(
     entries = from_broker(broker, NOW_MS)
     assert entries[T0].why == "the disk is broken"
     assert (entries[U0].offset, entries[U0].why) == (0, None)
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_batches_are_not_read_where_no_transaction_was(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, rolls: bool
+) -> None:
+    plain, read, count = SegmentReader.headers, list[int](), 4000
+
+    def headers(segment: SegmentReader, start: int, end: int) -> Iterator[Any]:
+        for found in plain(segment, start, end):
+            read.append(found[0])
+            yield found
+
+    with broker.connect() as connection:
+        for number in range(count):
+            if number == count // 2:
+                clock.step("1s")
+                if rolls:
+                    broker.roll("t")
+            connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: BATCH}))
+    monkeypatch.setattr(SegmentReader, "headers", headers)
+    entry = from_broker(broker, NOW_MS + 1000)[T0]
+    assert (entry.offset, entry.committed_offset) == (count // 2, count // 2)
+    assert len(read) < count
+    producer = init(broker)
+    assert write(broker, producer, version=12) == 0
+    broker.append("t", BATCH)
+    clock.step("1s")
+    entry = from_broker(broker, clock.now_ms())[T0]
+    assert (entry.committed_offset, entry.offset) == (count, count + 2)
 
 
 # Copies.

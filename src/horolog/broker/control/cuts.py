@@ -24,9 +24,10 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
     clock_ms = min(clock_ms, partitions.stamp_ms)  # it may have been lowered meanwhile
     log = partition.log
     span = partitions.ahead_span(TopicPartition(topic, ask.partition))
-    follows, view = log.is_following, log.look()
+    follows, has_open = log.is_following, log.producers.open_count > 0
+    view = log.look()
     # Behind the look: what was cleaned or stamped since may only make the cut less certain.
-    its = view.cut_log(span, log.floor.last, log.compacted_to, follows=follows)
+    its = view.cut_log(span, log.floor.last, log.compacted_to, follows=follows, has_open=has_open)
 
     def work() -> tuple[LogCut, list[tuple[int, TransactionStart]]]:
         cut = cut_log(its, ask.at, clock_ms)

@@ -216,24 +216,33 @@ class AppendTimeFile:
         return columns_of(self.stretches(from_offset, to_offset, seen=True))
 
     def unknown_in(self, from_offset: int, to_offset: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of these offsets whose append times are not in the file."""
-        from horolog.storage.companion.time_columns import (  # noqa: PLC0415 - numpy, if needed
-            UNKNOWN,
-        )
+        """Yield ranges of offsets that cover all of these whose append times are not in the file.
 
+        Entries are read in pieces; where some are unknown or seen, a range has a whole piece.
+        """
         count, end = self.proof()
         known_to = min(to_offset, end)
         if not count or from_offset >= known_to:
             yield from_offset, to_offset
             return
-        times = self.columns(from_offset, known_to)
-        starts = [*(int(offset) for offset in times.offsets[1:]), known_to]
-        for row in (times.kinds == UNKNOWN).nonzero()[0]:
-            start = from_offset if row == 0 else starts[row - 1]
-            if start < known_to:
-                yield start, min(starts[row], known_to)
+        first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
+        last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
+        if first < 0:
+            yield from_offset, self._offset_of(0, known_to)
+        for piece in range(max(0, first), last, _MANY):
+            following = min(last, piece + _MANY)
+            self._files.may_block()
+            if any(kinds_of(self._entries.read_between(piece, following))):
+                start = max(from_offset, self._offset_of(piece, known_to))
+                yield start, self._offset_of(following, known_to)
         if known_to < to_offset:
             yield known_to, to_offset
+
+    def _offset_of(self, index: int, known_to: int) -> int:
+        """Return the offset of an entry, at most one up to which all are proved."""
+        if index >= self.proof().entries:
+            return known_to
+        return min(known_to, self._base_offset + (self._entries[index][1] >> 1))
 
     def at(self, offset: int) -> int | None:
         """Return the append time of one record of the segment; None if it is unknown."""

@@ -275,6 +275,7 @@ class LogView:
         cleaner_point: int | None,
         *,
         follows: bool,
+        has_open: bool,
     ) -> CutLog:
         """Return the readable part of the log, to be cut at an append time."""
         start = self.log_start_offset
@@ -287,6 +288,7 @@ class LogView:
             floor_ms,
             cleaner_point,
             follows,
+            has_open,
         )
 
     def opened_at(self, offset: int) -> tuple[int, Mapping[int, int]]:

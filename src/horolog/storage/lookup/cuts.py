@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from horolog.offsets import Doubts, Inexact, TransactionStart
+from horolog.storage.companion.blocks import blocks_of
 from horolog.storage.directory.checkpoints import AheadSpan, AppendTimeReset
 from horolog.storage.lookup.by_append_time import (
     AppendedAt,
@@ -16,6 +17,7 @@ from horolog.storage.lookup.by_append_time import (
     find_in_parts,
     goes_back,
 )
+from horolog.storage.segments.reader import SegmentReader
 
 
 class CutLog(NamedTuple):
@@ -32,6 +34,8 @@ class CutLog(NamedTuple):
     cleaner_point: int | None = None
     follows: bool = False
     """True if the log takes the batches of a source, which may have more."""
+    has_open: bool = True
+    """False if no transaction is open at the end."""
 
 
 class LogCut(NamedTuple):
@@ -113,6 +117,8 @@ def unfinished(
         found = find_in_parts(log.parts, at_ms, resets)
         places[producer_id] = before if found is None else min(before, found.offset)
     start, begun = opened_at(min([others, *places.values()]))
+    if not begun and _has_none(log, start, before, opened_at):
+        return []
     opened, unended = dict(begun), dict[int, int]()
     for number, (segment, first, end, size) in enumerate(log.parts):
         if end <= start or first >= before:
@@ -136,6 +142,52 @@ def unfinished(
         for producer_id, offset in sorted({**opened, **unended}.items())
         if offset < before
     ]
+
+
+def _has_none(
+    log: CutLog,
+    start: int,
+    before: int,
+    opened_at: Callable[[int], tuple[int, Mapping[int, int]]],
+) -> bool:
+    """Return True if no transaction of a range is known without a look at each of its batches.
+
+    That is so if no marker is behind its start, up to the end of its last segment, and no
+    transaction is open there.
+    """
+    within = [part for part in log.parts if part.end > start and part.segment.base_offset < before]
+    following = [part.segment.base_offset for part in log.parts if part.start >= before]
+    if not within:
+        return True
+    if following:
+        at, opened = opened_at(following[0])
+        if opened or at != following[0]:
+            return False
+    elif log.has_open:
+        return False
+    return not any(_may_have_marker(part, start) for part in within)
+
+
+def _may_have_marker(part: HeldPart, start: int) -> bool:
+    """Return True if a segment may have the marker of a transaction behind an offset.
+
+    Block maps count markers. Only batches that are in no block are read.
+    """
+    segment, _, _, size = part
+    at = segment.position_for(None, max(start, segment.base_offset))
+    for block in blocks_of(segment.blocks.entries(size)):
+        if block.end <= at:
+            continue
+        if not block.is_exact or block.times.control_records:
+            return True
+        if block.position > at and _is_transactional(segment, at, block.position):
+            return True
+        at = block.end
+    return _is_transactional(segment, at, size)
+
+
+def _is_transactional(segment: SegmentReader, start: int, end: int) -> bool:
+    return any(header.is_transactional for _, header in segment.headers(start, end))
 
 
 def _append_ms(log: CutLog, offset: int) -> int | None:
