@@ -69,6 +69,18 @@ def test_an_archive_as_of_a_time_has_what_was_appended_before_it(
     assert topic.as_of_ms == NOW_MS + 4 * SECOND_MS
 
 
+def test_the_option_of_reads_is_that_of_the_job(
+    broker: RunningBroker, add: Callable[..., None], tmp_path: Path
+) -> None:
+    add(b"0")
+    add(b"1")
+    settings = {"asOf": str(NOW_MS + SECOND_MS)}
+    done = archived(broker, tmp_path, settings=settings)
+    assert (done.is_ok, values(tmp_path)) == (True, [b"0"])
+    with pytest.raises(Misconfigured, match="latestAsOf"):
+        archived(broker, tmp_path, settings={"latestAsOf": "1"})
+
+
 def test_an_archive_takes_a_file_of_a_cut(
     broker: RunningBroker, add: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -107,6 +107,8 @@ def test_limits_of_append_times_hold_for_the_archive_and_the_log(
         ("endingOffsetsByTimestamp", '{"clicks":{"0":20}}'),
         ("backfillFromTimestamp", "1"),
         ("stopAtTimestamp", "1"),
+        ("asOf", "1"),
+        ("latestAsOf", "1"),
     ],
 )
 def test_options_that_say_where_a_read_begins_or_ends_are_refused_by_name(

@@ -206,15 +206,20 @@ def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> 
     return [group for group in client.groups.names() if matches(group) and commits_positions(group)]
 
 
-def as_of(given: "Cut | Moment | os.PathLike[str] | None") -> AsOf | None:
+def as_of(given: "Cut | Moment | os.PathLike[str] | None", options: ReadOptions) -> AsOf | None:
     """Return the cut, or the append time in milliseconds, that an argument of a job names.
+
+    Args:
+        options: of the read, whose `asOf` counts without the argument.
 
     Raises:
         Misconfigured: it is neither a time nor the file of a cut.
     """
+    if options.is_latest:
+        raise Misconfigured("latestAsOf is an option of reads on Spark: leave it out")
     now_ms = SystemClock().now_ms()
     if given is None or isinstance(given, Cut):
-        return given
+        return options.as_of if given is None else given
     if isinstance(given, os.PathLike):
         return read_cut(os.fspath(given))
     if isinstance(given, str):

@@ -73,6 +73,16 @@ def test_a_mirror_ends_at_a_cut_and_continues_to_a_later_one(
     assert lab.values("a") == [b"0", b"1", b"2"]
 
 
+def test_the_option_of_reads_is_that_of_the_jobs(lab: MirrorLab, add: Add) -> None:
+    for value in (b"0", b"1", b"2"):
+        add(value)
+    settings = {"asOf": str(NOW_MS + 2000)}
+    assert not lab.run(topics="a", settings=settings).errors
+    assert lab.values("a") == [b"0", b"1"]
+    done = compared(lab, lab.target.address, mirror_state=lab.state, settings=settings)
+    assert (done.is_equal, done.records) == (True, 2)
+
+
 def test_a_mirror_that_was_killed_ends_at_its_cut(lab: MirrorLab, add: Add) -> None:
     for value in (b"0", b"1", b"2", b"3"):
         add(value)

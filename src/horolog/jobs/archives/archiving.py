@@ -150,7 +150,7 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
     )
     planner = Planner(
-        selection, replace(options, as_of=as_of(job.as_of)), job.accept_gaps, relative
+        selection, replace(options, as_of=as_of(job.as_of, options)), job.accept_gaps, relative
     )
     with state_of(job, "archive") as state:
         if state is None or job.dry_run:

@@ -136,6 +136,8 @@ _LIMITS: Final = {
     "endingOffsetsByTimestamp": None,
     "backfillFromTimestamp": None,
     "stopAtTimestamp": None,
+    "asOf": None,
+    "latestAsOf": None,
 }
 
 

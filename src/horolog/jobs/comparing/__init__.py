@@ -120,11 +120,6 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
         raise Misconfigured("give a mirror's state, or ignore offsets")
     if job.latest and job.ignore_offsets:
         raise Misconfigured("the latest record of each key is found by offsets: do not ignore them")
-    if job.as_of is not None and (job.latest or job.ignore_offsets):
-        raise Misconfigured(
-            "as of a time logs are compared by offsets, record by record: leave out latest and "
-            "ignore-offsets"
-        )
     # Relative times are those of one moment.
     other = replace(other, from_ms=selection.from_ms, to_ms=selection.to_ms)
     with ExitStack() as stack:
@@ -140,7 +135,13 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
                 "the latest record of each key is that of a whole log: leave out from and to, and "
                 "a mirror's state that has them"
             )
-        is_cut = job.as_of is not None
+        cut = as_of(job.as_of, selection.read_options(**COMMITTED))
+        if cut is not None and (job.latest or job.ignore_offsets):
+            raise Misconfigured(
+                "as of a time logs are compared by offsets, record by record: leave out latest and "
+                "ignore-offsets"
+            )
+        is_cut = cut is not None
         logs = selection.log(is_cut, **COMMITTED), other.log(**COMMITTED)
         for log in logs:
             stack.enter_context(log)
@@ -151,7 +152,7 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
             ledger=ledger,
             renaming=Renaming.parse(job.rename),
             ignores_offsets=job.ignore_offsets,
-            as_of=as_of(job.as_of),
+            as_of=cut,
         )
         if job.latest:
             from horolog.jobs.comparing.latest import compare_latest  # noqa: PLC0415 - pyspark's

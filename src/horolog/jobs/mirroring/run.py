@@ -61,7 +61,8 @@ class MirrorRun:
             loss_option=None,
             loss_advice="--skip-lost continues behind it",
         )
-        self._until = as_of(job.until)
+        self._until = as_of(job.until, self._options)
+        self._options = replace(self._options, as_of=None)  # tasks do not need it
         self._stops = job.once or self._until is not None
         """True for a run that ends at the present ends of the logs, or at a cut."""
         self._ends: dict[TopicPartition, int] = {}
