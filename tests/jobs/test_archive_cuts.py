@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from archive_reading import records_of
 from arrivals import Arrivals, cut_at
 from crc32c import crc32c
 from examples import some_of
@@ -22,6 +23,8 @@ from horolog.jobs.archives.planning import Planner
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.record import LogRecord, build_batch
 from horolog.sources import CutEntry
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture
@@ -240,3 +243,25 @@ def test_an_archive_of_a_log_that_loses_records_and_is_reset_is_cut_exactly_or_n
                 assert entry.offset == other.offset
         if reasons(here.partitions) == reasons(there.partitions) == {"exact"}:
             assert here.partitions == there.partitions
+
+
+@pytest.mark.parametrize("directory", ["clean", "old-formats"])
+def test_an_archive_of_another_brokers_directory_is_cut_as_that(
+    directory: str, tmp_path: Path
+) -> None:
+    log_dir = GOLDEN / directory
+    where = {"state": tmp_path / "state", "archive": tmp_path / "archive"}
+    assert archive(InProcessSpark(), source=log_dir, **where).is_ok
+    stamps = {
+        row["appendTimeMs"]
+        for row in records_of(tmp_path / "archive")
+        if row["appendTimeMs"] is not None
+    }
+    exact = 0
+    for at_ms in [0, *sorted(stamps)[:20]]:
+        there, here = cut_at(log_dir, at_ms, ".*"), cut_at(tmp_path / "archive", at_ms, ".*")
+        others = there.by_partition()
+        for key, entry in here.by_partition().items():
+            assert not entry.exact or entry == others[key]
+            exact += entry.exact and entry.offset > 0
+    assert exact > 0

@@ -159,7 +159,7 @@ class Arrivals:
         return [*some, *(ms + 1 for ms in some[:4]), 0, -(1 << 63)]
 
 
-def cut_at(source: Path | str, at_ms: int) -> Cut:
+def cut_at(source: Path | str, at_ms: int, topics: str = "[ab]") -> Cut:
     """The cut of these topics of a broker, a directory or an archive."""
-    with opened_cut_source(Selection.of(source, None, "[ab]").read_options()) as log:
+    with opened_cut_source(Selection.of(source, None, topics).read_options()) as log:
         return cut_all(log, at_ms, NOW_MS)
