@@ -62,7 +62,7 @@ class Producer:
         )
         (answer,) = self.broker.ask(ApiKey.PRODUCE, 12, **fields).responses
         (its,) = answer.partition_responses
-        assert its.error_code == 0
+        assert its.error_code == 0, its.error_code
         self.open = self.open or Transaction()
         self.open.first.setdefault(partition, its.base_offset)
         return int(its.base_offset)

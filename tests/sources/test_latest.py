@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,16 @@ from arrivals import Producer
 from history import SETTINGS, TOPICS, History
 from hypothesis import given
 from hypothesis import strategies as st
+from overrides import override
+from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 from storelogs import snapshot_of
 
+from horolog.client import CUT
 from horolog.clock import ManualClock
-from horolog.errors import Damaged, Misconfigured
+from horolog.errors import Damaged, Misconfigured, RequestRefused
 from horolog.record import LogRecord, build_batch
-from horolog.sources import BrokerLog, Cut, DataLost, Pattern, ReadOptions, cut_of, latest
+from horolog.sources import BrokerLog, Cut, DataLost, Pattern, ReadOptions, cut_of, latest, scan
 from horolog.sources.latest_records import LastOffsets, parts_with
 from horolog.sources.plan import BrokerStretch
 from horolog.storage import TopicPartition
@@ -80,6 +84,7 @@ def test_a_table_is_that_of_a_list_of_arrivals(
     history.live(50)
     if seed == 2:
         broker.restart(crash=True)
+        eventually(lambda: not broker.broker.transactions.is_loading)
     assert bool(clean(broker)) is bool(seed % 2)
     history.live(40)
     if seed == 1:
@@ -203,6 +208,32 @@ def test_a_table_that_cannot_be_is_refused(
     broker.create_topic("t")
     with pytest.raises(Misconfigured, match=said):
         latest(broker.address, "t", **given_)
+
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.mark.parametrize("name", ["clean", "old-formats"])
+def test_tables_of_kafkas_directories_are_those_of_their_records(name: str) -> None:
+    path = GOLDEN / name
+    topics = {its.name.rpartition("-")[0] for its in path.iterdir() if its.is_dir()}
+    for topic in sorted(topics):
+        records = scan(path, topic, read_committed=True).read_all().to_pylist()
+        last = {(its["partition"], its["key"]): its for its in records if its["key"] is not None}
+        expected = [its for its in last.values() if its["value"] is not None]
+        expected.sort(key=lambda its: (its["partition"], its["offset"]))
+        assert latest(path, topic).read_all().to_pylist() == expected
+
+
+def test_a_table_of_now_is_that_of_a_broker_that_cannot_be_cut(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t")
+    broker.append("t", build_batch([LogRecord(5, b"k", b"v")]))
+    override(monkeypatch, "horolog.sources.broker_log", CUT=replace(CUT, name="not.announced"))
+    assert rows(latest(broker.address, "t")) == [(0, 0, b"v")]
+    with pytest.raises(RequestRefused, match="keeps no append times"):
+        latest(broker.address, "t", as_of=NOW_MS)
 
 
 @given(

@@ -211,7 +211,9 @@ def check_latest(options: ReadOptions, ends: Mapping[TopicPartition, int]) -> No
                 raise
             return
     for partition, answer in answers.items():
-        if not isinstance(answer, str) and (answer.doubts.cleaner_point or 0) > ends[partition] > 0:
+        if isinstance(answer, str):
+            raise DataLost(f"{partition} may have been compacted while it was read: {answer}")
+        if (answer.doubts.cleaner_point or 0) > ends[partition] > 0:
             raise changed(partition)
 
 
