@@ -19,7 +19,17 @@ from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.polars import scan_horolog
 from horolog.record import LogRecord, build_batch
-from horolog.sources import BrokerLog, Cut, Pattern, ReadOptions, cut_of, scan, sql
+from horolog.sources import (
+    BrokerLog,
+    Cut,
+    DataLost,
+    Pattern,
+    ReadOptions,
+    cut_of,
+    latest,
+    scan,
+    sql,
+)
 from horolog.storage import TopicPartition
 
 
@@ -258,6 +268,28 @@ def test_compaction_during_a_read_ends_it(broker: RunningBroker, compacted: int)
     clean(broker)
     with pytest.raises(Misconfigured, match="compacted"):
         reader.read_all()
+
+
+@pytest.mark.parametrize("is_created_again", [True, False])
+def test_a_topic_that_is_deleted_during_a_read_ends_it(
+    broker: RunningBroker, clock: ManualClock, is_created_again: bool
+) -> None:
+    def fill() -> None:
+        broker.create_topic("again")
+        for _ in range(10):
+            broker.append("again", build_batch([LogRecord(5, b"k", b"v")]))
+        clock.advance("1s")
+        settle(broker)
+
+    fill()
+    readers = [read(broker.address, "again", as_of=NOW_MS + 500) for read in (scan, latest)]
+    broker.client.delete_topics(["again"])
+    if is_created_again:
+        fill()
+    said = "again was deleted or re-created" if is_created_again else "again.* does not exist"
+    for reader in readers:
+        with pytest.raises((Misconfigured, DataLost), match=said):
+            reader.read_all()
 
 
 def test_a_cut_file_whose_records_are_all_deleted_is_refused(

@@ -150,6 +150,20 @@ def test_compaction_behind_a_plan_fails_its_tasks(
         frame.rows()
 
 
+def test_a_topic_that_is_re_created_behind_a_plan_fails_its_tasks(
+    orders: RunningBroker, clock: ManualClock
+) -> None:
+    at_ms = clock.now_ms() - 5_000
+    plans = [read(orders, **{option: at_ms}).plan() for option in ("asOf", "latestAsOf")]
+    orders.client.delete_topics(["orders"])
+    orders.create_topic("orders", 2)
+    fill(orders, clock)
+    for in_tasks, partitions in plans:
+        for partition in partitions:
+            with pytest.raises(Misconfigured, match="orders was deleted or re-created"):
+                list(in_tasks.read(partition))
+
+
 # --- streams ------------------------------------------------------------------------------
 
 

@@ -258,7 +258,7 @@ def consume(
                     if options.follow_on:
                         _follow(log, plan.ends, output)
                 if not options.latest:  # it is checked above
-                    check_read(reading, chosen)
+                    check_read(reading, plan.stretches, chosen)
             except KeyboardInterrupt:
                 if not options.follow_on:
                     raise

@@ -46,7 +46,7 @@ def print_latest(
             except (Damaged, StorageFailed) as error:
                 is_damaged = True
                 say(str(error))
-    check_latest(reading, plan.ends)
+    check_latest(reading, plan)
     return is_damaged
 
 

@@ -262,8 +262,9 @@ class BrokerLog:
         self, bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
     ) -> list[BrokerStretch]:
         """Return the stretches of offsets that may hold records of the filter within the bounds."""
+        ids = {} if self._options.as_of is None else self.topic_ids
         stretches = [
-            BrokerStretch(partition, start, end)
+            BrokerStretch(partition, start, end, topic_id=ids.get(partition.topic))
             for partition, start, end in taken_bounds(bounds, row_filter)
         ]
         if row_filter.from_ms is not None:

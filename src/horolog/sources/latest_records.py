@@ -24,7 +24,7 @@ from horolog.sources.cuts import GivenAsOf, given_as_of
 from horolog.sources.limits import TopicSelection
 from horolog.sources.options import LATEST_MEMORY, ReadOptions
 from horolog.sources.plan import Stretch, Task
-from horolog.sources.planning import check_read, numbered, opened_log, plan_offsets
+from horolog.sources.planning import ReadPlan, check_read, numbered, opened_log, plan_offsets
 from horolog.sources.reading import TABLE_BYTES, tables_of
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.rows import RowShaper, decoded_columns
@@ -107,7 +107,7 @@ def latest(
                 number = pa.scalar(partition.partition, pa.int32())
                 for table in _rows(reader, its, options, shape.decoded, memory, _TABLE_BYTES):
                     yield shape.of(table, pa.repeat(number, len(table)))
-        check_latest(options, plan.ends)
+        check_latest(options, plan)
 
     return pa.RecordBatchReader.from_batches(shape.schema, batches())
 
@@ -128,7 +128,7 @@ def read_latest_task(
             shaper.begin(partition)
             for table in _rows(reader, its, options, decoded, memory, TABLE_BYTES):
                 yield shaper.shape(table)
-    check_read(options)
+    check_read(options, task)
 
 
 class LastOffsets(NamedTuple):
@@ -190,7 +190,7 @@ def parts_with(stretches: Iterable[Stretch], last: LastOffsets) -> Iterator[Stre
             yield replace(stretch, start=int(its[first]), end=int(its[behind - 1]) + 1)
 
 
-def check_latest(options: ReadOptions, ends: Mapping[TopicPartition, int]) -> None:
+def check_latest(options: ReadOptions, plan: ReadPlan) -> None:
     """Make sure that compaction took no record in favour of one behind the end of a read.
 
     Brokers of Apache Kafka do not say how far they have compacted.
@@ -199,8 +199,9 @@ def check_latest(options: ReadOptions, ends: Mapping[TopicPartition, int]) -> No
         Misconfigured: it has, of a read as of a time.
         DataLost: it has.
     """
+    ends = plan.ends
     if options.as_of is not None or not ends:
-        check_read(options, ends.keys())
+        check_read(options, plan.stretches, ends.keys())
         return
     with opened_log(options) as log:
         present = set(log.partitions()).intersection(ends)

@@ -2,12 +2,12 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.sources.bounds import Bounds, resolve
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.complete import require_complete
@@ -58,13 +58,19 @@ def opened_log(options: ReadOptions, *, is_cut: bool = False) -> FileLog | Broke
     return FileLog(options, is_cut=is_cut) if options.paths else BrokerLog(options)
 
 
-def check_read(options: ReadOptions, partitions: Collection[TopicPartition] | None = None) -> None:
+def check_read(
+    options: ReadOptions,
+    stretches: Iterable[Stretch],
+    partitions: Collection[TopicPartition] | None = None,
+) -> None:
     """Make sure that what was read as of a time was complete while it was read.
 
     A time in the past cuts a log at the same offset whenever it is asked for. But compaction may
-    pass the cut behind a plan. To be called after the last record was read.
+    pass the cut behind a plan, and a topic may be re-created. To be called after the last record
+    was read.
 
     Args:
+        stretches: those that were read.
         partitions: those of the plan; None for all of the log.
 
     Raises:
@@ -77,6 +83,9 @@ def check_read(options: ReadOptions, partitions: Collection[TopicPartition] | No
         return  # compaction works on local files
     with opened_log(options) as log:
         present = log.partitions()
+        for topic, topic_id in {(its.partition.topic, its.topic_id) for its in stretches}:
+            if topic_id is not None and log.topic_ids.get(topic) != topic_id:
+                raise Misconfigured(f"{topic} was deleted or re-created while it was read")
         log.cut_ends(present if partitions is None else set(present).intersection(partitions))
 
 

@@ -51,7 +51,7 @@ def read_task(
                     yield shaper.shape(table)
     # Committed offsets are those of all partitions.
     read = None if options.read_committed else {stretch.partition for stretch in task}
-    check_read(options, read)
+    check_read(options, task, read)
 
 
 def tables_of(

@@ -171,7 +171,7 @@ def scan(
                     number = pa.scalar(stretch.partition.partition, pa.int32())
                     for table in read(reader, stretch):
                         yield shape.of(table, pa.repeat(number, len(table)))
-                check_read(options, chosen)
+                check_read(options, stretches, chosen)
                 return
             timed = reader.timed(stretches, by, memory)
             buffer = TableBuffer(of_order, _TABLE_BYTES)
@@ -185,7 +185,7 @@ def scan(
                     if place is WithoutTime.REFUSE and tables is passes[1]:
                         raise untimed_refused(topic, _first_place(table))
                     yield shape.of(table, table.column(PARTITION))
-        check_read(options, chosen)
+        check_read(options, stretches, chosen)
 
     return pa.RecordBatchReader.from_batches(shape.schema, batches())
 

@@ -113,7 +113,7 @@ class TopicTables:
                     ):
                         self._on_rows(len(table))
                         yield _shaped(table, schema, stretch.partition.partition)
-            check_read(options, taken)
+            check_read(options, stretches, taken)
 
 
 def _shaped(table: pa.RecordBatch, schema: pa.Schema, partition: int) -> pa.RecordBatch:
