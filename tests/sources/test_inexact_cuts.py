@@ -147,6 +147,12 @@ def test_a_transaction_that_began_in_front_of_the_log_start_has_its_append_time(
     entries = from_broker(broker, clock.now_ms())
     assert (entries[T0].committed_offset, entries[T0].why) == (1, None)
     assert (entries[U0].committed_offset, entries[U0].why) == (6, None)
+    for since in ({producer.producer_id: 0}, {1: 0}):
+        answer = broker.client.ask(CUT, "t", AskCut(0, clock.now_ms(), since=since))
+        assert answer is not None
+        assert [start.producer_id for start in answer.transactions] == [
+            id_ for id_ in since if id_ == producer.producer_id
+        ]  # others are not asked about
 
 
 def test_a_transaction_whose_beginning_is_gone_makes_others_of_its_producer_uncertain(

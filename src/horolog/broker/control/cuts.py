@@ -29,15 +29,21 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
     # Behind the look: what was cleaned or stamped since may only make the cut less certain.
     its = view.cut_log(span, log.floor.last, log.compacted_to, follows=follows, has_open=has_open)
 
-    def work() -> tuple[LogCut, list[tuple[int, TransactionStart]]]:
+    def work() -> tuple[LogCut, tuple[tuple[TransactionStart, ...], int | None]]:
         cut = cut_log(its, ask.at, clock_ms)
-        found = unfinished(its, cut.offset, view.opened_at, behind=ask.behind, since=ask.since)
-        return cut, [
-            (start.producer_id, start) for start in found if start.producer_id >= ask.start
-        ]
+        found = unfinished(
+            its,
+            cut.offset,
+            view.opened_at,
+            behind=ask.behind,
+            since=ask.since,
+            first_id=ask.start,
+        )
+        return cut, as_many_as_fit(((start.producer_id, start) for start in found), doubts)
 
+    doubts = Doubts().joined(doubts_of(its))
     try:
-        cut, found = await broker.searchers.run(peer, work)
+        cut, (transactions, following) = await broker.searchers.run(peer, work)
     except (CorruptBatch, StorageFailed) as error:
         if partition.is_closed:  # it was deleted meanwhile
             raise RequestRefused(
@@ -45,6 +51,4 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
             ) from None
         # An error would hide all partitions of the request.
         return PartitionCut(0, Inexact.UNKNOWN, (), None, error=f"{error!s:.1000}")
-    doubts = Doubts().joined(doubts_of(its))
-    transactions, following = as_many_as_fit(iter(found), doubts)
     return PartitionCut(cut.offset, cut.why, transactions, following, doubts)

@@ -4,7 +4,7 @@ Because append times do not go back, that is one offset. A transaction counts as
 marker was: readers of committed records stop before the transactions that had not ended.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from horolog.offsets import Doubts, Inexact, TransactionStart
@@ -95,16 +95,19 @@ def unfinished(
     *,
     behind: int | None = None,
     since: Mapping[int, int],
-) -> list[TransactionStart]:
-    """Return, for each producer, its first transaction that had not ended at some place of the log.
+    first_id: int = 0,
+) -> Iterator[TransactionStart]:
+    """Yield, for each producer, its first transaction that had not ended at some place of the log.
 
-    Only transactions that begin before an offset are returned.
+    Only transactions that begin before an offset are found, all before the first is yielded.
 
     Args:
         before: that offset, at which the log is cut.
         opened_at: gives an offset up to another, and the transactions that are open there.
         behind: the place, as the first offset at which a marker counts; None is `before`.
-        since: places of some producers, as the first append times of markers that count.
+        since: places of some producers, as the first append times of markers that count. Without
+            `behind` only theirs are found.
+        first_id: producers with smaller ids are left out.
 
     Raises:
         StorageFailed: the disk refused.
@@ -112,13 +115,14 @@ def unfinished(
     """
     others = before if behind is None else min(behind, before)
     resets = {reset.offset for reset in log.resets}
-    places = dict[int, int]()
-    for producer_id, at_ms in since.items():
-        found = find_in_parts(log.parts, at_ms, resets)
-        places[producer_id] = before if found is None else min(before, found.offset)
+    firsts = {ms: find_in_parts(log.parts, ms, resets) for ms in set(since.values())}
+    places = {
+        producer_id: before if (found := firsts[ms]) is None else min(before, found.offset)
+        for producer_id, ms in since.items()
+    }
     start, begun = opened_at(min([others, *places.values()]))
     if not begun and _has_none(log, start, before, opened_at):
-        return []
+        return iter(())
     opened, unended = dict(begun), dict[int, int]()
     for number, (segment, first, end, size) in enumerate(log.parts):
         if end <= start or first >= before:
@@ -137,11 +141,12 @@ def unfinished(
                     unended[producer_id] = began
             elif header.records_count:  # compaction may leave a batch of a sequence number alone
                 opened.setdefault(producer_id, header.base_offset)
-    return [
+    is_all = behind is not None or not since
+    return (
         TransactionStart(producer_id, max(offset, log.start), _append_ms(log, offset))
         for producer_id, offset in sorted({**opened, **unended}.items())
-        if offset < before
-    ]
+        if offset < before and producer_id >= first_id and (is_all or producer_id in since)
+    )
 
 
 def _has_none(
