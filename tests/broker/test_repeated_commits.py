@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -305,6 +306,30 @@ def test_a_disk_that_refuses_fails_the_commit_and_nothing_is_committed(
     assert error_of(client.give(with_offsets(asked, 8).frame(broker))) == 0
     assert [row.committed for row in stored(broker, asked)] == [8]
     client.close()
+
+
+def test_a_commit_that_no_segment_holds_is_refused_as_any_other(broker: RunningBroker) -> None:
+    partitions = tuple((index, 7, "") for index in range(40))
+    asked = Asked(9, (("t", partitions),), group="larger than a segment")
+    client = committing(broker, asked)
+    assert is_kept(client)
+    logs = [broker.log("__consumer_offsets", index) for index in range(50)]
+    before = logs[0].config
+    for log in logs:
+        log.config = replace(before, segment_bytes=1_000)
+    again, plain = with_offsets(asked, 100), DispatchedClient(broker, shortcut=False)
+    answers = [one.give(again.frame(broker, 5)) for one in (client, plain)]
+    for log in logs:
+        log.config = before
+    assert answers[0] == answers[1]
+    code = ErrorCode.invalid_commit_offset_size
+    assert isinstance(answers[0], bytes)
+    assert answers[0].count(code.to_bytes(2, "big") + b"\0") == len(partitions)
+    assert [row.committed for row in stored(broker, asked)] == [7] * len(partitions)
+    assert client.give(again.frame(broker, 5)) != answers[0]
+    assert [row.committed for row in stored(broker, asked)] == list(range(100, 140))
+    client.close()
+    plain.close()
 
 
 def test_a_client_that_may_no_longer_is_refused(broker: RunningBroker) -> None:
