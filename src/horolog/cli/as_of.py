@@ -1,16 +1,21 @@
-"""Options of commands that cut topics at an append time, or read them as of one."""
+"""Options of commands that cut topics at an append time, or read them as of one.
+
+`horolog.sources` is imported when they are used: `horolog groups` lists groups without it.
+"""
 
 from datetime import tzinfo
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from horolog.cli.options import moment_of
 from horolog.errors import Misconfigured
 from horolog.patterns import given_pattern
-from horolog.sources.cuts import AsOf, parse_as_of
-from horolog.sources.limits import Pattern, TopicSelection
+
+if TYPE_CHECKING:
+    from horolog.sources.cuts import AsOf
+    from horolog.sources.limits import Pattern, TopicSelection
 
 
 def as_of_option(text: str) -> Any:
@@ -32,12 +37,14 @@ TopicsPattern = Annotated[
 ]
 
 
-def chosen_topics(names: str | None, pattern: str | None) -> TopicSelection | Pattern | None:
+def chosen_topics(names: str | None, pattern: str | None) -> "TopicSelection | Pattern | None":
     """Return what `--topics` and `--topics-pattern` choose; None without them.
 
     Raises:
         Misconfigured: both are given, or one that names nothing.
     """
+    from horolog.sources.limits import Pattern, TopicSelection  # noqa: PLC0415 - see above
+
     if names is not None and pattern is not None:
         raise Misconfigured("give --topics or --topics-pattern, not both")
     if pattern is not None:
@@ -51,7 +58,7 @@ def chosen_topics(names: str | None, pattern: str | None) -> TopicSelection | Pa
     return selection
 
 
-def no_match(pattern: Pattern, where: str) -> Misconfigured:
+def no_match(pattern: "Pattern", where: str) -> Misconfigured:
     """Return the error about a pattern that chooses no topic."""
     return Misconfigured(f"no topic of {where} matches {pattern.expression}")
 
@@ -67,12 +74,14 @@ def at_time(text: str, zone: tzinfo | None) -> int:
     return at_ms
 
 
-def as_of(text: str, zone: tzinfo | None) -> AsOf:
+def as_of(text: str, zone: tzinfo | None) -> "AsOf":
     """Parse the value of `--as-of`: a time, or the path of a cut file.
 
     Raises:
         Misconfigured: it is no time, or a file that cannot be read or is no cut.
     """
+    from horolog.sources.cuts import parse_as_of  # noqa: PLC0415 - see above
+
     try:
         return parse_as_of(text, lambda time: at_time(time, zone))
     except Misconfigured:

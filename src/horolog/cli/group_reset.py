@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,12 +23,10 @@ from horolog.client import CommittedOffset
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.results import Answer, Aside, Column, Shown, Table
-from horolog.sources.broker_log import BrokerLog
-from horolog.sources.cuts import Cut, cut_all, read_cut
-from horolog.sources.group_resets import PositionReset, members_of, plan_reset, set_offsets
-from horolog.sources.limits import Pattern, TopicSelection
-from horolog.sources.options import ReadOptions
 from horolog.times import format_moment
+
+if TYPE_CHECKING:
+    from horolog.sources.group_resets import PositionReset
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +71,17 @@ def reset_group(
     the offset any more. A cut file works at Apache Kafka's brokers, too; --as-of with a time needs
     horolog's. The exit code is 1 if nothing could be set.
     """
+    # Only this command of `horolog groups` needs them.
+    from horolog.sources.broker_log import BrokerLog  # noqa: PLC0415
+    from horolog.sources.cuts import Cut, cut_all, read_cut  # noqa: PLC0415
+    from horolog.sources.group_resets import (  # noqa: PLC0415
+        members_of,
+        plan_reset,
+        set_offsets,
+    )
+    from horolog.sources.limits import Pattern, TopicSelection  # noqa: PLC0415
+    from horolog.sources.options import ReadOptions  # noqa: PLC0415
+
     if (options.to is None) == (options.as_of is None):
         raise Misconfigured("give --to CUT.json or --as-of TIME: where the group continues")
     if not group:
@@ -83,9 +92,9 @@ def reset_group(
     chosen = chosen_topics(options.topics, options.topics_pattern)
     with brokers.connect() as client:
         before = client.offset_fetch(group)
-        reading = ReadOptions.of_client(
-            client.config, subscription=chosen or _committed_in(group, before)
-        )
+        if chosen is None:
+            chosen = TopicSelection(_committed_in(group, before))
+        reading = ReadOptions.of_client(client.config, subscription=chosen)
         with BrokerLog(reading) as log:
             with working(f"reset of {group}", "partitions") as work:
                 cut = (
@@ -115,7 +124,7 @@ def reset_group(
 
 def _committed_in(
     group: str, before: Mapping[tuple[str, int], CommittedOffset | None]
-) -> TopicSelection:
+) -> tuple[str, ...]:
     """Return the topics in which a group has committed.
 
     Raises:
@@ -123,10 +132,10 @@ def _committed_in(
     """
     if not before:
         raise Misconfigured(f"{group} has committed no offset: give --topics NAME,NAME")
-    return TopicSelection(tuple(sorted({topic for topic, _ in before})))
+    return tuple(sorted({topic for topic, _ in before}))
 
 
-def _lines(what: str, planned: Sequence[PositionReset]) -> Iterator[Shown]:
+def _lines(what: str, planned: "Sequence[PositionReset]") -> Iterator[Shown]:
     yield what
     yield ""
     columns: list[Column] = ["topic", "partition", "before", "after"]
