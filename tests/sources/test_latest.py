@@ -181,6 +181,19 @@ def test_compaction_behind_the_end_fails_a_table_of_now(
             reader.read_all()
 
 
+def test_a_topic_that_is_re_created_fails_a_table_of_now(broker: RunningBroker) -> None:
+    def make(value: bytes) -> None:
+        broker.create_topic("t")
+        broker.append("t", build_batch([LogRecord(5, b"k", value), LogRecord(5, b"l", value)]))
+
+    make(b"old")
+    reader = latest(broker.address, "t")
+    broker.client.delete_topics(["t"])
+    make(b"new")
+    with pytest.raises(Misconfigured, match="re-created while it was read"):
+        reader.read_all()
+
+
 def test_damage_fails_a_table(broker: RunningBroker) -> None:
     broker.create_topic("t")
     for value in range(10):

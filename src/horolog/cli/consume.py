@@ -228,7 +228,7 @@ def consume(
                 ReadOptions.of_path(str(path), pairs(options.settings, "--set"), **more),
             )
         if options.latest:
-            reading = replace(reading, fail_on_data_loss=True)
+            reading = replace(reading, is_latest=True, fail_on_data_loss=True)
         with RecordLog(
             reading,
             times,

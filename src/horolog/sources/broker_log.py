@@ -262,7 +262,8 @@ class BrokerLog:
         self, bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
     ) -> list[BrokerStretch]:
         """Return the stretches of offsets that may hold records of the filter within the bounds."""
-        ids = {} if self._options.as_of is None else self.topic_ids
+        is_checked = self._options.as_of is not None or self._options.is_latest
+        ids = self.topic_ids if is_checked else {}
         stretches = [
             BrokerStretch(partition, start, end, topic_id=ids.get(partition.topic))
             for partition, start, end in taken_bounds(bounds, row_filter)

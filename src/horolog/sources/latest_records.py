@@ -24,7 +24,14 @@ from horolog.sources.cuts import GivenAsOf, given_as_of
 from horolog.sources.limits import TopicSelection
 from horolog.sources.options import LATEST_MEMORY, ReadOptions
 from horolog.sources.plan import Stretch, Task
-from horolog.sources.planning import ReadPlan, check_read, numbered, opened_log, plan_offsets
+from horolog.sources.planning import (
+    ReadPlan,
+    check_read,
+    check_topics,
+    numbered,
+    opened_log,
+    plan_offsets,
+)
 from horolog.sources.reading import TABLE_BYTES, tables_of
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.rows import RowShaper, decoded_columns
@@ -91,6 +98,7 @@ def latest(
         options_of(source, settings or {}, max_wait_ms=max_wait_ms),
         subscription=TopicSelection((topic,)),
         as_of=None if as_of is None else given_as_of(as_of),
+        is_latest=True,
         read_committed=True,
         loss_option=None,
     )
@@ -196,7 +204,7 @@ def check_latest(options: ReadOptions, plan: ReadPlan) -> None:
     Brokers of Apache Kafka do not say how far they have compacted.
 
     Raises:
-        Misconfigured: it has, of a read as of a time.
+        Misconfigured: it has, of a read as of a time; or a topic was re-created.
         DataLost: it has.
     """
     ends = plan.ends
@@ -205,6 +213,7 @@ def check_latest(options: ReadOptions, plan: ReadPlan) -> None:
         return
     with opened_log(options) as log:
         present = set(log.partitions()).intersection(ends)
+        check_topics(log, plan.stretches)
         try:
             answers = log.cut({key: AskCut(key.partition, _EVER) for key in present})
         except RequestRefused as error:

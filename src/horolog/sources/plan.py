@@ -36,7 +36,7 @@ class BrokerStretch:
     read, and may begin later by then; where `until` is set, `end` was the log end, and the task
     reads up to the log end, but not past `until`.
     `times` are those of its rows, exactly.
-    `topic_id` is that of the topic in the plan of a read as of a time.
+    `topic_id` is that of the topic in the plan of a read as of a time, or of a table.
     `largest_ms` is the largest time before `start` as far as it is known, for `lateByMs`;
     `complete_ms` the value of `completeUntil`, None if that is unknown.
     """

@@ -83,10 +83,19 @@ def check_read(
         return  # compaction works on local files
     with opened_log(options) as log:
         present = log.partitions()
-        for topic, topic_id in {(its.partition.topic, its.topic_id) for its in stretches}:
-            if topic_id is not None and log.topic_ids.get(topic) != topic_id:
-                raise Misconfigured(f"{topic} was deleted or re-created while it was read")
+        check_topics(log, stretches)
         log.cut_ends(present if partitions is None else set(present).intersection(partitions))
+
+
+def check_topics(log: FileLog | BrokerLog, stretches: Iterable[Stretch]) -> None:
+    """Make sure that a log has the topics of a plan.
+
+    Raises:
+        Misconfigured: one was deleted or re-created.
+    """
+    for topic, topic_id in {(its.partition.topic, its.topic_id) for its in stretches}:
+        if topic_id is not None and log.topic_ids.get(topic) != topic_id:
+            raise Misconfigured(f"{topic} was deleted or re-created while it was read")
 
 
 class ReadPlan(NamedTuple):
