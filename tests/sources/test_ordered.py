@@ -17,11 +17,19 @@ from hypothesis import strategies as st
 from overrides import override
 from running_broker import MakeBroker, RunningBroker
 
-from horolog.client import Client, Link
+from horolog.client import Client, Link, RecordClock
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.record import LogRecord, build_batch
-from horolog.sources import DataLost, RecordLog, TableBuffer, scan
+from horolog.sources import (
+    DataLost,
+    OrderedRecords,
+    ReadOptions,
+    RecordLog,
+    TableBuffer,
+    WithoutTime,
+    scan,
+)
 from horolog.storage import SegmentReader
 from horolog.testing import Broker
 
@@ -164,6 +172,23 @@ def test_a_broker_without_block_maps_is_ordered_within_a_memory(
     every = scan(late.address, "late", columns=("offset", "timestamp_ms")).read_all().to_pylist()
     places = [(row["partition"], row["offset"]) for row in expected(every, "timestamp_ms")]
     assert printed(late.client, "late", "--order", "create-time") == places
+
+
+def test_an_order_says_how_far_it_has_looked(late: RunningBroker, like_kafka: None) -> None:
+    looked: list[int] = []
+    with RecordLog(ReadOptions.of_topic(late.client.config, "late"), runs_ahead=False) as log:
+        ordered = OrderedRecords(
+            log,
+            RecordClock.CREATE,
+            memory=64 << 20,
+            without_time=WithoutTime.LAST,
+            on_damage=lambda partition, error: None,
+            on_looked=looked.append,
+        )
+        first = next(ordered.read(log.plan(log.partitions).stretches))
+    assert first[1].offset == 16
+    assert looked == sorted(looked)
+    assert (len(looked) > 2, looked[-1]) == (True, 61)
 
 
 def test_append_times_of_kafka_are_those_of_its_stamped_records(

@@ -424,15 +424,16 @@ def _print_in_order(
         damaged.append(partition)
         say(str(error))
 
-    ordered = OrderedRecords(
-        log,
-        ordering.clock,
-        memory=ordering.memory,
-        without_time=ordering.without_time,
-        on_damage=on_damage,
-    )
     total = sum(stretch.end - stretch.start for stretch in stretches)
     with progress(f"reading {what}", total, "offsets") as advance:
+        ordered = OrderedRecords(
+            log,
+            ordering.clock,
+            memory=ordering.memory,
+            without_time=ordering.without_time,
+            on_damage=on_damage,
+            on_looked=advance,
+        )
         for partition, read in ordered.read(
             stretches, lateness_ms=ordering.lateness_ms, until_ms=ordering.until_ms
         ):

@@ -33,6 +33,7 @@ class OrderedRecords:
         without_time: the place of records that have no time by the clock.
         on_damage: called once for each partition that is damaged; what is before the damage in a
             block is given out, and no other block of the partition is read.
+        on_looked: called with the number of offsets whose times are found, before the first record.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class OrderedRecords:
         memory: int,
         without_time: WithoutTime,
         on_damage: Callable[[TopicPartition, Damaged | StorageFailed], None],
+        on_looked: Callable[[int], None] = lambda offsets: None,
     ) -> None:
         self._log = log
         self._clock = clock
         self._memory = memory
         self._without_time = without_time
         self._on_damage = on_damage
+        self._on_looked = on_looked
         self._damaged: set[TopicPartition] = set()
         self._heap: list[tuple[int, TopicPartition, int, ReadRecord]] = []
         self._largest_ms: int | None = None
@@ -79,11 +82,11 @@ class OrderedRecords:
                 `follow_complete`.
         """
         wanted = list(stretches)
-        timed = self._log.timed(wanted, self._clock, self._memory)
+        timed = self._log.timed(wanted, self._clock, self._memory, self._on_looked)
         if untimed is None or untimed == wanted:
             looked_through = timed
         else:
-            looked_through = self._log.timed(untimed, self._clock, self._memory)
+            looked_through = self._log.timed(untimed, self._clock, self._memory, self._on_looked)
         if self._without_time is not WithoutTime.LAST:
             yield from self._untimed(looked_through)
         self._until_ms = until_ms

@@ -1,6 +1,6 @@
 """Records of any log as Python objects, for commands that print them or send them on; no Arrow."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -117,10 +117,14 @@ class RecordLog:
                     yield from self._records(batches, stretch.partition.partition)
 
     def timed(
-        self, stretches: Sequence[Stretch], clock: RecordClock, memory: int
+        self,
+        stretches: Sequence[Stretch],
+        clock: RecordClock,
+        memory: int,
+        on_looked: Callable[[int], None],
     ) -> list[TimedStretch]:
         """Cut stretches at the blocks of their logs; see `StretchReader.timed`."""
-        found = self._reader.timed(stretches, clock, memory)
+        found = self._reader.timed(stretches, clock, memory, on_looked)
         if self._times.leaves_out_untimed(clock):
             found = [timed._replace(has_untimed=False) for timed in found]
         return found

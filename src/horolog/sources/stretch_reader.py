@@ -1,7 +1,7 @@
 """Reader of stretches from brokers or segment files."""
 
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import Self
@@ -114,7 +114,11 @@ class StretchReader:
         return (stamped(batches, stretch.partition) for batches in found) if is_stamped else found
 
     def timed(
-        self, stretches: Sequence[Stretch], clock: RecordClock, memory: int
+        self,
+        stretches: Sequence[Stretch],
+        clock: RecordClock,
+        memory: int,
+        on_looked: Callable[[int], None] = lambda offsets: None,
     ) -> list[TimedStretch]:
         """Cut stretches at the blocks of their logs, each with the earliest time in it.
 
@@ -123,6 +127,7 @@ class StretchReader:
 
         Args:
             memory: how many bytes of records may be held in order.
+            on_looked: called with the number of offsets whose times are found.
 
         Raises:
             RequestRefused: the broker refuses, or keeps no append times of the records.
@@ -137,6 +142,7 @@ class StretchReader:
                 where[key] = min(first, stretch.start), max(last, stretch.end)
         known = self.client.offsets.time_blocks(where, clock) if where else {}
         found: list[TimedStretch] = []
+        looked = 0
         for stretch in stretches:
             reached = stretch.start
             blocks = known.get((stretch.partition.topic, stretch.partition.partition))
@@ -144,6 +150,8 @@ class StretchReader:
                 for part in self._timed_parts(stretch, blocks, clock, most):
                     found.append(part)
                     reached = part.stretch.end
+                    looked += reached - part.stretch.start
+                    on_looked(looked)
             except (Damaged, StorageFailed):
                 found += timed_parts(from_offset(stretch, reached), (), most)
         return found
