@@ -265,3 +265,21 @@ def test_an_archive_of_another_brokers_directory_is_cut_as_that(
             assert not entry.exact or entry == others[key]
             exact += entry.exact and entry.offset > 0
     assert exact > 0
+
+
+def test_cuts_that_compaction_has_passed_are_refused_and_a_restore_says_so(
+    broker: RunningBroker, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        broker.append("a", build_batch([LogRecord(3, b"k", b"v")]))
+        clock.step("1s")
+    monkeypatch.setattr(type(broker.log("a", 0)), "compacted_to", 2)
+    assert archived(broker.address, tmp_path).is_ok
+    for source in (broker.address, tmp_path / "archive"):
+        passed, later = (cut_at(source, NOW_MS + ms).partitions[0] for ms in (1, 1001))
+        assert (passed.offset, reasons((passed,))) == (1, {"compacted"})
+        assert (later.offset, later.exact) == (2, True)
+    done = restore(
+        InProcessSpark(), archive=tmp_path / "archive", target=tmp_path / "r", state=tmp_path / "s"
+    )
+    assert any("cut the archive" in note for note in done.notes)

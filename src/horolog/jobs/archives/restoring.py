@@ -26,6 +26,7 @@ from horolog.jobs.archives.manifest import ArchivedRange, require_manifest
 from horolog.jobs.archives.segment_plan import (
     SegmentPlan,
     chosen_partitions,
+    compacted_topics,
     lacking_partitions,
     planned_segments,
 )
@@ -151,9 +152,9 @@ class _RestorePlan:
         """
         self.store, self.target = store, target
         manifest = require_manifest(store)
-        self.notes = tuple(lacking_partitions(manifest, chosen))
         self.done: _Done = {} if state is None else state.done
         states = chosen_partitions(manifest, chosen, store.name)
+        self.notes = (*lacking_partitions(manifest, chosen), *compacted_topics(states))
         pinned = _pinned(
             state,
             "pinned",

@@ -1,6 +1,6 @@
 """Plan of a run of `restore`: the ranges of partitions as segments of logs."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Final
@@ -67,6 +67,20 @@ def lacking_partitions(manifest: Manifest, chosen: Selection) -> Iterator[str]:
                 f"{name} had {count} partitions, and {count - len(there)} were never archived: "
                 f"{', '.join(map(str, first))}{more}"
             )
+
+
+def compacted_topics(states: Mapping[TopicPartition, ArchivedPartition]) -> Iterator[str]:
+    """Yield a sentence for each topic that was compacted before it was archived."""
+    names = {
+        partition.topic
+        for partition, state in states.items()
+        if state.times is not None and state.times.doubts.cleaner_point
+    }
+    for name in sorted(names):
+        yield (
+            f"{name} was compacted before it was archived, and its restored log does not know how "
+            "far: to read it as of a time, cut the archive"
+        )
 
 
 def _chosen_topics(topics: Collection[str], chosen: Selection) -> set[str]:
