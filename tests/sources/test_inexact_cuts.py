@@ -30,7 +30,7 @@ from horolog.storage import LogDir, SegmentReader, TopicPartition
 from horolog.wire import ApiKey
 
 BATCH = build_batch([LogRecord(3, None, b"v")])
-T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+T0, U0, UT0 = (TopicPartition(topic, 0) for topic in ("t", "u", "ut"))
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ def tick(broker: RunningBroker) -> None:
 
 
 def from_broker(broker: RunningBroker, at_ms: int) -> dict[TopicPartition, CutEntry]:
-    options = ReadOptions(brokers=broker.client.config, subscription=Pattern("[tu]"))
+    options = ReadOptions(brokers=broker.client.config, subscription=Pattern("t|u|ut"))
     with BrokerLog(options) as log:
         return cut_of(log, at_ms, log.partitions(), NOW_MS).by_partition()
 
 
 def from_files(path: Path, at_ms: int) -> dict[TopicPartition, CutEntry]:
-    options = ReadOptions(paths=(LogPath.parse(str(path)),), subscription=Pattern("[tu]"))
+    options = ReadOptions(paths=(LogPath.parse(str(path)),), subscription=Pattern("t|u|ut"))
     with FileLog(options, is_cut=True) as log:
         return cut_of(log, at_ms, log.partitions(), NOW_MS).by_partition()
 
@@ -360,3 +360,28 @@ def test_append_times_of_another_broker_that_go_back_are_not_exact_between_both_
     }.items():
         entry = from_files(broker.log_dir, NOW_MS + 1000 * seconds)[T0]
         assert (entry.offset, why(entry)) == (offset, reason), seconds
+
+
+def test_a_shadow_of_a_compacted_topic_is_not_cut_where_records_are_missing(
+    make_broker: MakeBroker, broker: RunningBroker, clock: ManualClock
+) -> None:
+    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
+    broker.create_topic("ut", **settings, retention_ms="-1")
+    broker.alter("ut", segment_ms="1", retention_ms="-1")
+    for number in range(30):
+        broker.append("ut", build_batch([LogRecord(NOW_MS, b"k%d" % (number % 3), b"v")]))
+        clock.step("1s")
+    broker.roll("ut")
+    broker.append("ut", build_batch([LogRecord(NOW_MS, b"z", b"v")]))
+    clock.step("1s")
+    assert not why(from_broker(broker, NOW_MS + 5000)[UT0])
+    clock.step("10m")
+    broker.run(broker.broker.cleaner.clean_all())
+    assert why(from_broker(broker, NOW_MS + 5000)[UT0]) == "compacted"
+    shadow = make_broker(clock=clock, horolog_follow=broker.address, node_id="2")
+    assert is_caught_up(shadow, broker, [("ut", 0)])
+    for _ in range(2):
+        tick(shadow)
+        for made in (from_broker(shadow, NOW_MS + 5000), from_files(shadow.log_dir, NOW_MS + 5000)):
+            assert why(made[UT0]) == "compacted"
+        shadow.client.topics.promote(None)

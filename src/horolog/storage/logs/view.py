@@ -289,6 +289,7 @@ class LogView:
             cleaner_point,
             follows,
             has_open,
+            self.config.compacts,
         )
 
     def opened_at(self, offset: int) -> tuple[int, Mapping[int, int]]:

@@ -5,9 +5,10 @@ marker was: readers of committed records stop before the transactions that had n
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.offsets import Doubts, Inexact, TransactionStart
+from horolog.record.batch import MAGIC
 from horolog.storage.companion.blocks import blocks_of
 from horolog.storage.directory.checkpoints import AheadSpan, AppendTimeReset
 from horolog.storage.lookup.by_append_time import (
@@ -18,6 +19,9 @@ from horolog.storage.lookup.by_append_time import (
     goes_back,
 )
 from horolog.storage.segments.reader import SegmentReader
+
+_MOST_UNMAPPED: Final = 1 << 20
+"""Bytes of batches in no block that are read; only those of other brokers have more."""
 
 
 class CutLog(NamedTuple):
@@ -36,6 +40,8 @@ class CutLog(NamedTuple):
     """True if the log takes the batches of a source, which may have more."""
     has_open: bool = True
     """False if no transaction is open at the end."""
+    may_have_gaps: bool = True
+    """False if no cleaner has removed records, here or at a source."""
 
 
 class LogCut(NamedTuple):
@@ -78,7 +84,42 @@ def _why(log: CutLog, at_ms: int, found: AppendedAt | None, offset: int) -> Inex
     why = doubts.why(at_ms, offset, found.ms)
     if why is None and goes_back(log.parts, at_ms, offset):
         return Inexact.RESET
+    has_unknown_gaps = why is None and log.cleaner_point is None and log.may_have_gaps
+    # A source's cleaner leaves gaps alone: how far it came is not known.
+    if has_unknown_gaps and any(
+        _has_gap(part, offset) for part in log.parts if part.start < offset
+    ):
+        return Inexact.COMPACTED
     return Inexact.DELETED if why is None and offset == log.start > 0 else why
+
+
+def _has_gap(part: HeldPart, before: int) -> bool:
+    """Return True if offsets of a segment in front of another one have no record.
+
+    Block maps count records. Of batches that are in no block only few are read.
+    """
+    segment, _, end, size = part
+    at, expected = 0, segment.base_offset
+    for block in blocks_of(segment.blocks.entries(size)):
+        if block.position == at and block.base_offset > expected:
+            return True
+        if block.base_offset >= before:
+            return False
+        held = block.times.records + block.times.control_records
+        if block.is_exact and block.base_offset + held < block.next_offset:
+            return True
+        at, expected = block.end, block.next_offset
+    if size - at > _MOST_UNMAPPED:
+        return False
+    for _, header in segment.headers(at, size):
+        if header.base_offset > expected:
+            return True
+        if header.base_offset >= before:
+            return False
+        if header.magic == MAGIC and header.records_count <= header.last_offset_delta:
+            return True
+        expected = header.next_offset
+    return expected < min(end, before)
 
 
 def doubts_of(log: CutLog) -> Doubts:
