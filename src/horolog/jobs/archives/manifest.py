@@ -333,9 +333,13 @@ def _check_topic(name: str, topic: ArchivedTopic) -> None:
     """Refuse a topic that no commit has written: its names become paths of files."""
     if partition_of(f"{name}-0") is None:
         raise ValueError(f"{name!r} is no topic")
+    if topic.topic_id is not None:
+        uuid.UUID(topic.topic_id)
     for index, state in topic.partitions.items():
         if partition_of(f"{name}-{index}") != TopicPartition(name, index):
             raise ValueError(f"{name!r} has no partition {index!r}")
+        if state.cut is not None and state.cut.committed_offset > state.cut.offset:
+            raise ValueError(f"a cut cannot be {state.cut}")
         for range_ in state.ranges:
             if range_.start > range_.end:
                 raise ValueError(f"a range cannot be from {range_.start} to {range_.end}")
