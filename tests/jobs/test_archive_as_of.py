@@ -79,6 +79,8 @@ def test_the_option_of_reads_is_that_of_the_job(
     assert (done.is_ok, values(tmp_path)) == (True, [b"0"])
     with pytest.raises(Misconfigured, match="latestAsOf"):
         archived(broker, tmp_path, settings={"latestAsOf": "1"})
+    with pytest.raises(Misconfigured, match="cannot be complete, too"):
+        archived(broker, tmp_path, settings=settings, to=NOW_MS, complete=True)
 
 
 def test_an_archive_takes_a_file_of_a_cut(
@@ -183,3 +185,17 @@ def test_a_topic_that_is_re_created_while_it_is_archived_is_refused(
     done = archive(session, source=broker.address, topics="a", as_of=NOW_MS + SECOND_MS, **where)
     assert "created again" in done.refused["a-0"]
     assert done.as_of_ms == {"a": None}
+
+
+@pytest.mark.parametrize("as_of", [-(1 << 63), (1 << 63) - 1])
+def test_times_at_the_edges_of_64_bits(
+    broker: RunningBroker, add: Callable[..., None], tmp_path: Path, as_of: int
+) -> None:
+    add(b"0")
+    done = archived(broker, tmp_path, as_of=as_of)
+    assert (done.is_ok, values(tmp_path)) == (as_of < 0, [])
+    assert "\n".join(map(str, done.lines()))
+    if done.is_ok:
+        first, last = (cut_at(tmp_path / "archive", ms) for ms in (as_of, (1 << 63) - 1))
+        assert (first.partitions[0].offset, first.partitions[0].exact) == (0, True)
+        assert "future" in (last.partitions[0].why or "")

@@ -143,15 +143,15 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         settings=job.settings,
     )
     options = _exact(selection)
+    cut = as_of(job.as_of, options)
+    options = replace(options, as_of=None)  # tasks do not need it
     if job.complete:
-        _wait_complete(options, is_as_of=job.as_of is not None, timeout_ms=job.complete_timeout_ms)
+        _wait_complete(options, is_as_of=cut is not None, timeout_ms=job.complete_timeout_ms)
     store = ArchiveStore(absolute(os.fspath(job.archive)), options.store)
     relative = frozenset(
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
     )
-    planner = Planner(
-        selection, replace(options, as_of=as_of(job.as_of, options)), job.accept_gaps, relative
-    )
+    planner = Planner(selection, replace(options, as_of=cut), job.accept_gaps, relative)
     with state_of(job, "archive") as state:
         if state is None or job.dry_run:
             return _planned(planner, store, state)
