@@ -16,7 +16,7 @@ from in_process_spark import InProcessSpark
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 
 from horolog.clock import ManualClock
-from horolog.jobs import archive, restore
+from horolog.jobs import archive, check_archive, merge_archive, restore
 from horolog.jobs.archives.archiving import Archived
 from horolog.jobs.archives.manifest import require_manifest
 from horolog.jobs.archives.planning import Planner
@@ -79,6 +79,11 @@ def test_an_archive_is_cut_as_its_source(
             assert "future" in reasons(here.partitions)
             assert at_ms != as_of or not done.is_ok
     assert exact > 5
+    assert check_archive(InProcessSpark(), archive=tmp_path / "archive").is_ok
+    assert merge_archive(InProcessSpark(), archive=tmp_path / "archive").is_ok
+    assert restore(
+        InProcessSpark(), archive=tmp_path / "archive", target=tmp_path / "r", state=tmp_path / "s"
+    ).is_ok
 
 
 def test_a_directory_and_its_archive_are_cut_alike(
@@ -165,8 +170,13 @@ def test_a_manifest_of_version_2_is_read_and_has_no_append_times(
     clock.step("1s")
     broker.append("a", build_batch([LogRecord(3, None, b"v")]))
     assert archived(broker.address, tmp_path).is_ok
-    (entry, *_) = cut_at(tmp_path / "archive", NOW_MS + 1001).partitions
-    assert (entry.offset, entry.why) == (2, None)
+    for _ in range(2):
+        (entry, *_) = cut_at(tmp_path / "archive", NOW_MS + 1001).partitions
+        assert (entry.offset, entry.why) == (2, None)
+        assert merge_archive(InProcessSpark(), archive=tmp_path / "archive").is_ok
+    assert restore(
+        InProcessSpark(), archive=tmp_path / "archive", target=tmp_path / "r", state=tmp_path / "s"
+    ).is_ok
 
 
 def as_version_2(path: Path) -> None:
