@@ -244,6 +244,74 @@ def test_a_reset_that_the_disk_refuses_sets_nothing_back(
     assert sent(broker, build_batch(rows(NOW_MS))) == ErrorCode.invalid_timestamp
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_bound_that_is_raised_after_a_reset_withdraws_what_was_given_before_it(
+    make_broker: MakeBroker, clock: ManualClock, is_restarted: bool
+) -> None:
+    name = "log_message_timestamp_before_max_ms"
+    broker = make_broker(clock=clock, **{name: str(MINUTE_MS)})
+    broker.create_topic("t")
+    clock.step("10m")
+    tick(broker)
+    last_ms = until(broker)
+    assert last_ms == NOW_MS + 9 * MINUTE_MS
+    clock.step("-10m")
+    broker.client.topics.reset_append_times("t")
+    if is_restarted:
+        broker.restart(crash=True, **{name: str(2 * MINUTE_MS)})
+    else:
+        alter(broker, message_timestamp_before_max_ms=str(2 * MINUTE_MS))
+    clock.step(10 * MINUTE_MS + 1)
+    tick(broker)
+    assert until(broker) is Withdrawn.BOUND_RAISED
+    clock.step(MINUTE_MS)
+    tick(broker)
+    assert until(broker) == last_ms + 1
+
+
+def test_a_bound_of_the_broker_that_was_not_stored_withdraws_once_it_is_started_with(
+    make_broker: MakeBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = "log.message.timestamp.before.max.ms"
+    broker = make_broker(clock=clock, **{setting.replace(".", "_"): "1000"})
+    broker.create_topic("t")
+    tick(broker)
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataStore, "change_settings", refuse)
+        change = {"name": setting, "config_operation": 0, "value": "5000"}
+        whole = {"resource_type": ResourceType.BROKER, "resource_name": "", "configs": [change]}
+        answer = broker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[whole])
+        assert answer.responses[0].error_code == ErrorCode.kafka_storage_error
+    assert until(broker) is Withdrawn.NOT_WRITTEN
+    clock.step("10s")
+    tick(broker)
+    assert until(broker) == NOW_MS + 9 * SECOND_MS
+    broker.restart(crash=True, **{setting.replace(".", "_"): "5000"})
+    assert until(broker) is Withdrawn.BOUND_RAISED
+
+
+def refuse(*args: Any) -> None:
+    raise StorageFailed("the disk is full")
+
+
+def test_a_bound_of_the_broker_that_replaces_a_deprecated_one_withdraws(
+    make_broker: MakeBroker, clock: ManualClock
+) -> None:
+    broker = make_broker(clock=clock)
+    broker.create_topic("t", message_timestamp_difference_max_ms="1000")
+    broker.create_topic("own", message_timestamp_before_max_ms="1000")
+    tick(broker)
+    assert until(broker) == NOW_MS - 1000
+    broker.restart(log_message_timestamp_before_max_ms="5000")
+    assert until(broker) is Withdrawn.BOUND_RAISED
+    assert until(broker, topic="own") == NOW_MS - 1000
+    clock.step("10s")
+    tick(broker)
+    assert until(broker) == NOW_MS + 5 * SECOND_MS
+    broker.restart(log_message_timestamp_before_max_ms="7000")
+    assert until(broker) is Withdrawn.BOUND_RAISED
+
+
 def test_readers_of_committed_records_wait_for_what_is_behind_an_open_transaction(
     broker: RunningBroker, clock: ManualClock
 ) -> None:

@@ -40,13 +40,7 @@ from horolog.storage.logs.stamp_clock import EVER
 from horolog.wire.questions import Withdrawn
 
 _TYPE: Final = "message.timestamp.type"
-_BOUNDS: Final = frozenset(
-    {
-        "message.timestamp.before.max.ms",
-        "message.timestamp.difference.max.ms",
-        "max.message.time.difference.ms",
-    }
-)
+_BEFORE: Final = "message.timestamp.before.max.ms"
 _LEAST: Final = -(1 << 63)
 _WHY: Final = {"raised": Withdrawn.BOUND_RAISED, "followed": Withdrawn.FOLLOWED}
 
@@ -63,6 +57,7 @@ class CompleteTimes:
 
     def __init__(self, log_dir: LogDir, topics: Iterable[Topic], live: LiveSettings) -> None:
         self._log_dir = log_dir
+        self._live = live
         self._changing: dict[UUID, Withdrawn] = {}  # topics whose values are being withdrawn
         default = _default(live.settings)
         self._is_written = log_dir.promises.default == default
@@ -78,7 +73,8 @@ class CompleteTimes:
     def _break_as_started(self, topic: Topic, config: TopicConfig) -> None:
         """Withdraw the value of a topic whose bound the broker was started with, if it is raised.
 
-        The topic's own settings are as they were.
+        The topic's own settings are as they were. Of its own deprecated difference and the bound
+        of the broker the smaller one counts: which of both it was depends on how that was given.
         """
         promises = self._log_dir.promises
         if promises.default is None:
@@ -86,8 +82,9 @@ class CompleteTimes:
         timestamp_type, before_max_ms = promises.default
         if _TYPE in topic.overrides:
             timestamp_type = config.message_timestamp_type
-        if not _BOUNDS.isdisjoint(topic.overrides):
-            before_max_ms = config.message_timestamp_before_max_ms
+        own_ms = Settings().topic_config(topic.overrides).message_timestamp_before_max_ms
+        is_own = _BEFORE in topic.overrides and own_ms != LONG_MAX
+        before_max_ms = own_ms if is_own else min(own_ms, before_max_ms)
         before_ms = past_bound_ms(timestamp_type, before_max_ms)
         self._break_if_raised(topic, before_ms, config, self._log_dir.loaded_stamp_ms)
 
@@ -128,6 +125,10 @@ class CompleteTimes:
             yield
         finally:
             self._changing.clear()
+            default = _default(self._live.settings)
+            if self._log_dir.promises.default != default:  # the change has failed
+                self._log_dir.promises = self._log_dir.promises._replace(default=default)
+                self._is_written = False
 
     def reset(self) -> bool:
         """Withdraw all values: the clock of append times is about to be set back.
@@ -143,7 +144,7 @@ class CompleteTimes:
 
     def follow(self, topic: Topic, config: TopicConfig) -> None:
         """Withdraw the value of a topic that is about to be followed, within `changing`."""
-        earliest_ms = config.earliest_ms(self._log_dir.stamps.last_ms)
+        earliest_ms = config.earliest_ms(self._highest_ms(self._log_dir.stamps.last_ms))
         if earliest_ms is not None:
             self._break(topic.topic_id, Promise(earliest_ms, "followed"))
 
@@ -174,8 +175,13 @@ class CompleteTimes:
         is_raised = before_ms is not None and (after_ms is None or after_ms > before_ms)
         if before_ms is None or not is_raised or not is_led:
             return False
-        self._break(topic.topic_id, Promise(clock_ms - before_ms, "raised"))
+        self._break(topic.topic_id, Promise(self._highest_ms(clock_ms) - before_ms, "raised"))
         return True
+
+    def _highest_ms(self, clock_ms: int) -> int:
+        """Return the clock that values were counted from, also before it was set back."""
+        reset_ms = self._log_dir.promises.reset_ms
+        return clock_ms if reset_ms is None else max(clock_ms, reset_ms)
 
     def _break(self, topic_id: UUID, promise: Promise) -> None:
         promises = self._log_dir.promises
