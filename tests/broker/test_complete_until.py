@@ -16,10 +16,9 @@ from transactional import end, init, write
 from horolog.client import Client, ResourceType
 from horolog.clock import HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock
 from horolog.errors import ErrorCode, StorageFailed
-from horolog.metadata.store import MetadataStore
+from horolog.metadata import MetadataStore
 from horolog.record import Codec, LogRecord, build_batch
-from horolog.wire import ApiKey
-from horolog.wire.questions import TIMES, AskTimes, PartitionTimes, Withdrawn
+from horolog.wire import TIMES, ApiKey, AskTimes, PartitionTimes, Withdrawn
 
 BOUND = {"message_timestamp_before_max_ms": str(MINUTE_MS)}
 

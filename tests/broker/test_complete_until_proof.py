@@ -23,8 +23,7 @@ from horolog.clock import HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock, SystemCloc
 from horolog.errors import HorologError
 from horolog.record import Codec, LogRecord, build_batch
 from horolog.sources import scan
-from horolog.wire import ApiKey
-from horolog.wire.questions import TIMES, AskTimes, PartitionTimes, Withdrawn
+from horolog.wire import TIMES, ApiKey, AskTimes, PartitionTimes, Withdrawn
 
 BOUND_MS = MINUTE_MS
 AFTER_MS = HOUR_MS

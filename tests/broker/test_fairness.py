@@ -38,6 +38,9 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
     longest_s = 0.0
 
+    def measure_anew(self) -> None:
+        self.longest_s = 0.0
+
     def _run_once(self) -> None:
         started = time.thread_time()
         super()._run_once()
@@ -80,7 +83,7 @@ def measured(broker: RunningBroker) -> Iterator[Callable[[], float]]:
     gc.collect()
     gc.freeze()  # as `serve` does, also below
     gc.set_threshold(garbage.YOUNG_OBJECTS, garbage.MIDDLE_COLLECTIONS, garbage.NEVER)
-    broker.call(lambda: setattr(loop, "longest_s", 0.0))
+    broker.call(loop.measure_anew)
     yield lambda: loop.longest_s
     gc.set_threshold(*thresholds)  # what is frozen stays so, as it is by `conftest`
 
@@ -488,7 +491,7 @@ def test_many_long_requests_at_once_leave_others_their_turn(
             client.ask(ApiKey.API_VERSIONS, 0)
         request = clients[0].packed(*LONG_AT_ONCE[how])
         assert len(request) < 100_000  # so the socket takes it whole
-        broker.call(lambda: setattr(broker.loop, "longest_s", 0.0))
+        broker.call(broker.loop.measure_anew)
         send_together(broker, clients, [request] * TOGETHER)
         for client in clients:
             assert drain(client.socket) > 0
@@ -514,7 +517,7 @@ def test_large_requests_that_grow_at_once_leave_others_their_turn(
         for client in clients:
             client.socket.sendall(struct.pack(">i", 100_000_000) + begun)
         assert have_arrived(GROWING * len(begun))
-        broker.call(lambda: setattr(broker.loop, "longest_s", 0.0))
+        broker.call(broker.loop.measure_anew)
         send_together(broker, clients, [more] * GROWING)
         assert have_arrived(GROWING * (len(begun) + len(more)))
         broker.ask(ApiKey.API_VERSIONS, 0)

@@ -10,7 +10,6 @@ from overrides import override
 from patience import PATIENCE_S
 
 from horolog.broker import NewTopic, Service, partitions
-from horolog.broker import broker as broker_module
 from horolog.config import Settings
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.metadata import MetadataStore
@@ -56,7 +55,7 @@ def test_a_start_that_fails_lets_go_of_the_directory_and_its_threads(
             (tmp_path / "log" / "t-0").mkdir(parents=True)
             patched.setattr(MetadataStore, "put_topic", refuse)
         else:
-            patched.setattr(broker_module, "Controller", refuse)
+            override(patched, "horolog.broker.broker", Controller=refuse)
         with pytest.raises(StorageFailed, match="refused"):
             start_and_stop(tmp_path / "log")
     assert horolog_threads() <= before
@@ -92,7 +91,7 @@ def test_a_stop_waits_for_partitions_that_are_made_for_a_cancelled_task(
         service = await Service.start(settings_for(tmp_path), load_kernels=False)
         monkeypatch.setattr(LogDir, "create_all", create_late)
         monkeypatch.setattr(LogDir, "close", close_now)
-        monkeypatch.setattr(partitions, "wait", wait_for_them)
+        override(monkeypatch, "horolog.broker.partitions", wait=wait_for_them)
         creating = asyncio.create_task(
             service.broker.controller.create_topic(NewTopic(name="t", partitions=3))
         )

@@ -14,7 +14,6 @@ from raw_connection import produce_fields
 from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker import NewTopic
-from horolog.broker import produce as produce_handler
 from horolog.broker.dispatch import Request
 from horolog.clock import HOUR_MS
 from horolog.errors import ErrorCode
@@ -38,7 +37,7 @@ def test_only_batches_after_the_first_are_checked_in_threads_because_time_has_pa
 ) -> None:
     broker.create_topic("two", partitions=2)
     seconds = SimpleNamespace(monotonic=count().__next__)  # as where the process is paused
-    monkeypatch.setattr(produce_handler, "time", seconds)
+    override(monkeypatch, "horolog.broker.handlers.produce", time=seconds)
     in_threads: list[str] = []  # those that check; where turns are slow, others pack the answers
 
     def watched(*given: Any, **named: Any) -> Prepared:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from command_runner import run_command
 from handing_over import complaints, logs_of, told, without_epochs
+from overrides import override
 from raw_connection import RawConnection, produce_fields
 from tools.golden import scenarios
 from tools.peers.kafka import Kafka
@@ -128,10 +129,10 @@ def test_a_table_is_loaded_into_kafka_once_although_the_load_is_stopped(
         mirror(*arguments, **named)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "mirror", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        jobs.bootstrap(spark, **asked)
-    monkeypatch.setattr(module, "mirror", mirror)
+    with monkeypatch.context() as patch:
+        override(patch, "horolog.jobs.loading.run", mirror=stopped)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.bootstrap(spark, **asked)
     done = jobs.bootstrap(spark, **asked)
     assert done.is_ok
     records = records_of(kafka.bootstrap, name, 3)

@@ -330,7 +330,7 @@ def test_a_run_that_fails_within_a_unit_leaves_no_gap_and_no_double(
 
     for left in (3, 0, 11, 100):  # noqa: B007 - counted by `kill`
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(archiving, "spread", small_waves)
+            override(patch, "horolog.jobs.archives.archiving", spread=small_waves)
             with suppress(KilledError):
                 run(files.log_dir, tmp_path, session=InProcessSpark(kill))
         found = positions_of(tmp_path / "archive")

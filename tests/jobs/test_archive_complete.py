@@ -12,7 +12,7 @@ from horolog.clock import MINUTE_MS, ManualClock
 from horolog.errors import Misconfigured
 from horolog.jobs import archive
 from horolog.record import LogRecord, build_batch
-from horolog.sources.complete import NotComplete
+from horolog.sources import NotComplete
 
 broker = a_broker("a", partitions=2, of_topics={"message_timestamp_before_max_ms": str(MINUTE_MS)})
 

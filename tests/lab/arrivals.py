@@ -13,8 +13,7 @@ from horolog.clock import ManualClock
 from horolog.jobs.cutting import opened_cut_source
 from horolog.jobs.selection import Selection
 from horolog.record import LogRecord, build_batch
-from horolog.sources import Cut
-from horolog.sources.cuts import cut_all
+from horolog.sources import Cut, cut_all
 from horolog.storage import TopicPartition
 from horolog.wire import ApiKey
 

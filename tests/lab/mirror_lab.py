@@ -134,7 +134,7 @@ class MirrorLab:
         original, original_append = count, CopiedLog.append
         original_sync, original_end = CopiedLog.sync, Transactions.end
         with self._monkeypatch.context() as patched:
-            patched.setattr("horolog.jobs.mirroring.moving.count", advance)
+            override(patched, "horolog.jobs.mirroring.moving", count=advance)
             patched.setattr(CopiedLog, "append", append)
             patched.setattr(CopiedLog, "sync", no_sync)
             patched.setattr(Transactions, "end", end)

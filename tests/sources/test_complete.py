@@ -10,12 +10,15 @@ from transactional import end, init, write
 
 from horolog.clock import MINUTE_MS, SECOND_MS, ManualClock
 from horolog.errors import Misconfigured
-from horolog.record import LogRecord, RecordClock, build_batch
-from horolog.record.timestamps import ALL_TIMES
-from horolog.sources import ReadOptions, RecordLog, scan
-from horolog.sources.complete import NotComplete
-from horolog.sources.ordered import WithoutTime
-from horolog.sources.ordered_records import OrderedRecords
+from horolog.record import ALL_TIMES, LogRecord, RecordClock, build_batch
+from horolog.sources import (
+    NotComplete,
+    OrderedRecords,
+    ReadOptions,
+    RecordLog,
+    WithoutTime,
+    scan,
+)
 from horolog.storage import TopicPartition
 
 BOUND = {"message_timestamp_before_max_ms": str(MINUTE_MS)}

@@ -15,7 +15,6 @@ from transactional import end, init, write
 from horolog.client import CUT, AskCut, PartitionCut
 from horolog.clock import ManualClock
 from horolog.errors import StorageFailed
-from horolog.offsets import TransactionStart
 from horolog.record import LogRecord, build_batch
 from horolog.sources import (
     BrokerLog,
@@ -27,7 +26,7 @@ from horolog.sources import (
     cut_of,
 )
 from horolog.storage import LogDir, SegmentReader, TopicPartition
-from horolog.wire import ApiKey
+from horolog.wire import ApiKey, TransactionStart
 
 BATCH = build_batch([LogRecord(3, None, b"v")])
 T0, U0, UT0 = (TopicPartition(topic, 0) for topic in ("t", "u", "ut"))

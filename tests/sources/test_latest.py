@@ -24,9 +24,19 @@ from horolog.client import CUT
 from horolog.clock import ManualClock
 from horolog.errors import Damaged, Misconfigured, RequestRefused
 from horolog.record import LogRecord, build_batch
-from horolog.sources import BrokerLog, Cut, DataLost, Pattern, ReadOptions, cut_of, latest, scan
-from horolog.sources.latest_records import LastOffsets, parts_with
-from horolog.sources.plan import BrokerStretch
+from horolog.sources import (
+    BrokerLog,
+    BrokerStretch,
+    Cut,
+    DataLost,
+    LastOffsets,
+    Pattern,
+    ReadOptions,
+    cut_of,
+    latest,
+    parts_with,
+    scan,
+)
 from horolog.storage import TopicPartition
 
 KEYED = SETTINGS | {"cleanup_policy": "compact", "segment_bytes": "500"}

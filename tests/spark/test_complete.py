@@ -13,7 +13,7 @@ from streaming_query import EARLIEST, NINE_MS, Query
 from horolog.clock import MINUTE_MS, SECOND_MS, ManualClock
 from horolog.errors import Misconfigured
 from horolog.record import LogRecord, build_batch
-from horolog.sources.complete import NotComplete
+from horolog.sources import NotComplete
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 

@@ -85,7 +85,8 @@ __getattr__, __dir__ = lazy_names(
             "NO_RECORDS OF_APPEND_TIME OF_CREATE_TIME Counts TimeStats latency_class"
         ),
         "timestamps": (
-            "LOG_APPEND_TIME NO_TIMESTAMP AppendTimeStretch RecordClock TimeRange TimestampType"
+            "ALL_TIMES LOG_APPEND_TIME NO_TIMESTAMP AppendTimeStretch RecordClock TimeRange "
+            "TimestampType"
         ),
         "transactions": "AbortedTransaction AbortedTransactions",
         "walk": "NOTHING new_state times_for",

@@ -18,7 +18,6 @@ from running_broker import RunningBroker
 from transactional import Producer
 
 from horolog.broker import Followed, FollowedTopics, LeaderFetcher, Promotions, Source
-from horolog.broker.shadow import shadow as shadow_module
 from horolog.client import CommittedOffset, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record import Codec, LogRecord, build_batch
@@ -408,7 +407,11 @@ def test_groups_are_not_asked_while_their_topic_is_followed(
     """What they answer may be ahead of what is here of the transaction that it is of."""
     shadow = start("b", source)
     assert comes(shadow, 5)
-    monkeypatch.setattr(shadow_module, "committed_at", lambda _: pytest.fail("it was asked"))
+    override(
+        monkeypatch,
+        "horolog.broker.shadow.shadow",
+        committed_at=lambda _: pytest.fail("it was asked"),
+    )
     source.client.offset_commit(GROUP, {("in", 0): CommittedOffset(6)})
     assert comes(shadow, 6)
     shadow.restart(crash=True)

@@ -183,7 +183,11 @@ def test_nothing_heavy_is_imported_by_what_a_broker_imports():
 
 def test_kernels_are_loaded_once_however_often_they_are_asked_for(monkeypatch):
     texts = []
-    monkeypatch.setattr(compiled, "functions_of", lambda text: texts.append(text) or text)
+    override(
+        monkeypatch,
+        "horolog.record.kernels.compiled",
+        functions_of=lambda text: texts.append(text) or text,
+    )
     kernels = Kernels(scan_kernels.__name__)
     assert not kernels.is_loaded
     first = kernels.load_in_background()
