@@ -129,7 +129,9 @@ class RowShaper:
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(name * rows)]
         complete_ms = NO_TIME if self._complete_ms is None else self._complete_ms
         self._constants = {
-            columns.COMPLETE_UNTIL: shown_times(pa.array(np.full(rows, complete_ms, np.int64))),
+            columns.COMPLETE_UNTIL: shown_times(
+                arrow_of(np.full(rows, complete_ms, np.int64), pa.int64())
+            ),
             columns.TOPIC: pa.Array.from_buffers(pa.string(), rows, buffers),
             columns.PARTITION: arrow_of(np.full(rows, partition, np.int32), pa.int32()),
         }
