@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from polars.io.plugins import register_io_source
 
-from horolog.sources.cuts import GivenAsOf, given_as_of
+from horolog.sources.cut_files import GivenAsOf, given_as_of
 from horolog.sources.expressions import SCHEMA
 from horolog.sources.planning import opened_log
 from horolog.sources.tables import options_of

@@ -14,7 +14,7 @@ from horolog.errors import Misconfigured
 from horolog.patterns import given_pattern
 
 if TYPE_CHECKING:
-    from horolog.sources.cuts import AsOf
+    from horolog.sources.cut_files import AsOf
     from horolog.sources.limits import Pattern, TopicSelection
 
 
@@ -80,7 +80,7 @@ def as_of(text: str, zone: tzinfo | None) -> "AsOf":
     Raises:
         Misconfigured: it is no time, or a file that cannot be read or is no cut.
     """
-    from horolog.sources.cuts import parse_as_of  # noqa: PLC0415 - see above
+    from horolog.sources.cut_files import parse_as_of  # noqa: PLC0415 - see above
 
     try:
         return parse_as_of(text, lambda time: at_time(time, zone))

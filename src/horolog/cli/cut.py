@@ -19,7 +19,8 @@ from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.cutting import opened_cut_source
 from horolog.results import Shown, Table
-from horolog.sources.cuts import Cut, CutEntry, cut_all
+from horolog.sources.cut_files import Cut, CutEntry
+from horolog.sources.cuts import cut_all
 from horolog.sources.limits import Pattern
 from horolog.sources.options import ReadOptions
 from horolog.sources.uris import LogPath

@@ -73,7 +73,8 @@ def reset_group(
     """
     # Only this command of `horolog groups` needs them.
     from horolog.sources.broker_log import BrokerLog  # noqa: PLC0415
-    from horolog.sources.cuts import Cut, cut_all, read_cut  # noqa: PLC0415
+    from horolog.sources.cut_files import Cut, read_cut  # noqa: PLC0415
+    from horolog.sources.cuts import cut_all  # noqa: PLC0415
     from horolog.sources.group_resets import (  # noqa: PLC0415
         members_of,
         plan_reset,

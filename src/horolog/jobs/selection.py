@@ -16,7 +16,7 @@ from horolog.offsets import commits_positions
 from horolog.patterns import given_pattern
 from horolog.record.timestamps import TimeRange
 from horolog.sources.broker_log import BrokerLog
-from horolog.sources.cuts import AsOf, Cut, parse_as_of, read_cut
+from horolog.sources.cut_files import AsOf, Cut, parse_as_of, read_cut
 from horolog.sources.file_log import FileLog
 from horolog.sources.kafka_settings import PREFIX
 from horolog.sources.location import Location

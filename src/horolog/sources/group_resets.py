@@ -15,7 +15,8 @@ from horolog.client import Client, CommittedOffset
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import Inexact
 from horolog.sources.broker_log import BrokerLog
-from horolog.sources.cuts import Cut, CutEntry, entries_as_of, entries_in
+from horolog.sources.cut_files import Cut, CutEntry
+from horolog.sources.cuts import entries_as_of, entries_in
 from horolog.storage.names import TopicPartition
 
 _NAMED = 3  # members in a message

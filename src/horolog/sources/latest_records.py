@@ -20,7 +20,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.record.columns import DEFAULT_COLUMNS
 from horolog.results import size
 from horolog.sources.bounds import DataLost
-from horolog.sources.cuts import GivenAsOf, given_as_of
+from horolog.sources.cut_files import GivenAsOf, given_as_of
 from horolog.sources.limits import TopicSelection
 from horolog.sources.options import LATEST_MEMORY, ReadOptions
 from horolog.sources.plan import Stretch, Task

@@ -15,7 +15,7 @@ from horolog.errors import Misconfigured
 from horolog.record.timestamps import EVER_APPENDED, TimeRange
 from horolog.sources import consumer_settings, row_times
 from horolog.sources.columns import INCLUDED_BY
-from horolog.sources.cuts import AsOf, Cut, parse_as_of
+from horolog.sources.cut_files import AsOf, Cut, parse_as_of
 from horolog.sources.kafka_settings import security_of
 from horolog.sources.limits import (
     LATEST,

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import HorologError, Misconfigured
-from horolog.sources.cuts import AsOf, parse_as_of
+from horolog.sources.cut_files import AsOf, parse_as_of
 from horolog.sources.options import ReadOptions
 from horolog.sources.planning import opened_log
 from horolog.sources.tables import options_of

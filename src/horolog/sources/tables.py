@@ -15,7 +15,7 @@ from horolog.record.columns import DEFAULT_COLUMNS, batch_schema
 from horolog.record.timestamps import EVER_APPENDED, NO_TIMESTAMP, RecordClock, TimeRange
 from horolog.sources.clocks import APPEND, CREATE, SEEN
 from horolog.sources.complete import end_of_complete, wait_complete
-from horolog.sources.cuts import GivenAsOf, given_as_of
+from horolog.sources.cut_files import GivenAsOf, given_as_of
 from horolog.sources.kafka_settings import PREFIX, security_of
 from horolog.sources.limits import TopicSelection
 from horolog.sources.location import Location

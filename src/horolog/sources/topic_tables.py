@@ -19,7 +19,7 @@ from horolog.errors import Misconfigured
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.clocks import APPEND
-from horolog.sources.cuts import AsOf
+from horolog.sources.cut_files import AsOf
 from horolog.sources.expressions import APPEND_TIME, SCHEMA, fields_in, narrowed
 from horolog.sources.file_log import FileLog
 from horolog.sources.limits import TopicSelection

@@ -23,7 +23,8 @@ from horolog.offsets import Doubts
 from horolog.record.batch import iter_headers
 from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
-from horolog.sources.cuts import Cut, CutEntry, entries_as_of, inexact
+from horolog.sources.cut_files import Cut, CutEntry
+from horolog.sources.cuts import entries_as_of, inexact
 from horolog.sources.file_log import FileLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch

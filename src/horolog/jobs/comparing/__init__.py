@@ -37,7 +37,8 @@ from horolog.jobs.spread import UnitProgress, spread
 from horolog.jobs.state import DocumentsOnly
 from horolog.results import Outcome
 from horolog.sources.broker_log import BrokerLog
-from horolog.sources.cuts import AsOf, CutEntry, entries_as_of, inexact
+from horolog.sources.cut_files import AsOf, CutEntry
+from horolog.sources.cuts import entries_as_of, inexact
 from horolog.sources.file_log import FileLog
 from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition

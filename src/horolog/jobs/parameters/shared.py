@@ -20,7 +20,7 @@ from horolog.jobs.parameters.option import (
 from horolog.record.compression import Codec
 
 if TYPE_CHECKING:
-    from horolog.sources.cuts import Cut
+    from horolog.sources.cut_files import Cut
 
 PathLike = str | os.PathLike[str]
 Names = str | Iterable[str] | None
