@@ -16,7 +16,7 @@ def commits_positions(group_id: str) -> bool:
 
 
 _MOST_DOUBTS: Final = 100
-"""Of one kind; more become one that is as wide as all."""
+"""Most doubts of one kind; more become one that is as wide as all."""
 
 
 class OffsetRange(NamedTuple):

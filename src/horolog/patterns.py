@@ -24,7 +24,7 @@ _MOST_MEMORY: Final = 1 << 16
 of a name. The library caches 128 compiled patterns."""
 
 MOST_STEPS: Final = 1 << 28
-"""Of one instruction for one byte, 1 to 10 ns each where the automaton does not fit its memory."""
+"""Most steps of one instruction for one byte: 1 to 10 ns each without room for the automaton."""
 
 
 class NamePattern:

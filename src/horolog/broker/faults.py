@@ -39,7 +39,7 @@ class RequestFault:
 
 
 class Narrowed(TypedDict, total=False):
-    """Which requests a fault applies to."""
+    """Requests to which a fault applies."""
 
     times: int | None
     topic: str | None

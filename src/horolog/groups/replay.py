@@ -41,7 +41,7 @@ from horolog.schemas.offsets import (
 MOST_BATCH_BYTES: Final = 64 << 20
 """That a batch may hold when decompressed."""
 RECORD_BYTES: Final = 300
-"""What a record takes in memory beside its key and value, roughly."""
+"""Rough size in memory of a record, without its key and value."""
 _NO_TIME: Final = -1
 
 TopicId = Callable[[str], UUID | None]

@@ -29,7 +29,7 @@ _NEVER = -(1 << 63)
 
 
 class _LogDir(NamedTuple):
-    """What a log directory said of append times before its logs were listed."""
+    """Statements of a log directory about append times, read before its logs were listed."""
 
     state: StampState | None
     """Its clock of append times; None of another broker's."""

@@ -38,7 +38,7 @@ class _Content:
 
     def __init__(self) -> None:
         self.number = next(_contents)
-        """Of no other one; blocks are kept by it."""
+        """Number that no other content has; blocks are kept by it."""
         self.starts = array("q")
         """The first column of the first entry of each block."""
 

@@ -151,7 +151,7 @@ def name_at_source(topic: str) -> str:
 
 
 NAMES_HERE: Final = {name_at_source(name): name for name in FOLLOWED_INTERNAL}
-"""What internal topics of the source that are followed are called here."""
+"""Names here of the source's internal topics that are followed."""
 
 
 class TopicPartition(NamedTuple):

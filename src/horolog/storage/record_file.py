@@ -29,7 +29,7 @@ class Lost(NamedTuple):
     end: int
     reason: str
     next_offset: int | None = None
-    """Of the batch behind; None where none follows."""
+    """Base offset of the batch behind; None where no batch follows."""
 
     def __str__(self) -> str:
         return printable(f"{self.path}, bytes {self.start} to {self.end}: {self.reason}")
@@ -42,7 +42,7 @@ class RecordFile:
         """Describe the file at a path; its offsets are not below `least_offset`."""
         self.path = path
         self.lost: tuple[Lost, ...] = ()
-        """What `read` could not read. An append that was interrupted is not among it."""
+        """Parts that `read` could not read, without an append that was interrupted."""
         self.torn_bytes = 0
         """After `read`: what an append that was interrupted has left."""
         self.next_offset = least_offset

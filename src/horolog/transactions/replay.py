@@ -40,7 +40,7 @@ class TransactionReplay:
         self.unreadable = 0
         """Records, or whole batches, that are left out because they are damaged."""
         self.reason: str | None = None
-        """Of the first of them."""
+        """Damage of the first record that is left out."""
 
     def take(self, batch: Buffer) -> None:
         """Apply a batch; batches come in the order of the log. One without records is ignored."""

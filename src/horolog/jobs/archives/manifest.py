@@ -50,9 +50,9 @@ _SHOWN = 200  # characters of what is wrong
 
 
 JOINED_BYTES: Final = 32 << 20
-"""Of ranges that a manifest has as one: runs that come often make ranges of a few records."""
+"""Largest size of ranges that a manifest joins: frequent runs make ranges of a few records."""
 MOST_OFFSETS: Final = 1 << 30
-"""Of a range: it is never split over two segments, whose offsets have 31 bits."""
+"""Most offsets of a range, which is never split over two segments: their offsets have 31 bits."""
 
 
 @dataclass(frozen=True, slots=True)

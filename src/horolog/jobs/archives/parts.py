@@ -48,7 +48,7 @@ from horolog.storage.names import TopicPartition
 ROW_GROUP_BYTES: Final = 16 << 20
 WAITING_BYTES: Final = 48 << 20
 SMALL_BYTES: Final = 1 << 20
-"""Of an hour in memory; small files are joined where there are more than `MOST_SMALL` hours."""
+"""Size in memory of a small hour; files are joined where more than `MOST_SMALL` hours are small."""
 MOST_SMALL: Final = 32
 MOST_OPEN = 64
 _FEW_VALUES = ("topic", "partition", "timestampType")

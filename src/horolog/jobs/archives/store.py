@@ -18,7 +18,7 @@ from horolog.sources.uris import absolute, shown
 from horolog.storage.file_errors import FileMissing, failed_to
 
 MOST_BYTES: Final = 128 << 20
-"""Of a file that is read as a whole: a manifest of some 400,000 files."""
+"""Largest file that is read as a whole: a manifest of some 400,000 files."""
 _CHUNK_BYTES: Final = 4 << 20
 
 

@@ -21,7 +21,7 @@ _COLUMNS: Final = {
     "time": "timestampMs",
     "type": "timestampType",
 }
-"""What can be compared of the latest record, and the column of the format."""
+"""Parts of the latest record that can be compared, each with its column of the format."""
 
 
 def compare_latest(

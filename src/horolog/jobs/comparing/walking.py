@@ -33,7 +33,7 @@ FIELDS: Final = {
     "time": "timestamp_ms",
     "type": "timestamp_type",
 }
-"""What can be compared, and the column of it."""
+"""Parts of records that can be compared, each with its column."""
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 """Options of the format with which both sides are read."""

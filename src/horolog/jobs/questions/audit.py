@@ -44,7 +44,7 @@ STEPS_MS: Final = (300_000, 3_600_000, 86_400_000, 604_800_000, 2_592_000_000, 3
 """Bounds that might be set: of 5 minutes, an hour, 1, 7, 30 and 365 days."""
 
 BY_APPEND_TIME, BY_NOW = "append time", "now"
-"""What create times were compared with."""
+"""Times with which create times were compared."""
 
 _MOST_PRODUCERS: Final = 300  # in one question
 _FAR_MS = 1 << 61

@@ -21,7 +21,7 @@ from horolog.jobs.selection import Selection
 
 BY_APPEND_TIME: Final = "append time - create time"
 BY_READER: Final = "clock of the reader - create time"
-"""What is measured; the second is KIP-33's own, for logs that keep one time only."""
+"""Measured differences; the second is KIP-33's own, for logs that keep one time only."""
 
 PERCENTILES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99}
 

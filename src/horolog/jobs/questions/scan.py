@@ -35,7 +35,7 @@ NO_HOUR: Final = -(1 << 63)
 """The hour of records that have none, or one that Spark could not show."""
 NO_PRODUCER: Final = -1
 KEYS: Final = ("by_append", "hour", "producer")
-"""What the records of a partition are grouped by: whether by append time, and the hour of that."""
+"""Groups of a partition's records: by append time or not, by the hour of that, by producer."""
 
 _ALWAYS = (
     columns.TOPIC,

@@ -51,10 +51,10 @@ COLUMNS: Final = (
     "value",
     "headers",
 )
-"""Of a table, and of what a function gets."""
+"""Columns of a table, and of the records that a function gets."""
 
 OFFSETS_PER_BATCH: Final = 5_000_000
-"""Of a micro-batch, where `maxOffsetsPerTrigger` does not say it: a killed one is read again."""
+"""Size of a micro-batch without `maxOffsetsPerTrigger`: a killed one is read again."""
 
 _RANGE = "range"
 _ISOLATION: Final = "kafka.isolation.level"

@@ -20,7 +20,7 @@ from horolog.sources.uris import local_path
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
 CHECKPOINT: Final = "checkpoint"
-"""Of the stream, in the state directory."""
+"""Name of the stream's checkpoint in the state directory."""
 _LOG: Final = "_spark_metadata"  # of Spark's file sink, in the table
 
 

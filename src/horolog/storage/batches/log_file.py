@@ -26,7 +26,7 @@ class SegmentEnd(NamedTuple):
     """The offset that follows them. Of a segment that was never appended to, its base offset."""
     last_position: int = 0
     last_base_offset: int | None = None
-    """Of the batch appended last: what a consumer at the log end asks for next."""
+    """Base offset of the batch appended last, which a consumer at the log end asks for next."""
     largest: TimeEntry | None = None
     """Largest timestamp of these batches; only known of the segment that is appended to."""
 
@@ -42,7 +42,7 @@ class SegmentFile:
         self.deleted_path = deleted_path
         """The name that the file gets when its segment is deleted, once that is known."""
         self.inode = 0
-        """Of the file that is meant, if that is known: another may get its name. -1 if it is no
+        """Inode of the file that is meant, if known: another may get its name. -1 if it is no
         file any more."""
         self.held: OpenFile | None = None
         """The file, where it is read on under whatever name it gets."""

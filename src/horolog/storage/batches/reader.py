@@ -84,7 +84,7 @@ class ReadAhead(NamedTuple):
 HEADERS: Final = ReadAhead()
 """Headers only, and few batches as a whole."""
 FEWEST_BYTES: Final = ReadAhead(header=HEADER_SIZE)
-"""Of large batches that are not selected nothing but the header."""
+"""Reads nothing but the header of large batches that are not selected."""
 EVERYTHING: Final = ReadAhead(_READ_AHEAD_BYTES, _READ_AHEAD_BYTES, _READ_AHEAD_BYTES)
 """Every byte of every batch."""
 

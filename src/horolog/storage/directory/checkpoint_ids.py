@@ -47,7 +47,7 @@ class LogStart(NamedTuple):
 
     offset: int
     ignored: int | None = None
-    """What Kafka's line says, where that is beyond the log's end and does not count."""
+    """Log start in Kafka's line that does not count, because it is beyond the log's end."""
 
 
 class Checkpointed(NamedTuple):
@@ -139,7 +139,7 @@ class LogStarts:
         """Read the checkpoints; of a damaged one the lines count that can be read."""
         path = f"{log_dir}/{names.LOG_START_OFFSETS}"
         self.notes: list[str] = []
-        """What is wrong with them."""
+        """Sentences about what is wrong with the checkpoints."""
         self._lines: Mapping[TopicPartition, int] = {}
         self._ids = NO_IDS
         try:

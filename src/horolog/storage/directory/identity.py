@@ -33,9 +33,9 @@ class Remembered(NamedTuple):
     cluster_id: str | None = None
     node_id: int | None = None
     directory_ids: tuple[str, ...] = ()
-    """Of all directories of its broker."""
+    """Ids of all directories of its broker."""
     version: int | None = None
-    """Of the file."""
+    """Version of the file."""
 
 
 def is_cluster_id(text: str | None) -> TypeGuard[str]:

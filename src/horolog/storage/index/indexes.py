@@ -45,7 +45,7 @@ _SEARCHED_BYTES = 128 << 10
 _BEHIND_NEXT_BYTES = 8 << 10
 _MOST_HEADERS = 50_000  # read to prove an entry, before a scan by a task is the better way
 ANY_SIZE: Final = 1 << 31
-"""Of an index that is only read."""
+"""Size limit of an index that is only read."""
 
 
 class Trust(NamedTuple):

@@ -107,7 +107,7 @@ class LogDir:
         self.unreadable: dict[TopicPartition, str] = {}
         """Partitions that were not loaded, and why; their directories are untouched."""
         self.recoveries: list[Recovery] = []
-        """What was done to open each log that needed something."""
+        """Repairs of each log that needed one to be opened."""
         self.stamps = StampClock()
         """The clock of append times of all logs."""
         self.saved_stamp_ms = self.stamps.last_ms

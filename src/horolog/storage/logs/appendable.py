@@ -50,7 +50,7 @@ from horolog.storage.validation.validate import Prepared
 
 
 class Remarks(NamedTuple):
-    """What is to be logged or counted about a client's batch."""
+    """Remarks about a client's batch that are to be logged or counted."""
 
     ahead_ms: int
     """How far the append time is ahead of the clock, because the clock went back."""
@@ -140,7 +140,7 @@ class AppendableLog(ReadableLog):
         self.stamps = StampClock()
         """The clock of append times; the log directory gives all of its logs one."""
         self.removed_files = RemovedFiles(parts.files, parts.directory, parts.set_aside)
-        """What is no part of the log any more, and still in its directory."""
+        """Files that are no part of the log any more, and still in its directory."""
         self.checkpoint: Callable[[], None] = lambda: None
         """Writes the checkpoints of the log directory; of a log that has none, nothing."""
         self.cleaner_point = parts.cleaner_point

@@ -63,7 +63,7 @@ class CleaningRun:
     """How full the map became."""
     read_bytes: int = 0
     bytes_before: int = 0
-    """Of the segments that were replaced."""
+    """Size of the segments that were replaced."""
     bytes_after: int = 0
     records_before: int = 0
     records_after: int = 0

@@ -39,7 +39,7 @@ class _Going(NamedTuple):
 
     segment: Segment
     times: bytes | None
-    """What is sure of its append times."""
+    """Certain append times of the records, packed."""
 
 
 class _Cut(NamedTuple):
@@ -48,7 +48,7 @@ class _Cut(NamedTuple):
     segment: Segment
     facts: IndexBuilder
     companion: Kept
-    """Of before."""
+    """Companion data from before the cut."""
 
 
 @dataclass(slots=True)

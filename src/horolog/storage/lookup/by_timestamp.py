@@ -54,11 +54,11 @@ class LookupWay(NamedTuple):
     """Explanation of how a lookup by time finds its answer."""
 
     segments: int
-    """Of the log."""
+    """Number of segments of the log."""
     passed: int
     """Segments before the one looked into last, whose largest times are earlier."""
     base_offset: int | None
-    """Of the segment looked into last; None if no segment reaches the time."""
+    """Base offset of the segment looked into last; None if no segment reaches the time."""
     entry: TimeEntry | None
     """The entry of its time index that the search begins with; None if it begins at its start."""
     position: int
@@ -66,7 +66,7 @@ class LookupWay(NamedTuple):
     batches: int
     """Batches passed by their headers or searched."""
     scanned_bytes: int
-    """Of batches whose records were searched, as they are stored."""
+    """Size of the batches whose records were searched, as they are stored."""
 
 
 class LargestTimes:

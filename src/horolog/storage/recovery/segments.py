@@ -40,7 +40,7 @@ class LoadPlan(NamedTuple):
     is_clean: bool
     checkpointed: Checkpointed = Checkpointed()
     topic_id: UUID | None = None
-    """Of a topic that is known; written where the directory has none."""
+    """Id of a topic that is known; written where the directory has none."""
     is_adopted: bool = False
     follows: bool = False
     """The log takes the batches of a source: its leader owns the epochs, and what recovery cuts off
@@ -64,7 +64,7 @@ class Recovery:
     """Cut off the log, or set aside."""
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """What the operator must see to; sentences like the notes."""
+    """Sentences like the notes about which the operator has to do something."""
 
     @property
     def has_findings(self) -> bool:

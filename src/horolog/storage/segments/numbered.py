@@ -20,10 +20,10 @@ from horolog.storage.names import MAX_RELATIVE_OFFSET
 
 
 class Particulars(NamedTuple):
-    """What only plain messages, markers and batches of another log have."""
+    """Fields that only plain messages, markers and batches of another log have."""
 
     header: BatchHeader | None = None
-    """Of a marker, of a batch of another log, or of the first of its plain messages."""
+    """Header of a marker, of a batch of another log, or of the first of its plain messages."""
     messages: Sequence[PlainMessages] | None = None
     """The plain messages of v0 or v1, in order; each is a batch of its own."""
     is_seen: bool = False

@@ -97,7 +97,7 @@ class SegmentReader:
         """
         self.base_offset = base_offset
         self.end = SegmentEnd(size, base_offset)
-        """Of a segment that is not appended to only the size is known."""
+        """End of the segment; of one that is not appended to only the size is known."""
         self.log = LogFile(files, stem + names.LOG, base_offset)
         self.companion = companion = Companion(self.log, base_offset)
         self.indexes = Indexes(companion, base_offset, trust, max_bytes=max_index_bytes)

@@ -30,7 +30,7 @@ class NumberedRun(NamedTuple):
     append_ms: Int64Array | None
     """In milliseconds; None where they are unknown, of all."""
     is_seen: bool
-    """As in `Numbered`, of all."""
+    """True if the append times of all batches are seen times."""
 
     @property
     def size(self) -> int:

@@ -61,7 +61,7 @@ class MessageSet(NamedTuple):
     is_compressed: bool
     """One message that holds the others; otherwise plain ones."""
     largest_time: int
-    """Of the records; -1 if none has a time, as in v0."""
+    """Largest time of the records; -1 if none has a time, as in v0."""
     data: bytearray
     """The messages, which `placed` changes in place."""
     compress: Callable[[int], bytearray] | None = None

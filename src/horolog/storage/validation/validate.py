@@ -74,19 +74,19 @@ class Prepared(NamedTuple):
     batch: Buffer
     records: memoryview
     timestamp_type: TimestampType
-    """What the topic's records carry; an append time is still to be given."""
+    """Timestamp type of the topic's records; an append time is still to be given."""
     max_timestamp: int
     """True maximum of the records' timestamps, below zero too (KIP-228); -1 if none has one."""
     ahead_ms: int
     """How far that is ahead of the clock; 0 if it is not, or if an append time replaces it."""
     facts: RecordFacts
-    """What the records say, by their producer's times."""
+    """Facts of the records, by their producer's times."""
     messages: MessageSet | None = None
-    """What is stored in place of the batch, where the topic has format v0 or v1."""
+    """Messages that are stored in place of the batch, where the topic has format v0 or v1."""
     is_converted: bool = False
     """Whether the producer sent another format than is stored."""
     admission: Admission | None = None
-    """Of a transactional batch to the transaction that it is of."""
+    """Admission of a transactional batch to its transaction."""
 
     def numbered(self, base_offset: int, leader_epoch: int, append_ms: int) -> Numbered:
         """Return the stored batch, with offsets, epoch and, on a LogAppendTime topic, append time.
