@@ -1,5 +1,6 @@
 """What may still come: the bound on create times, and values that are complete."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from faulty_calls import full_disk
 from metrics_page import scrape
 from old_messages import build_messages
 from patience import eventually
+from raw_connection import RawConnection, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from transactional import end, init, write
 
@@ -181,6 +183,31 @@ def test_a_bound_that_was_taken_away_withdraws_when_it_comes_back(
     clock.step(59 * MINUTE_MS)
     tick(broker)
     assert until(broker) == last_ms
+
+
+def test_batches_that_came_before_there_was_a_bound_only_delay_the_first_value(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    """`horolog wait` gives up a topic without a bound."""
+    broker.create_topic("free")
+    tick(broker)
+    is_free = threading.Event()
+
+    async def hold() -> None:
+        broker.broker.partition("free", 0).writes.run(is_free.wait)
+
+    broker.run(hold())
+    with RawConnection(broker.address) as waiting:
+        batch = build_batch(rows(5))
+        waiting.send(ApiKey.PRODUCE, 9, **produce_fields("free", {0: batch}))
+        queue = broker.broker.partition("free", 0).writes
+        assert eventually(lambda: queue.earliest_ms() is None)
+        alter(broker, "free", **BOUND)
+        found = until(broker, topic="free")
+        is_free.set()
+        assert found is Withdrawn.BOUND_RAISED
+        assert waiting.receive()[1].responses[0].partition_responses[0].error_code == 0
+    assert until(broker, topic="free") == NOW_MS - MINUTE_MS
 
 
 def test_a_bound_of_the_broker_withdraws_while_it_runs_and_over_a_restart(

@@ -97,12 +97,14 @@ class CompleteTimes:
             return CompleteUntil(None, Withdrawn.FOLLOWED)
         if topic.adopted:
             return CompleteUntil(None, Withdrawn.ADOPTED)
-        if topic.is_internal or ms is None or waiting_ms is None:
+        if topic.is_internal or ms is None:
             return CompleteUntil(None, Withdrawn.NO_BOUND)
         if saved_ms == EVER or not self._is_written:
             return CompleteUntil(None, Withdrawn.NOT_WRITTEN)
         if topic.topic_id in self._changing:
             return CompleteUntil(None, self._changing[topic.topic_id])
+        if waiting_ms is None:  # a batch that came before there was a bound
+            return CompleteUntil(None, Withdrawn.BOUND_RAISED)
         if promises.reset_ms is not None and (
             saved_ms <= promises.reset_ms
             or waiting_ms < ms + promises.reset_ms - saved_ms  # the value before the reset
