@@ -60,15 +60,13 @@ class CompleteTimes:
         self._live = live
         self._changing: dict[UUID, Withdrawn] = {}  # topics whose values are being withdrawn
         default = _default(live.settings)
-        self._is_written = log_dir.promises.default == default
-        if not self._is_written:
+        if log_dir.promises.default != default:
             for topic in topics:
                 self._break_as_started(topic, live.of_topic(topic))
             self._changing.clear()
             log_dir.promises = log_dir.promises._replace(default=default)
             with suppress(StorageFailed):  # the task that keeps the clock tries again
                 log_dir.save_stamps()
-                self._is_written = True
 
     def _break_as_started(self, topic: Topic, config: TopicConfig) -> None:
         """Withdraw the value of a topic whose bound the broker was started with, if it is raised.
@@ -99,7 +97,7 @@ class CompleteTimes:
             return CompleteUntil(None, Withdrawn.ADOPTED)
         if topic.is_internal or ms is None:
             return CompleteUntil(None, Withdrawn.NO_BOUND)
-        if saved_ms == EVER or not self._is_written:
+        if saved_ms == EVER or self._log_dir.saved_promises.default != promises.default:
             return CompleteUntil(None, Withdrawn.NOT_WRITTEN)
         if topic.topic_id in self._changing:
             return CompleteUntil(None, self._changing[topic.topic_id])
@@ -130,19 +128,17 @@ class CompleteTimes:
             default = _default(self._live.settings)
             if self._log_dir.promises.default != default:  # the change has failed
                 self._log_dir.promises = self._log_dir.promises._replace(default=default)
-                self._is_written = False
 
     def reset(self) -> bool:
         """Withdraw all values: the clock of append times is about to be set back.
 
-        Return True unless it was withdrawn before, and so perhaps is not on the disk.
+        Return True unless that is on the disk.
         """
         promises, clock_ms = self._log_dir.promises, self._log_dir.stamps.last_ms
-        reset_ms = promises.reset_ms
-        if reset_ms is None or clock_ms > reset_ms:
+        if promises.reset_ms is None or clock_ms > promises.reset_ms:
             self._log_dir.promises = promises._replace(reset_ms=clock_ms)
-            return True
-        return False
+        saved_ms = self._log_dir.saved_promises.reset_ms
+        return saved_ms is None or clock_ms > saved_ms
 
     def follow(self, topic: Topic, config: TopicConfig) -> None:
         """Withdraw the value of a topic that is about to be followed, within `changing`."""
@@ -217,10 +213,6 @@ class CompleteTimes:
             (over if is_over else not_over).add(log.topic_id)
         kept = {key: its for key, its in promises.broken.items() if key not in over - not_over}
         self._log_dir.promises = promises._replace(broken=kept)
-
-    def note_written(self) -> None:
-        """Note that all of this is on the disk."""
-        self._is_written = True
 
 
 def _default(settings: Settings) -> tuple[int, int]:

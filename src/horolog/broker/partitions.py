@@ -255,7 +255,6 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             self._log_dir.settled_ms = clock_ms
         self.complete.tidy(self._served.values())
         await self.run(LogDir.save_stamps)
-        self.complete.note_written()
 
     async def past(self, at_ms: int) -> int:
         """Raise the clock of append times, and return it in milliseconds.

@@ -121,6 +121,8 @@ class LogDir:
         """The clock of append times as the last process has left it on the disk."""
         self.promises = Promises()
         """Complete times that do not hold any more; replaced, on the event loop alone."""
+        self.saved_promises = self.promises
+        """The same as it is on the disk."""
         self._home = home_of(files, str(self.path))
         self._stamp_path = f"{self.path}/{names.STAMP_CLOCK}"
         self._saving_stamps = threading.Lock()
@@ -295,6 +297,7 @@ class LogDir:
             present = self.logs.keys() | self.unreadable.keys()
             self._were_ahead = {key: saved.ahead[key] for key in saved.ahead.keys() & present}
             self.loaded_stamp_ms, self.promises = saved.clock_ms, saved.promises
+            self.saved_promises = saved.promises
         for partition, log in self.logs.items():
             log.stamps = self.stamps
             floor_ms, span = log.floor.last, self._were_ahead.get(partition)
@@ -336,12 +339,12 @@ class LogDir:
             following = [key for key, log in self.logs.copy().items() if log.is_following]
             self.note_ahead(following)
             ahead = {key: span for key, span in self._were_ahead.copy().items() if self._has(key)}
-            settled_ms = min(self.settled_ms, clock_ms)
+            settled_ms, promises = min(self.settled_ms, clock_ms), self.promises
             state = StampState(
-                clock_ms, settled_ms, ahead, self.promises, frozenset(following), self._home
+                clock_ms, settled_ms, ahead, promises, frozenset(following), self._home
             )
             write_stamp_state(self._files, self._stamp_path, state)
-            self.saved_stamp_ms = clock_ms
+            self.saved_stamp_ms, self.saved_promises = clock_ms, promises
 
     def _has(self, partition: TopicPartition) -> bool:
         return partition in self.logs or partition in self.unreadable
