@@ -1,15 +1,22 @@
 """`horolog consume`: print the records of a topic, or those of a time range; also from files."""
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 
 from horolog.cli.as_of import as_of, as_of_option
 from horolog.cli.connecting import KafkaBrokers
+from horolog.cli.consume_printing import (
+    Ordering,
+    Output,
+    print_in_order,
+    print_new,
+    print_records,
+)
 from horolog.cli.offline import say_offline
 from horolog.cli.options import (
     ByClock,
@@ -22,23 +29,20 @@ from horolog.cli.options import (
     path_of,
     with_options,
 )
-from horolog.cli.screen import progress, say, saying_warnings, waiting
-from horolog.cli.showing import Format, line_maker
+from horolog.cli.screen import say, saying_warnings, waiting
+from horolog.cli.showing import Format
 from horolog.client import ClientConfig
 from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
-from horolog.errors import Damaged, Misconfigured, StorageFailed
+from horolog.errors import Misconfigured
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.complete import end_of_complete, wait_complete
 from horolog.sources.options import ReadOptions
 from horolog.sources.ordered import WithoutTime, checked_memory, clock_of_order
-from horolog.sources.ordered_records import OrderedRecords
-from horolog.sources.plan import Stretch
 from horolog.sources.planning import check_read, numbered
-from horolog.sources.records import ReadRecord, RecordLog
+from horolog.sources.records import RecordLog
 from horolog.sources.uris import has_scheme
-from horolog.storage.names import TopicPartition
 from horolog.times import bytes_of, format_moment, parse_duration, parse_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -205,7 +209,7 @@ def consume(
             raise Misconfigured(f"--as-of says where the read ends: leave out {given}")
         more["as_of"] = as_of(options.as_of, options.zone)
     ordering = _ordering(options)
-    output = _Output(
+    output = Output(
         options.shape,
         options.zone or UTC,
         times.clock if ordering is None else ordering.clock,
@@ -252,11 +256,13 @@ def consume(
                 elif ordering is not None:
                     stretches = () if options.from_end else plan.stretches
                     ends = plan.ends if options.follow_on else None
-                    is_damaged |= _print_in_order(log, stretches, ends, what, output, ordering)
+                    is_damaged |= print_in_order(log, stretches, ends, what, output, ordering)
                 else:
-                    is_damaged |= not options.from_end and _print(log, plan.stretches, what, output)
+                    is_damaged |= not options.from_end and print_records(
+                        log, plan.stretches, what, output
+                    )
                     if options.follow_on:
-                        _follow(log, plan.ends, output)
+                        print_new(log, plan.ends, output)
                 if not options.latest:  # it is checked above
                     check_read(reading, plan.stretches, chosen)
             except KeyboardInterrupt:
@@ -287,23 +293,10 @@ def _check_latest(options: ConsumeOptions) -> None:
             raise Misconfigured(f"--latest prints the last record of each key: leave out {name}")
 
 
-class _Ordering(NamedTuple):
-    """The order of the records that are printed."""
-
-    clock: RecordClock
-    memory: int
-    without_time: WithoutTime
-    lateness_ms: int | None
-    is_complete: bool
-    """True if the records of a log that is followed come in their exact order."""
-    until_ms: int | None = None
-    """Time up to which the log was complete before its ends were looked at."""
-
-
 _EVER: Final = -(1 << 63)
 
 
-def _ordering(options: ConsumeOptions) -> _Ordering | None:
+def _ordering(options: ConsumeOptions) -> Ordering | None:
     is_complete = options.complete and options.follow_on
     if options.order is None:
         if options.lateness is not None:
@@ -323,7 +316,7 @@ def _ordering(options: ConsumeOptions) -> _Ordering | None:
         raise Misconfigured(f"--lateness {options.lateness} {what}")
     if is_complete and clock is RecordClock.APPEND:
         raise Misconfigured("--complete is about create times: give --lateness for append times")
-    return _Ordering(
+    return Ordering(
         clock,
         checked_memory(bytes_of(options.order_memory, "--order-memory")),
         options.without_time,
@@ -354,125 +347,6 @@ def _wait_complete(
             timeout_ms=parse_duration(options.timeout),
             on_wait=on_wait,
         )
-
-
-class _Output:
-    """Prints records as lines on standard output, up to a limit."""
-
-    def __init__(
-        self, shape: Format, zone: tzinfo, clock: RecordClock, max_messages: int | None
-    ) -> None:
-        self.count = 0
-        self.names_topic = False
-        self._shape = shape
-        self._zone = zone
-        self._shows_append = clock is RecordClock.APPEND
-        self._max = max_messages
-        self._makers: dict[str, Callable[[ReadRecord], bytes]] = {}
-
-    @property
-    def is_full(self) -> bool:
-        """True if the limit of lines is reached."""
-        return self.count == self._max
-
-    def write(self, topic: str, read: ReadRecord) -> bool:
-        """Print a record; True if more records may follow."""
-        make = self._makers.get(topic)
-        if make is None:
-            make = line_maker(self._shape, topic, self._zone, shows_append=self._shows_append)
-            self._makers[topic] = make
-        prefix = b""
-        if self.names_topic and self._shape == "text":
-            prefix = f"{topic}\t".encode()
-        sys.stdout.buffer.write(prefix + make(read))
-        self.count += 1
-        return not self.is_full
-
-
-def _print(log: RecordLog, stretches: Sequence[Stretch], what: str, output: _Output) -> bool:
-    """Print the records of stretches; True if a partition is damaged."""
-    total = sum(stretch.end - stretch.start for stretch in stretches)
-    done, damaged = 0, set[TopicPartition]()
-    with progress(f"reading {what}", total, "offsets") as advance:
-        for stretch in stretches:
-            try:
-                coming = () if stretch.partition in damaged else log.read(stretch)
-                for position, records in coming:
-                    for read in records:
-                        if not output.write(stretch.partition.topic, read):
-                            return bool(damaged)
-                    advance(done + max(0, position - stretch.start))
-            except (Damaged, StorageFailed) as error:
-                damaged.add(stretch.partition)
-                say(str(error))
-            done += stretch.end - stretch.start
-    return bool(damaged)
-
-
-def _print_in_order(
-    log: RecordLog,
-    stretches: Sequence[Stretch],
-    ends: Mapping[TopicPartition, int] | None,
-    what: str,
-    output: _Output,
-    ordering: _Ordering,
-) -> bool:
-    """Print the records of stretches, and what follows `ends`, in order; True if one is damaged."""
-    damaged: list[TopicPartition] = []
-
-    def on_damage(partition: TopicPartition, error: Exception) -> None:
-        damaged.append(partition)
-        say(str(error))
-
-    total = sum(stretch.end - stretch.start for stretch in stretches)
-    with progress(f"reading {what}", total, "offsets") as advance:
-        ordered = OrderedRecords(
-            log,
-            ordering.clock,
-            memory=ordering.memory,
-            without_time=ordering.without_time,
-            on_damage=on_damage,
-            on_looked=advance,
-        )
-        for partition, read in ordered.read(
-            stretches, lateness_ms=ordering.lateness_ms, until_ms=ordering.until_ms
-        ):
-            if not output.write(partition.topic, read):
-                return bool(damaged)
-            advance(ordered.done)
-    if ends is None or output.is_full:
-        return bool(damaged)
-    sys.stdout.buffer.flush()
-    if ordering.lateness_ms is None:
-        coming = ordered.follow_complete(log.follow_complete(ends))
-    else:
-        coming = ordered.follow(log.follow(ends), ordering.lateness_ms)
-    try:
-        for partition, read in coming:
-            wants_more = output.write(partition.topic, read)
-            sys.stdout.buffer.flush()
-            if not wants_more:
-                break
-    except KeyboardInterrupt:
-        for partition, read in ordered.release(None):
-            if not output.write(partition.topic, read):
-                break
-        raise
-    finally:
-        if ordered.late:
-            why = "what was complete was withdrawn" if ordering.is_complete else "raise --lateness"
-            say(f"{ordered.late:,} records came too late for their place: {why}")
-    return bool(damaged)
-
-
-def _follow(log: RecordLog, positions: Mapping[TopicPartition, int], output: _Output) -> None:
-    if output.is_full:
-        return
-    for partition, read in log.follow(positions):
-        wants_more = output.write(partition.topic, read)
-        sys.stdout.buffer.flush()
-        if not wants_more:
-            return
 
 
 def _time_range(
