@@ -465,6 +465,32 @@ def test_what_was_led_elsewhere_meanwhile_is_withdrawn(
         assert found is Withdrawn.FOLLOWED or found >= last_ms
 
 
+def test_what_was_given_before_a_reset_is_withdrawn_where_it_is_led_elsewhere_since(
+    broker: RunningBroker, clock: ManualClock, make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    other = make_broker(
+        log_dir=tmp_path / "other", clock=clock, horolog_follow=broker.address, node_id="2"
+    )
+    assert eventually(lambda: other.broker.topics.find("t") is not None)
+    clock.step("10m")
+    tick(broker)
+    last_ms = until(broker)
+    clock.step("-10m")
+    broker.client.topics.reset_append_times("t")
+    other.client.promote(["t"])
+    broker.demote(other, "t")
+    alter(other, message_timestamp_before_max_ms=str(2 * MINUTE_MS))
+    followed = broker.log("t", 0)
+    assert eventually(lambda: followed.config.earliest_ms(0) == -2 * MINUTE_MS)
+    broker.client.promote(["t"])
+    clock.step(10 * MINUTE_MS + 1)
+    tick(broker)
+    assert until(broker) is Withdrawn.FOLLOWED
+    clock.step("1m")
+    tick(broker)
+    assert until(broker) == last_ms + 1
+
+
 def test_a_deleted_topic_leaves_nothing_withdrawn(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
