@@ -304,21 +304,16 @@ def test_a_bound_of_the_broker_that_was_not_stored_withdraws_once_it_is_started_
     broker.create_topic("t")
     tick(broker)
     with monkeypatch.context() as patch:
-        patch.setattr(MetadataStore, "change_settings", refuse)
+        full_disk(patch)
         change = {"name": setting, "config_operation": 0, "value": "5000"}
         whole = {"resource_type": ResourceType.BROKER, "resource_name": "", "configs": [change]}
         answer = broker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[whole])
         assert answer.responses[0].error_code == ErrorCode.kafka_storage_error
-    assert until(broker) is Withdrawn.NOT_WRITTEN
     clock.step("10s")
     tick(broker)
     assert until(broker) == NOW_MS + 9 * SECOND_MS
     broker.restart(crash=True, **{setting.replace(".", "_"): "5000"})
     assert until(broker) is Withdrawn.BOUND_RAISED
-
-
-def refuse(*args: Any) -> None:
-    raise StorageFailed("the disk is full")
 
 
 def test_a_bound_of_the_broker_that_replaces_a_deprecated_one_withdraws(
