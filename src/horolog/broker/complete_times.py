@@ -45,7 +45,7 @@ _LEAST: Final = -(1 << 63)
 _WHY: Final = {"raised": Withdrawn.BOUND_RAISED, "followed": Withdrawn.FOLLOWED}
 
 
-class CompleteUntil(NamedTuple):
+class PartitionComplete(NamedTuple):
     """Time up to which a partition is complete, in milliseconds, or why there is none."""
 
     ms: int | None
@@ -86,33 +86,33 @@ class CompleteTimes:
         before_ms = past_bound_ms(timestamp_type, before_max_ms)
         self._break_if_raised(topic, before_ms, config, self._log_dir.loaded_stamp_ms)
 
-    def until(self, topic: Topic, partition: Partition) -> CompleteUntil:
+    def until(self, topic: Topic, partition: Partition) -> PartitionComplete:
         """Return the time up to which a partition of a topic is complete."""
         config, waiting_ms = partition.log.config, partition.writes.earliest_ms()
         saved_ms, promises = self._log_dir.saved_stamp_ms, self._log_dir.promises
         ms = config.earliest_ms(saved_ms)
         if topic.followed:
-            return CompleteUntil(None, Withdrawn.FOLLOWED)
+            return PartitionComplete(None, Withdrawn.FOLLOWED)
         if topic.adopted:
-            return CompleteUntil(None, Withdrawn.ADOPTED)
+            return PartitionComplete(None, Withdrawn.ADOPTED)
         if topic.is_internal or ms is None:
-            return CompleteUntil(None, Withdrawn.NO_BOUND)
+            return PartitionComplete(None, Withdrawn.NO_BOUND)
         if saved_ms == EVER or self._log_dir.saved_promises.default != promises.default:
-            return CompleteUntil(None, Withdrawn.NOT_WRITTEN)
+            return PartitionComplete(None, Withdrawn.NOT_WRITTEN)
         if topic.topic_id in self._changing:
-            return CompleteUntil(None, self._changing[topic.topic_id])
+            return PartitionComplete(None, self._changing[topic.topic_id])
         if waiting_ms is None:  # a batch that came before there was a bound
-            return CompleteUntil(None, Withdrawn.BOUND_RAISED)
+            return PartitionComplete(None, Withdrawn.BOUND_RAISED)
         if promises.reset_ms is not None and (
             saved_ms <= promises.reset_ms
             or waiting_ms < ms + promises.reset_ms - saved_ms  # the value before the reset
         ):
-            return CompleteUntil(None, Withdrawn.RESET)
+            return PartitionComplete(None, Withdrawn.RESET)
         ms = max(_LEAST, min(ms, waiting_ms, LONG_MAX))
         broken = promises.broken.get(topic.topic_id)
         if broken is not None and ms < broken.ms:
-            return CompleteUntil(None, _WHY[broken.why])
-        return CompleteUntil(ms)
+            return PartitionComplete(None, _WHY[broken.why])
+        return PartitionComplete(ms)
 
     @contextmanager
     def changing(self) -> Iterator[None]:

@@ -84,11 +84,11 @@ class Promise(NamedTuple):
 
     ms: int
     why: str
-    """What broke it: `raised` (the bound on create times) or `followed` (another's records)."""
+    """`raised` (the bound on create times) or `followed` (another's records)."""
 
 
 class Promises(NamedTuple):
-    """What was said about complete times, as far as it does not hold any more."""
+    """Complete times that were given out, and do not hold any more."""
 
     reset_ms: int | None = None
     """The clock of append times before it was set back; what counts from it holds again once the
