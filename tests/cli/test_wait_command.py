@@ -1,18 +1,21 @@
 """`horolog wait` ends when a topic is complete, and says why it is not."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from command_runner import Run, run_command
 from patience import PATIENCE_S
-from running_broker import NOW_MS, RunningBroker, a_broker
+from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 from transactional import init, write
 
-from horolog.clock import MINUTE_MS, ManualClock
+from horolog.clock import HOUR_MS, MINUTE_MS, ManualClock
 
 BOUND = {"message_timestamp_before_max_ms": str(MINUTE_MS)}
 broker = a_broker("t", partitions=2, of_topics=BOUND)
@@ -94,3 +97,21 @@ def test_ctrl_c_ends_it_without_a_traceback(broker: RunningBroker) -> None:
     _, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
     assert b"Traceback" not in err
+
+
+def test_a_broker_that_stops_answering_is_waited_for_no_longer_than_the_topic(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path / "broker") as broker:
+        settings = {"message.timestamp.before.max.ms": str(HOUR_MS)}
+        broker.client.create_topics({"t": 1}, configs=settings)
+        stopping = threading.Timer(0.5, lambda: os.kill(broker.pid, signal.SIGSTOP))
+        stopping.start()
+        began = time.monotonic()
+        asked = ("t", "--complete-until", "now", "--timeout", "2s")
+        ran = run_command("wait", *asked, HOROLOG_BOOTSTRAP=broker.client.config.bootstrap_servers)
+        took_s = time.monotonic() - began
+        stopping.join()
+        os.kill(broker.pid, signal.SIGCONT)
+    assert ran.code == 1, ran
+    assert took_s < 15  # a call alone may take 30 s otherwise

@@ -1,7 +1,8 @@
 """`horolog wait`: wait until a topic is complete up to a time, for schedulers."""
 
+from dataclasses import replace
 from datetime import UTC
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -24,6 +25,8 @@ from horolog.sources.planning import numbered
 from horolog.times import format_time, parse_duration
 
 app = typer.Typer(no_args_is_help=True)
+
+_LEAST_MS: Final = 1_000
 
 
 @app.command(no_args_is_help=True)
@@ -54,7 +57,9 @@ def wait(
     assert until_ms is not None
     timeout_ms, shown_zone = parse_duration(timeout), zone or UTC
     with brokers.connect() as client:
-        options = ReadOptions.of_topic(client.config, topic)
+        # A broker that does not answer is waited for no longer than the topic.
+        most_ms = min(client.config.timeout_ms, max(_LEAST_MS, timeout_ms))
+        options = ReadOptions.of_topic(replace(client.config, timeout_ms=most_ms), topic)
     with BrokerLog(options) as log, waiting(f"waiting for {topic}") as on_wait:
         try:
             complete = wait_complete(
