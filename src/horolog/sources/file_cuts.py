@@ -147,7 +147,6 @@ def cut_log_of(
         max(floors, default=None),
         max(points, default=None),
         any(partition in state.following for state in states),
-        may_have_gaps=bool(states),  # restored logs lack aborted transactions
     )
 
 
