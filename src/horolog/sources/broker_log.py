@@ -216,10 +216,8 @@ class BrokerLog:
         Raises:
             Misconfigured: the partitions cannot be cut there exactly.
         """
-        as_of, committed = self._options.as_of, self._options.read_committed
-        if as_of is None:
-            return {}
-        return ends_as_of(self, as_of, partitions, committed=committed)
+        options = self._options
+        return ends_as_of(self, options.as_of, partitions, committed=options.read_committed)
 
     def cluster_id(self) -> str | None:
         """Return the cluster id; None from Kafka before 0.10.1."""

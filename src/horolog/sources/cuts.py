@@ -105,9 +105,9 @@ def cut_of(
 
 
 def ends_as_of(
-    log: CutSource, as_of: AsOf, partitions: Collection[TopicPartition], *, committed: bool
+    log: CutSource, as_of: AsOf | None, partitions: Collection[TopicPartition], *, committed: bool
 ) -> dict[TopicPartition, int]:
-    """Return where a read of partitions as of a time ends.
+    """Return where a read of partitions as of a time ends; empty for a read without one.
 
     Args:
         committed: whether records of committed transactions are read.
@@ -117,7 +117,9 @@ def ends_as_of(
             were compacted, or all deleted, since it was made.
         RequestRefused, NoAnswer, StorageFailed: as `cut_of`.
     """
-    found = {}
+    found: dict[TopicPartition, int] = {}
+    if as_of is None:
+        return found
     for key, entry in entries_as_of(log, as_of, partitions).items():
         if entry.why is not None:
             raise Misconfigured(inexact(as_of, key, entry.why))

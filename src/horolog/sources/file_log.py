@@ -221,10 +221,8 @@ class FileLog:
         Raises:
             Misconfigured: the partitions cannot be cut there exactly.
         """
-        as_of, committed = self._options.as_of, self._options.read_committed
-        if as_of is None:
-            return {}
-        return ends_as_of(self, as_of, partitions, committed=committed)
+        options = self._options
+        return ends_as_of(self, options.as_of, partitions, committed=options.read_committed)
 
     def cluster_id(self) -> str | None:
         """Return the cluster id of the log directories; None if they have none."""
@@ -240,9 +238,9 @@ class FileLog:
     def _cut(self, partition: TopicPartition, ask: AskCut) -> PartitionCut | str:
         try:
             log, replicas = self._cut_log(partition), self._replicas[partition]
+            root, replica = self._first_replica(partition)
             settled_ms = self._clocks.settled_ms(partition, replicas, self._latest_append_ms)
             cut = cut_log(log, ask.at, settled_ms)
-            root, replica = self._replicas[partition][0]
             found = unfinished(
                 log,
                 cut.offset,
@@ -381,10 +379,7 @@ class FileLog:
         if partition not in self._transactions:
             parts, replicas = self._parts[partition], self._replicas[partition]
             first = parts[0] if parts else None
-            root, replica = next(
-                (each for each in replicas if first and first.segment in each[1].segments),
-                replicas[0],
-            )
+            root, replica = self._first_replica(partition)
             base = replica.segments[0].base_offset
             self._transactions[partition] = find_transactions(
                 self._walked(root, replica, parts),
@@ -395,6 +390,12 @@ class FileLog:
                 lambda: self.is_compacted(partition),
             )
         return self._transactions[partition]
+
+    def _first_replica(self, partition: TopicPartition) -> tuple[Root, Replica]:
+        """Return the replica that has the first segment of a partition."""
+        parts, replicas = self._parts[partition], self._replicas[partition]
+        having = (its for its in replicas if parts and parts[0].segment in its[1].segments)
+        return next(having, replicas[0])
 
     def _walked(
         self, root: Root, replica: Replica, parts: Sequence[SegmentPart]
