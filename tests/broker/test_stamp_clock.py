@@ -10,7 +10,7 @@ from command_runner import run_command
 from faulty_calls import failing
 from patience import PATIENCE_S, eventually
 from raw_connection import produce_fields
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client
 from horolog.clock import DAY_MS, HOUR_MS, ManualClock
@@ -24,17 +24,7 @@ BATCH = build_batch([LogRecord(5, None, b"v")])
 LARGE = build_batch([LogRecord(5, None, bytes(300_000))] * 3, codec=Codec.GZIP)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    broker = make_broker(clock=clock)
-    for topic in ("a", "b"):
-        broker.create_topic(topic, 2, message_timestamp_type="LogAppendTime")
-    return broker
+broker = a_broker("a", "b", partitions=2, of_topics={"message_timestamp_type": "LogAppendTime"})
 
 
 def stamp(broker: RunningBroker, topic: str, partition: int = 0, batch: bytes = BATCH) -> int:

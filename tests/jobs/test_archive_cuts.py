@@ -13,7 +13,7 @@ from arrivals import Arrivals, cut_at
 from crc32c import crc32c
 from examples import some_of
 from in_process_spark import InProcessSpark
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import ManualClock
 from horolog.jobs import archive, check_archive, merge_archive, restore
@@ -27,17 +27,7 @@ from horolog.sources import CutEntry
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    broker = make_broker(clock=clock)
-    for topic in ("a", "b"):
-        broker.create_topic(topic, 2, segment_bytes="2000")
-    return broker
+broker = a_broker("a", "b", partitions=2, of_topics={"segment_bytes": "2000"})
 
 
 def archived(source: Any, tmp_path: Path, **more: Any) -> Archived:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from arrivals import Arrivals
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 from storelogs import snapshot_of
 
 from horolog.clock import ManualClock
@@ -22,18 +22,7 @@ from horolog.sources import (
     cut_of,
 )
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    broker = make_broker(clock=clock)
-    for topic in ("a", "b"):
-        broker.create_topic(topic, 2, segment_bytes="2000")
-    return broker
+broker = a_broker("a", "b", partitions=2, of_topics={"segment_bytes": "2000"})
 
 
 def from_broker(broker: RunningBroker, at_ms: int) -> Cut:

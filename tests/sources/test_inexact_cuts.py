@@ -10,7 +10,7 @@ import pytest
 from faulty_calls import failing
 from following import is_caught_up
 from raw_connection import produce_fields
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from transactional import end, init, write
 
 from horolog.client import CUT, AskCut, PartitionCut
@@ -33,17 +33,7 @@ BATCH = build_batch([LogRecord(3, None, b"v")])
 T0, U0, UT0 = (TopicPartition(topic, 0) for topic in ("t", "u", "ut"))
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    broker = make_broker(clock=clock)
-    for topic in ("t", "u"):
-        broker.create_topic(topic, retention_ms="-1")
-    return broker
+broker = a_broker("t", "u", of_topics={"retention_ms": "-1"})
 
 
 def tick(broker: RunningBroker) -> None:
