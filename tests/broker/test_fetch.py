@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from made_again import make_again_meanwhile
 from patience import PATIENCE_S, eventually
 from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker, a_broker
 
-from horolog.broker import AT_ONCE, NewTopic
-from horolog.broker.dispatch import Request
+from horolog.broker import AT_ONCE
 from horolog.record import LogRecord, build_batch, iter_headers
 from horolog.storage import Log, LogView, Slice
 from horolog.wire import ApiKey
@@ -252,16 +252,7 @@ def test_a_topic_that_is_made_again_while_a_fetch_is_looked_up_is_another_one(
     filled: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fetch by topic id of many partitions gives way to others between its partitions."""
-    topic = filled.call(lambda: filled.broker.topics.named("t"))
-    checkpoint, controller = Request.checkpoint, filled.broker.controller
-
-    async def make_again(request: Request[Any]) -> None:
-        monkeypatch.setattr(Request, "checkpoint", checkpoint)
-        await controller.delete_topic(topic)
-        await controller.create_topic(NewTopic(name="t", partitions=2))
-        await checkpoint(request)
-
-    monkeypatch.setattr(Request, "checkpoint", make_again)
+    topic = make_again_meanwhile(filled, monkeypatch, "t", 2)
     fields = fetch_fields(topic.topic_id, {0: 0})
     fields["topics"][0]["partitions"] *= AT_ONCE + 1
     answer = filled.ask(ApiKey.FETCH, 13, **fields).responses[0]

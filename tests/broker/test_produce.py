@@ -9,12 +9,11 @@ from uuid import UUID
 
 import pytest
 from batches import batch
+from made_again import make_again_meanwhile
 from overrides import override
 from raw_connection import produce_fields
 from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker import NewTopic
-from horolog.broker.dispatch import Request
 from horolog.clock import HOUR_MS
 from horolog.errors import ErrorCode
 from horolog.record import Codec, LogRecord, build_batch
@@ -260,16 +259,7 @@ def test_a_topic_that_is_made_again_while_partitions_are_looked_up_is_another_on
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request of very many partitions gives way to others between its partitions."""
-    topic = broker.call(lambda: broker.broker.topics.named("t"))
-    checkpoint, controller = Request.checkpoint, broker.broker.controller
-
-    async def make_again(request: Request[Any]) -> None:
-        monkeypatch.setattr(Request, "checkpoint", checkpoint)
-        await controller.delete_topic(topic)
-        await controller.create_topic(NewTopic(name="t", partitions=1))
-        await checkpoint(request)
-
-    monkeypatch.setattr(Request, "checkpoint", make_again)
+    topic = make_again_meanwhile(broker, monkeypatch, "t", 1)
     fields = produce_fields(topic.topic_id, {0: batch(NOW_MS)}, acks=1)
     fields["topic_data"][0]["partition_data"] *= 501
     answer = broker.ask(ApiKey.PRODUCE, 13, **fields).responses[0]
