@@ -122,8 +122,11 @@ class FileLog:
                 continue
             found = replicas[partition]
             self._check_topic([replica for _, replica in found])
-            self._parts[partition] = list(merged_parts(found))
+            self._parts[partition] = parts = list(merged_parts(found))
             self._ends[partition] = max(replica.end for _, replica in found)
+            first = parts[0].segment if parts else None
+            # Its snapshots say what is open where the log begins.
+            found.sort(key=lambda its: first not in its[1].segments)
             self._replicas[partition] = found
 
     def _found(self, root: Root) -> list[tuple[Root, Replica]]:
@@ -238,7 +241,7 @@ class FileLog:
     def _cut(self, partition: TopicPartition, ask: AskCut) -> PartitionCut | str:
         try:
             log, replicas = self._cut_log(partition), self._replicas[partition]
-            root, replica = self._first_replica(partition)
+            root, replica = replicas[0]
             settled_ms = self._clocks.settled_ms(partition, replicas, self._latest_append_ms)
             cut = cut_log(log, ask.at, settled_ms)
             found = unfinished(
@@ -379,7 +382,7 @@ class FileLog:
         if partition not in self._transactions:
             parts, replicas = self._parts[partition], self._replicas[partition]
             first = parts[0] if parts else None
-            root, replica = self._first_replica(partition)
+            root, replica = replicas[0]
             base = replica.segments[0].base_offset
             self._transactions[partition] = find_transactions(
                 self._walked(root, replica, parts),
@@ -390,12 +393,6 @@ class FileLog:
                 lambda: self.is_compacted(partition),
             )
         return self._transactions[partition]
-
-    def _first_replica(self, partition: TopicPartition) -> tuple[Root, Replica]:
-        """Return the replica that has the first segment of a partition."""
-        parts, replicas = self._parts[partition], self._replicas[partition]
-        having = (its for its in replicas if parts and parts[0].segment in its[1].segments)
-        return next(having, replicas[0])
 
     def _walked(
         self, root: Root, replica: Replica, parts: Sequence[SegmentPart]
