@@ -4,7 +4,7 @@ Spark ends a worker whose output it did not read to the end, as `show`, `take` a
 it, and its own daemon forks the next one with nothing imported: more than a second of CPU for
 pyspark, pyarrow, pandas, horolog and its kernels. With `spark.python.daemon.module` set to this
 module a new worker takes milliseconds, also for functions of users. `session()` sets it on one
-machine; `docs/cluster.md` says how to on others.
+machine; `docs/spark-clusters.md` says how to on others.
 
 A fork copies one thread alone, and whatever lock another one holds stays locked in the copy. So
 the imports must not start any; where one did, the process becomes Spark's own daemon. This module

@@ -31,7 +31,7 @@ class SentToWorkers:
             raise Misconfigured(
                 f"The query was planned by horolog {planned}, and this process, {sys.executable}, "
                 f"has horolog {__version__}: driver and workers need the same version "
-                "(docs/cluster.md)"
+                "(docs/spark-clusters.md)"
             )
         self.__dict__.update(state)
 
