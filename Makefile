@@ -86,13 +86,13 @@ format: $(MARK) ## put the code in the house style
 	@$(BIN)/ruff format src tests bench tools
 	@$(BIN)/ruff check --fix src tests bench tools
 
-PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/kafka-streams .peers/kafka-connect .peers/flink .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients .peers/prometheus \
+PEERS := .peers/kafka-4 .peers/kafka-4.3 .peers/kafka-3.9 .peers/kafka-streams .peers/kafka-connect .peers/flink .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients .peers/prometheus \
 	.peers/old/kafka-2.0.1 .peers/old/kafka-2.8.2
 INTEROP := tests/interop/clients
 BENCH ?= produce unbatched fetch start lookup spark_small_reads
 BENCH_OPTIONS ?= --quick
 
-peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x, 3.9, two of 2.x), Spark's Kafka connector, Flink, a Go, a Node and old Python clients, Prometheus: 400 MB
+peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.4, 4.3, 3.9, two of 2.x), Spark's Kafka connector, Flink, a Go, a Node and old Python clients, Prometheus: 450 MB
 
 .peers/%/.complete: tools/peers/pom.xml | check-java
 	@command -v mvn >/dev/null || { echo "no peer: fetching peers needs Maven. Debian/Ubuntu: apt-get install maven; macOS: brew install maven."; exit 1; }

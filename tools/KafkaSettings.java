@@ -2,12 +2,12 @@
 //   scope | name | type | default | what is valid | how it may change | internal
 //
 //   make peers
-//   java -cp '.peers/kafka-4/*' tools/KafkaSettings.java > tests/config/kafka_4.3.1_settings.txt
+//   java -cp '.peers/kafka-4/*' tools/KafkaSettings.java > tests/config/kafka_4.4.0_settings.txt
 
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.utils.AppInfoParser;
+import org.apache.kafka.common.utils.internals.AppInfoParser;
 import org.apache.kafka.server.config.DynamicBrokerConfig;
 import org.apache.kafka.storage.internals.log.LogConfig;
 

@@ -18,7 +18,7 @@ from committed import end_offsets, values_seen
 from patience import PATIENCE_S, eventually
 from peer_process import PeerProcess, java_command
 from running_broker import BrokerProcess, a_broker_process
-from tools.peers.kafka import free_port
+from tools.peers.kafka import BEFORE_NEWEST, free_port
 
 from horolog.client import Client
 
@@ -59,6 +59,7 @@ class Worker:
             "org.apache.kafka.connect.cli.ConnectDistributed",
             str(properties),
             behind=["kafka-connect"],
+            newest=BEFORE_NEWEST,
             heap="512m",
         )
         self.process = PeerProcess(command, said=directory / f"{name}.said")

@@ -23,6 +23,7 @@ from typing import Self
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
 NEWEST = "kafka-4"
+BEFORE_NEWEST = "kafka-4.3"
 LAST_WITH_OLD_FORMATS = "kafka-3.9"
 OLDEST_OF_2 = "old/kafka-2.0.1"
 LAST_OF_2 = "old/kafka-2.8.2"
@@ -48,7 +49,7 @@ JVM_FLAGS = (
 TOOLS: Mapping[str, str] = {
     "topics": "org.apache.kafka.tools.TopicCommand",
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
-    "configs": "kafka.admin.ConfigCommand",
+    "configs": "org.apache.kafka.tools.ConfigCommand",
     "offsets": "org.apache.kafka.tools.GetOffsetShell",
     "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "producer": "org.apache.kafka.tools.ConsoleProducer",
@@ -61,11 +62,15 @@ TOOLS: Mapping[str, str] = {
     "perf-producer": "org.apache.kafka.tools.ProducerPerformance",
     "storage": "kafka.tools.StorageTool",
 }
-# Where 3.9 keeps what 4.x has moved.
-MOVED_TOOLS: Mapping[str, str] = {
-    "producer": "kafka.tools.ConsoleProducer",
-    "dump": "kafka.tools.DumpLogSegments",
-    "api-versions": "kafka.admin.BrokerApiVersionsCommand",
+# Where older releases keep the tools that newer ones have moved.
+OLDER_TOOLS: Mapping[str, Mapping[str, str]] = {
+    BEFORE_NEWEST: {"configs": "kafka.admin.ConfigCommand"},
+    LAST_WITH_OLD_FORMATS: {
+        "configs": "kafka.admin.ConfigCommand",
+        "producer": "kafka.tools.ConsoleProducer",
+        "dump": "kafka.tools.DumpLogSegments",
+        "api-versions": "kafka.admin.BrokerApiVersionsCommand",
+    },
 }
 
 
@@ -143,9 +148,7 @@ def run_tool(
     """
     if name == "groups":  # after five seconds it ends with 0 and without an answer
         arguments += ("--timeout", str(int(timeout_s * 1000)))
-    main_class = (
-        MOVED_TOOLS.get(name, TOOLS[name]) if peer == LAST_WITH_OLD_FORMATS else TOOLS[name]
-    )
+    main_class = OLDER_TOOLS.get(peer, {}).get(name, TOOLS[name])
     try:
         done = subprocess.run(
             java(peer, main_class, *arguments),

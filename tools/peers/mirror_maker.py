@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.peers.kafka import JVM_FLAGS, NEWEST, PEERS, STOP_TIMEOUT_S, NoPeer, java, version
+from tools.peers.kafka import BEFORE_NEWEST, JVM_FLAGS, PEERS, STOP_TIMEOUT_S, NoPeer, java, version
 
 _MAIN_CLASS = "org.apache.kafka.connect.mirror.MirrorMaker"
 _INTERNAL = ("offset.storage", "config.storage", "status.storage")
@@ -68,7 +68,7 @@ def mirror_maker(
     config = directory / "mm2.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     command = java(
-        NEWEST,
+        BEFORE_NEWEST,
         _MAIN_CLASS,
         str(config),
         heap="2g",
@@ -94,5 +94,5 @@ def mirror_maker(
 
 
 def mirror_maker_version() -> str:
-    """The release, which is that of Kafka."""
-    return version(NEWEST)
+    """The release, which is that of the Kafka whose classes it uses."""
+    return version(BEFORE_NEWEST)
