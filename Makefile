@@ -5,13 +5,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
+RELEASE_VENV := .venv-release
+RELEASE_MARK := $(RELEASE_VENV)/.complete
 EXTRAS := fast,uvloop,arrow,polars,sql,spark,security,demo
 MORE :=
 
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +35,12 @@ $(MARK): pyproject.toml constraints.txt | check-python
 	  --editable '.[$(EXTRAS)]' $(MORE) --group lint --group test
 	@$(BIN)/python tools/compile_pyspark_zip.py
 	@touch $(MARK)
+
+$(RELEASE_MARK): pyproject.toml constraints.txt | check-python
+	@test -d $(RELEASE_VENV) || { echo "Setting up $(RELEASE_VENV): what builds and checks a release."; $(PYTHON) -m venv $(RELEASE_VENV); }
+	@$(RELEASE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(RELEASE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group release
+	@touch $(RELEASE_MARK)
 
 demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a report (under two minutes)
 	@$(BIN)/horolog demo
@@ -156,5 +164,8 @@ bench: $(MARK) peers ## figures beside Apache Kafka: make bench BENCH=produce BE
 interop: $(MARK) peers ## Java, Go and Node clients and Kafka's own tools against horolog; the report in Chromium
 	@$(BIN)/python -m pytest tests/interop
 
+release: $(RELEASE_MARK) ## build the wheel and the sdist into dist/, twice, and check them (CONTRIBUTING.md)
+	@$(RELEASE_VENV)/bin/python tools/release.py
+
 clean: ## remove what was built
-	rm -rf $(VENV) .venv-without-numba build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-without-numba $(RELEASE_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
