@@ -57,7 +57,7 @@ def lazy_names(
 
     Args:
         modules: for each module of the package its names, separated by spaces. A name may also be
-            that of a module in a sub-package.
+            that of a module in a sub-package. A module of another package has its whole name.
         extras: the extra that a module needs, if any.
 
     Returns:
@@ -74,9 +74,10 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = homes()[name]
         try:
-            module = import_module(f"{package}.{home}")
+            path = home if home.startswith("horolog.") else f"{package}.{home}"
+            module = import_module(path)
             if not hasattr(module, name):
-                return import_module(f"{package}.{home}.{name}")
+                return import_module(f"{path}.{name}")
             return getattr(module, name)
         except ImportError as error:
             missing = missing_extra(error, f"{package}.{name}", extras.get(home))

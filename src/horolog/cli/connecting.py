@@ -6,16 +6,18 @@ in all of Kafka's tools, and one file does for both.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from horolog.cli.options import pairs
 from horolog.cli.properties_files import read_properties
-from horolog.cli.screen import say
-from horolog.client import Client
+from horolog.client.config import ClientConfig
 from horolog.client.properties import BOOTSTRAP, OBEYED, config_of_properties, require_effect
 from horolog.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from horolog.client import Client
 
 
 def _bootstrap(text: str) -> Any:
@@ -58,8 +60,8 @@ class KafkaBrokers:
         ),
     ] = None
 
-    def connect(self) -> Client:
-        """Create a client, which connects at its first request.
+    def config(self) -> ClientConfig:
+        """Return the configuration of a client.
 
         Properties of the file that only other tools use are listed on standard error.
 
@@ -78,13 +80,20 @@ class KafkaBrokers:
                 f"--bootstrap-server {self.bootstrap}: give the same, or leave one out of the "
                 "properties"
             )
-        client = Client.of(config_of_properties(self.bootstrap, given))
-        without_effect = sorted(of_file.keys() - OBEYED)
-        if without_effect:
+        config = config_of_properties(self.bootstrap, given)
+        if without_effect := sorted(of_file.keys() - OBEYED):
+            from horolog.cli.screen import say  # noqa: PLC0415 - 30 ms for this alone
+
             say(
                 f"{self.client_config}: without effect on this command: {', '.join(without_effect)}"
             )
-        return client
+        return config
+
+    def connect(self) -> "Client":
+        """Create a client, which connects at its first request."""
+        from horolog.client import Client  # noqa: PLC0415 - 50 ms that `health --alive` saves
+
+        return Client.of(self.config())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,36 @@
 """`horolog health`: what is wrong with a broker, for people and scripts."""
 
+from dataclasses import replace
+from typing import Annotated, Final
+
 import typer
 
 from horolog.cli.connecting import HorologBrokers
 from horolog.cli.options import with_options
+from horolog.client.brokers import Brokers
+from horolog.client.deadline import Deadline
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.results import Answer, Shown, Table
 from horolog.wire.questions import HEALTH
 
 app = typer.Typer()
 
+ALIVE_WITHIN_MS: Final = 2_000
+
 
 @app.command()
 @with_options
-def health(brokers: HorologBrokers) -> Answer:
+def health(
+    brokers: HorologBrokers,
+    is_alive: Annotated[
+        bool,
+        typer.Option(
+            "--alive",
+            help="Only ask whether the port answers, within two seconds and without a login: for "
+            "supervisors, which restart what does not.",
+        ),
+    ] = False,
+) -> Answer:
     """Say what is wrong with a horolog broker: exit code 0 if nothing is, else 1.
 
     Checks for lost metadata, partitions that are offline or refuse appends, hanging transactions,
@@ -21,6 +38,21 @@ def health(brokers: HorologBrokers) -> Answer:
     missing log directory. Of a broker that follows another cluster it lists the missing data. The
     exit code is also 1 if no broker answers. One line says what the broker lacks without numba.
     """
+    return _alive(brokers) if is_alive else _findings(brokers)
+
+
+def _alive(brokers: HorologBrokers) -> Answer:
+    """Ask the broker for its versions, which it answers before authentication (KIP-35)."""
+    config = brokers.config()
+    connections = Brokers(replace(config, security=config.security.without_login))
+    try:
+        connections.any(Deadline.after_ms(ALIVE_WITHIN_MS))
+    finally:
+        connections.close()
+    return Answer({"alive": True}, [f"{brokers.bootstrap} answers"])
+
+
+def _findings(brokers: HorologBrokers) -> Answer:
     with brokers.connect() as client:
         health_by_broker = client.ask.each_broker(HEALTH)
     unknown = [node for node, answer in health_by_broker.items() if answer is None]

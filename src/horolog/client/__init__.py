@@ -22,51 +22,50 @@ security      TLS and SASL
 
 from typing import TYPE_CHECKING
 
-from horolog.client.client import Client
-from horolog.client.config import Address, ClientConfig
-from horolog.client.configs import ConfigResource
-from horolog.client.connection import NoAnswer
-from horolog.client.fetching import Fetched
-from horolog.client.groups import CommittedOffset, GroupDescription, GroupListing, GroupMember
-from horolog.client.metadata import (
-    BrokerMetadata,
-    ClusterMetadata,
-    PartitionMetadata,
-    TopicMetadata,
-)
-from horolog.client.offsets import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    FoundOffset,
-    FoundRecord,
-)
-from horolog.client.records import Produced
-from horolog.client.security import AuthenticationFailed, Security
-from horolog.client.topics import ConfigEntry
-from horolog.client.transactions import Transaction
 from horolog.extras import lazy_names
 from horolog.offsets import HeldUp, OffsetRange, TopicPartition
 from horolog.record.timestamps import AppendTimeStretch, RecordClock
-from horolog.record.transactions import AbortedTransaction
 from horolog.wire.config_resources import ResourceType
-from horolog.wire.questions import (
-    CUT,
-    AskCut,
-    GroupPartitionLag,
-    GroupUnread,
-    LagClock,
-    LeftBehind,
-    PartitionCleaning,
-    PartitionCut,
-    PartitionTimes,
-    RangeClock,
-)
 
 if TYPE_CHECKING:
+    from horolog.client.client import Client
+    from horolog.client.config import Address, ClientConfig
+    from horolog.client.configs import ConfigResource
+    from horolog.client.connection import NoAnswer
+    from horolog.client.fetching import Fetched
+    from horolog.client.groups import CommittedOffset, GroupDescription, GroupListing, GroupMember
+    from horolog.client.metadata import (
+        BrokerMetadata,
+        ClusterMetadata,
+        PartitionMetadata,
+        TopicMetadata,
+    )
+    from horolog.client.offsets import (
+        EARLIEST,
+        LATEST,
+        MAX_TIMESTAMP,
+        FoundOffset,
+        FoundRecord,
+    )
     from horolog.client.producer import Producer
+    from horolog.client.records import Produced
+    from horolog.client.security import AuthenticationFailed, Security
+    from horolog.client.topics import ConfigEntry
     from horolog.client.transactional import TransactionalProducer
-    from horolog.client.transactions import *
+    from horolog.client.transactions import Transaction, Transactions
+    from horolog.record.transactions import AbortedTransaction
+    from horolog.wire.questions import (
+        CUT,
+        AskCut,
+        GroupPartitionLag,
+        GroupUnread,
+        LagClock,
+        LeftBehind,
+        PartitionCleaning,
+        PartitionCut,
+        PartitionTimes,
+        RangeClock,
+    )
 
 __all__ = [
     "CUT",
@@ -112,6 +111,7 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionalProducer",
+    "Transactions",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -119,29 +119,38 @@ __getattr__, __dir__ = lazy_names(
     {
         "appends": "Appends",
         "brokers": "Brokers",
-        "config": "parse_bootstrap_servers",
-        "connection": "Connection",
+        "client": "Client",
+        "config": "Address ClientConfig parse_bootstrap_servers",
+        "configs": "ConfigResource",
+        "connection": "Connection NoAnswer",
         "deadline": "Deadline",
         "fetch_ahead": "FetchAhead",
         "fetch_session": "FetchLimits FetchPosition ClientFetchSession",
-        "fetching": "PartitionFetch",
-        "groups": "Groups",
+        "fetching": "Fetched PartitionFetch",
+        "groups": "CommittedOffset GroupDescription GroupListing GroupMember Groups",
         "kafka_lag": "group_lags",
         "leader": "cluster_of epoch_ends log_bounds",
         "link": "LOWEST Link",
-        "offsets": "Offsets",
+        "metadata": "BrokerMetadata ClusterMetadata PartitionMetadata TopicMetadata",
+        "offsets": "EARLIEST LATEST MAX_TIMESTAMP FoundOffset FoundRecord Offsets",
         "open_transactions": "UnstableStretch held_up",
         "producer": "Producer RejectedBatch Repair Written",
+        "records": "Produced",
         "rows_digest": "RowsDigest",
-        "security": "NoToken",
+        "security": "AuthenticationFailed NoToken Security",
         "security.jaas": "parse_jaas",
         "security.sasl": "scram",
         "security.stores": "identity_of",
         "security.tls": "Tls",
         "topic_facts": "partition_facts served_partitions",
-        "topics": "Topics",
+        "topics": "ConfigEntry Topics",
         "transactional": "TransactionalProducer",
-        "transactions": "Transactions",
+        "transactions": "Transaction Transactions",
+        "horolog.record.transactions": "AbortedTransaction",
+        "horolog.wire.questions": (
+            "CUT AskCut GroupPartitionLag GroupUnread LagClock LeftBehind PartitionCleaning "
+            "PartitionCut PartitionTimes RangeClock"
+        ),
     },
     {"producer": "arrow", "transactional": "arrow", "rows_digest": "arrow"},
 )

@@ -11,28 +11,33 @@ listeners   the broker's endpoints
 releases    releases of Apache Kafka that settings name
 """
 
-from horolog.config.alter import (
-    Operation,
-    SettingChange,
-    alter_broker,
-    alter_topic,
-    check_topic,
-)
-from horolog.config.broker import BrokerConfig
-from horolog.config.describe import (
-    DescribedSetting,
-    Synonym,
-    describe_broker,
-    describe_cluster,
-    describe_topic,
-)
-from horolog.config.listeners import Endpoint, host_port
-from horolog.config.properties import parse_properties
-from horolog.config.setting import Setting, Status, UpdateMode
-from horolog.config.settings import Settings, SettingSource
-from horolog.config.tables import broker_settings, topic_settings
-from horolog.config.topic import LONG_MAX, TopicConfig
-from horolog.config.values import SettingKind
+from typing import TYPE_CHECKING
+
+from horolog.extras import lazy_names
+
+if TYPE_CHECKING:
+    from horolog.config.alter import (
+        Operation,
+        SettingChange,
+        alter_broker,
+        alter_topic,
+        check_topic,
+    )
+    from horolog.config.broker import BrokerConfig
+    from horolog.config.describe import (
+        DescribedSetting,
+        Synonym,
+        describe_broker,
+        describe_cluster,
+        describe_topic,
+    )
+    from horolog.config.listeners import Endpoint, host_port
+    from horolog.config.properties import parse_properties
+    from horolog.config.setting import Setting, Status, UpdateMode
+    from horolog.config.settings import Settings, SettingSource
+    from horolog.config.tables import broker_settings, topic_settings
+    from horolog.config.topic import LONG_MAX, TopicConfig
+    from horolog.config.values import SettingKind
 
 __all__ = [
     "LONG_MAX",
@@ -60,3 +65,19 @@ __all__ = [
     "parse_properties",
     "topic_settings",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "alter": "Operation SettingChange alter_broker alter_topic check_topic",
+        "broker": "BrokerConfig",
+        "describe": "DescribedSetting Synonym describe_broker describe_cluster describe_topic",
+        "listeners": "Endpoint host_port",
+        "properties": "parse_properties",
+        "setting": "Setting Status UpdateMode",
+        "settings": "Settings SettingSource",
+        "tables": "broker_settings topic_settings",
+        "topic": "LONG_MAX TopicConfig",
+        "values": "SettingKind",
+    },
+)

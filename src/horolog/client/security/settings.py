@@ -196,6 +196,11 @@ class Security:
         """True if a connection authenticates before its first request."""
         return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
 
+    @property
+    def without_login(self) -> "Security":
+        """The same encryption without SASL, for what a broker answers before authentication."""
+        return Security("SSL" if self.uses_tls else "PLAINTEXT", self.settings)
+
     def get(self, name: str) -> str | None:
         """Return the value of a setting; None if it is missing or empty."""
         return dict(self.settings).get(name) or None
