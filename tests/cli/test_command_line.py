@@ -7,7 +7,6 @@ import sys
 import pytest
 from command_runner import Run, run_command
 
-from horolog import __version__
 from horolog.cli.lazy import COMMANDS, load_command
 
 
@@ -68,10 +67,6 @@ def test_help_says_which_brokers_answer(
     words = " ".join(offline(*command, "--help").out.replace("│", " ").split())
     assert ("connect to: horolog or Apache Kafka" in words) is not needs_horolog
     assert ("connect to: horolog. Apache Kafka's do not" in words) is needs_horolog
-
-
-def test_the_version_is_reported(offline: Run) -> None:
-    assert offline("--version").out == f"horolog {__version__}\n"
 
 
 def test_a_mistyped_command_is_answered_with_the_likely_one(offline: Run) -> None:

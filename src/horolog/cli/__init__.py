@@ -15,6 +15,7 @@ Modules that commands share:
     screen, showing, working, held_up         tables, records, progress
     output_file                               files that appear when they are complete
     log_lines                                 the broker's log output
+    version                                   versions of what is installed
 """
 
 import gc
@@ -38,10 +39,10 @@ app = typer.Typer(
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        from horolog import __version__  # noqa: PLC0415 - 20 ms for this alone
-        from horolog.cli.terminal import echo  # noqa: PLC0415 - likewise
+        from horolog.cli.terminal import echo  # noqa: PLC0415 - 20 ms for this alone
+        from horolog.cli.version import version_lines  # noqa: PLC0415 - likewise
 
-        echo(f"horolog {__version__}")
+        echo(*version_lines())
         raise typer.Exit
 
 
@@ -49,7 +50,7 @@ def _show_version(is_asked: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print versions."),
     ] = False,
 ) -> None:
     """Options before the command."""
