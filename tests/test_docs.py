@@ -114,7 +114,7 @@ def test_the_dashboard_asks_for_families_that_there_are_and_their_labels() -> No
     asked = set()
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):
-            names = re.findall(r"\b(?:kafka|horolog)_\w+", target["expr"])
+            names = re.findall(r"\b(?:kafka|horolog|process)_\w+", target["expr"])
             assert names, panel["title"]
             for name in names:
                 base = name.removesuffix("_bucket")

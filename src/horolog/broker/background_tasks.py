@@ -7,6 +7,7 @@ flushing protects against power failures, which happen in real time.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, TypeVar
@@ -78,6 +79,9 @@ class BackgroundTasks:
         self._readers = readers
         self.monotonic_ms: Callable[[], int] = SystemClock().monotonic_ms
         self._tasks: list[asyncio.Task[None]] = []
+        self.failures: Counter[str] = Counter()
+        """Failed runs since the start, by task; of one that is done for each partition, of these.
+        """
         # The last failure of each task; of a partition while it is served.
         self._complaints: WeakKeyDictionary[object, dict[str, str]] = WeakKeyDictionary()
 
@@ -154,6 +158,9 @@ class BackgroundTasks:
                     segment.reason,
                 )
                 deleted.append((partition.name, segment))
+                if not partition.is_closed:
+                    key = partition.topic, segment.because.value
+                    self._partitions.traffic.deleted_bytes[key] += segment.size
         return deleted
 
     async def tidy(self) -> None:
@@ -219,6 +226,7 @@ class BackgroundTasks:
             done = await job
         except HorologError as error:
             if not partition.is_closed:
+                self.failures[what] += 1
                 self._complain(partition, doing, error)
             return None
         self._succeeded(partition, doing)
@@ -246,8 +254,10 @@ class BackgroundTasks:
                 await task()
                 self._succeeded(self, doing)
             except HorologError as error:
+                self.failures[doing] += 1
                 self._complain(self, doing, error)
             except Exception:  # noqa: BLE001 - a bug in one round does not end the task for good
+                self.failures[doing] += 1
                 _LOG.exception("a bug in %s", doing)
             pause_ms = max(min(interval_ms, LONG_MAX >> 32), SHORTEST_INTERVAL_MS)
             await asyncio.sleep(pause_ms / 1000)

@@ -301,8 +301,10 @@ class BrokerParts:
         if appended.remarks is None:
             return
         self.append_warnings.note(partition, appended, client_id, host)
+        count, topic = appended.last_offset - appended.base_offset + 1, partition.topic
+        if appended.remarks.expired_ms > 0:
+            self.traffic.expired_on_arrival.add(topic, count)
         if appended.remarks.is_converted:
-            count, topic = appended.last_offset - appended.base_offset + 1, partition.topic
             self.conversions.note(ApiKey.PRODUCE, version, client_id, host, topic, count)
         if appended.remarks.new_producer is not None:
             self.producer_clients.note(*appended.remarks.new_producer, client_id)

@@ -72,10 +72,10 @@ async def wrong_with(broker: BrokerParts) -> list[Wrong]:
         return [*_wrong_with_disk(broker), *chain.from_iterable(map(_set_aside, served))]
 
     wrong += await asyncio.get_running_loop().run_in_executor(broker.readers, of_files)
-    return sorted(wrong, key=lambda problem: (_ORDER.index(problem.kind), problem.subject))
+    return sorted(wrong, key=lambda problem: (KINDS.index(problem.kind), problem.subject))
 
 
-_ORDER: Final = (
+KINDS: Final = (
     "lost",
     "metadata-lost",
     "offline",
@@ -88,6 +88,7 @@ _ORDER: Final = (
     "append-time-ahead",
     "set-aside",
 )
+"""Kinds of problems, the worst first."""
 
 
 def _lost_metadata(broker: BrokerParts) -> Iterator[Wrong]:

@@ -71,6 +71,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """Cluster id in `meta.properties` of the log directory."""
         self.inline_lookups = InlineTries()
         self.traffic = Traffic()
+        self.clock_jumps = {"ahead": 0, "back": 0}
+        """How often the clock has jumped since the start."""
         self.refusal: str | None = None
         """Reason of the last `check` to refuse everything; None if there is none."""
         self._served: dict[tuple[str, int], Partition] = {}
@@ -224,11 +226,13 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         return now_ms
 
     def _warn_of_jump(self, look: "_ClockLook") -> None:
-        """Warn if append times follow a clock that has jumped ahead since the last look."""
+        """Count jumps of the clock since the last look, and warn if append times follow one."""
         before, self._look = self._look, look
         elapsed_ms = look.monotonic_ms - before.monotonic_ms
         jump_ms = look.now_ms - before.now_ms - elapsed_ms
         limit_ms = max(_LEAST_JUMP_MS, self._live.config.horolog_timestamp_warn_ahead_ms)
+        if abs(jump_ms) > limit_ms:
+            self.clock_jumps["ahead" if jump_ms > 0 else "back"] += 1
         if jump_ms > limit_ms and look.now_ms > before.stamp_ms:
             _LOG.warning(
                 "the clock has jumped ahead by %s, and append times follow it: if it is wrong, set "

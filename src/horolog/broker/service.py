@@ -137,7 +137,7 @@ class Service:
                     MetricsPage,
                 )
 
-                metrics = MetricsPage(broker, times)
+                metrics = MetricsPage(broker, times, server)
             service = cls(broker, dispatcher, server, server.listen(), metrics, faulty)
         except BaseException:
             if metrics is not None:

@@ -47,6 +47,10 @@ class Traffic:
         self.failed_produce = ByTopic()
         self.refused: Counter[tuple[str, str, str]] = Counter()
         """Records for which a batch was refused, by topic, reason and unit (`RecordsRejected`)."""
+        self.expired_on_arrival = ByTopic()
+        """Records that were older than `retention.ms` when they were appended."""
+        self.deleted_bytes: Counter[tuple[str, str]] = Counter()
+        """Bytes that retention deleted, by topic and reason (`Because`)."""
         self.converted = {ApiKey.PRODUCE: ByTopic(), ApiKey.FETCH: ByTopic()}
         """Records that were converted to another format (KIP-32)."""
         self.converted_for: Counter[tuple[ApiKey, int]] = Counter()
@@ -69,10 +73,17 @@ class Traffic:
     def forget(self, topic: str, appended: BlockTotals) -> None:
         """Drop the counts of a deleted topic; `appended` goes to the total."""
         self.deleted = self.deleted.plus(appended)
-        for counter in (self.bytes_out, self.failed_produce, *self.converted.values()):
+        for counter in (
+            self.bytes_out,
+            self.failed_produce,
+            self.expired_on_arrival,
+            *self.converted.values(),
+        ):
             counter.topics.pop(topic, None)
-        for key in [key for key in self.refused if key[0] == topic]:
-            del self.refused[key]
+        for refused in [key for key in self.refused if key[0] == topic]:
+            del self.refused[refused]
+        for deleted in [key for key in self.deleted_bytes if key[0] == topic]:
+            del self.deleted_bytes[deleted]
 
 
 class _Client(NamedTuple):

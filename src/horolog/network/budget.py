@@ -36,6 +36,11 @@ class ByteBudget:
         self._on_pressure = on_pressure
 
     @property
+    def limit(self) -> int:
+        """Most bytes of all accounts; a few may exceed it."""
+        return self._limit
+
+    @property
     def used(self) -> int:
         """Bytes in use by all accounts."""
         return self._used

@@ -77,6 +77,11 @@ class Server:
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closing = False
 
+    @property
+    def most_connections(self) -> int:
+        """Number of connections beyond which one is refused."""
+        return min(self._config_now().max_connections, self._most_connections)
+
     def listen(self) -> tuple[Endpoint, ...]:
         """Accept connections; return the endpoints with their bound ports.
 

@@ -16,7 +16,7 @@ from raw_connection import fetch_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from transactional import Producer
 
-from horolog.broker import FAMILIES, Scrape
+from horolog.broker import FAMILIES, ProcessNumbers, Scrape
 from horolog.client import CommittedOffset
 from horolog.clock import ManualClock
 from horolog.network import RequestTimes
@@ -250,7 +250,9 @@ def test_others_have_their_turn_at_each_partition_once_a_slice_is_over(
 
     counting = asyncio.run_coroutine_threadsafe(count(), broker.loop)
     before = broker.call(lambda: turns)
-    assert broker.run(Scrape(broker.broker, RequestTimes()).text())
+    process = broker.call(lambda: ProcessNumbers(broker.broker, broker.service.server))
+    assert broker.run(Scrape(broker.broker, RequestTimes(), process).text())
+    broker.call(process.close)
     assert broker.call(lambda: turns) - before >= 300
     is_over.set()
     counting.result()
@@ -345,9 +347,16 @@ def test_a_page_has_a_bound_and_says_how_much_it_lacks(
         broker.create_topic(f"t{number}")
     whole = scrape(broker)
     assert whole.value("horolog_metrics_left_out") == 0
-    with_labels = [key for key in whole.samples if key[1]]
-    override(monkeypatch, "horolog.broker", MOST_SAMPLES=20)
+    override(monkeypatch, "horolog.broker", MOST_SAMPLES=30)
     cut = scrape(broker)
-    assert len([key for key in cut.samples if key[1]]) == 20
-    assert cut.value("horolog_metrics_left_out") == len(with_labels) - 20
+    assert counted(cut) == 30
+    assert cut.value("horolog_metrics_left_out") == counted(whole) - 30
+    assert len(cut.of("horolog_health_problems")) == 11, "what alerts need most comes first"
     assert cut.value("kafka_controller_kafkacontroller_globaltopiccount") == 5
+
+
+def counted(metrics: Metrics) -> int:
+    """Samples with labels, and the counts of histograms."""
+    return sum(
+        1 for name, labels in metrics.samples if labels or name.endswith("milliseconds_count")
+    )

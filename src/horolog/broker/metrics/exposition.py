@@ -56,7 +56,7 @@ class Exposition:
     ) -> None:
         """Add the buckets of a histogram, from the counts of each bucket alone."""
         labels = labels_of(family.labels, values)
-        begin = f"{family.name}_bucket{labels[:-1]},le="
+        begin = f"{family.name}_bucket{labels[:-1]}{',' if labels else '{'}le="
         so_far = list(accumulate(counts))
         lines = [f'{begin}"{le}"}} {n}\n' for le, n in zip(bounds, so_far, strict=True)]
         self._add_lines(family, [*lines, f"{family.name}_count{labels} {so_far[-1]}\n"])

@@ -195,6 +195,40 @@ AHEAD: Final = Family(
     by_partition=True,
 )
 
+CLOCK_AHEAD: Final = Family(
+    "horolog_append_clock_ahead_milliseconds",
+    "gauge",
+    "How far the clock of append times of all partitions is ahead of the clock.",
+)
+CLOCK_JUMPS: Final = Family(
+    "horolog_clock_jumps_total",
+    "counter",
+    "Jumps of the clock by more than horolog.timestamp.warn.ahead.ms, ahead or back, beside the "
+    "monotonic clock. A machine that was suspended jumps ahead.",
+    ("direction",),
+)
+EXPIRED_ON_ARRIVAL: Final = Family(
+    "horolog_expired_on_arrival_records_total",
+    "counter",
+    "Records of batches that were older than retention.ms when they were appended: retention "
+    "deletes them with their segment; without a topic, of all topics.",
+    _TOPIC,
+)
+DELETED: Final = Family(
+    "horolog_retention_deleted_bytes_total",
+    "counter",
+    "Bytes that retention deleted, by reason: expired, beyond-retention-bytes, before-log-start.",
+    ("topic", "reason"),
+)
+ODDLY_KEPT: Final = Family(
+    "horolog_retention_held_partitions",
+    "gauge",
+    "Partitions whose oldest segment the last check of retention kept because its time is more "
+    "than an hour ahead of the clock (ahead-of-clock) or unknown (unknown-time), or because the "
+    "topic was adopted and has no settings here (exempt).",
+    ("topic", "reason"),
+)
+
 COMPLETE_UNTIL: Final = Family(
     "horolog_topic_complete_until_milliseconds",
     "gauge",
@@ -202,6 +236,13 @@ COMPLETE_UNTIL: Final = Family(
     "of a topic unless partitions are asked for. Left out where it is withdrawn (`horolog times`).",
     _TOPIC,
     by_partition=True,
+)
+WITHDRAWN: Final = Family(
+    "horolog_topic_complete_withdrawn_partitions",
+    "gauge",
+    "Partitions of topics with message.timestamp.before.max.ms for which that time is withdrawn, "
+    "by reason (`horolog times`).",
+    ("topic", "reason"),
 )
 FOLLOW_BEHIND: Final = Family(
     "horolog_follow_offsets_behind",
@@ -369,6 +410,75 @@ FIRST_DELETED: Final = Family(
     "partitions are asked for. Left out where none is.",
     _GROUP,
     by_partition=True,
+)
+
+PROBLEMS: Final = Family(
+    "horolog_health_problems",
+    "gauge",
+    "Problems that `horolog health` lists, by kind; 0 without one.",
+    ("kind",),
+)
+OFFLINE_DIRECTORIES: Final = Family(
+    "kafka_log_logmanager_offlinelogdirectorycount",
+    "gauge",
+    "1 if the log directory is lost, and everything is refused until a restart; otherwise 0.",
+)
+DISK_FREE: Final = Family(
+    "horolog_log_directory_free_bytes", "gauge", "Bytes that are free for the log directory."
+)
+DISK_SIZE: Final = Family(
+    "horolog_log_directory_size_bytes", "gauge", "Bytes of the log directory's file system."
+)
+TASK_FAILURES: Final = Family(
+    "horolog_background_task_failures_total",
+    "counter",
+    "Failed runs of background tasks (retention, flush, checkpoint and others); the log has the "
+    "reason; without a task, of all tasks.",
+    ("task",),
+)
+LOOP_DELAY: Final = Family(
+    "horolog_event_loop_delay_milliseconds",
+    "histogram",
+    "Ten times a second, how late a timer of the event loop was: for so long requests wait for "
+    "other work, or for the processor. It has no sum.",
+)
+CONNECTIONS: Final = Family(
+    "kafka_server_socket_server_metrics_connection_count", "gauge", "Connections of clients."
+)
+MOST_CONNECTIONS: Final = Family(
+    "horolog_connections_limit",
+    "gauge",
+    "Connections beyond which one is refused, by max.connections and the limit of open files.",
+)
+BUFFERED: Final = Family(
+    "horolog_buffered_bytes",
+    "gauge",
+    "Memory of requests and of responses that clients have not read yet.",
+)
+MOST_BUFFERED: Final = Family(
+    "horolog_buffered_bytes_limit",
+    "gauge",
+    "Memory beyond which connections wait, by horolog.max.buffered.bytes and "
+    "queued.max.request.bytes.",
+)
+CPU_SECONDS: Final = Family(
+    "process_cpu_seconds_total", "counter", "Seconds of processor time of the process."
+)
+MEMORY: Final = Family(
+    "process_resident_memory_bytes",
+    "gauge",
+    "Resident memory of the process; left out where there is no /proc.",
+)
+FILES: Final = Family(
+    "process_open_fds", "gauge", "Open files of the process; left out where there is no /proc."
+)
+MOST_FILES: Final = Family(
+    "process_max_fds", "gauge", "The limit of open files (ulimit -n); left out without one."
+)
+STARTED: Final = Family(
+    "process_start_time_seconds",
+    "gauge",
+    "When the broker opened this page, which is before it serves clients, in seconds since 1970.",
 )
 
 LEFT_OUT: Final = Family(

@@ -9,10 +9,12 @@ from typing import Final
 
 from horolog.broker.broker import BrokerParts
 from horolog.broker.metrics.exposition import CONTENT_TYPE
+from horolog.broker.metrics.process import ProcessNumbers
 from horolog.broker.metrics.scrape import Scrape
 from horolog.config import Endpoint, host_port
 from horolog.network.http import HttpRequest, HttpResponse, HttpServer
 from horolog.network.request_times import RequestTimes
+from horolog.network.server import Server
 
 PATH: Final = "/metrics"
 _PARTITIONS: Final = {"": False, "false": False, "true": True}
@@ -23,13 +25,12 @@ _REST: Final = 4
 class MetricsPage:
     """Metrics page of one broker. For the event loop's thread only."""
 
-    def __init__(self, broker: BrokerParts, times: RequestTimes) -> None:
+    def __init__(self, broker: BrokerParts, times: RequestTimes, server: Server) -> None:
         """Start listening on the metrics port.
 
         Raises:
             Misconfigured: the address cannot be bound.
         """
-        self._scrape = Scrape(broker, times)
         self._loop = asyncio.get_running_loop()
         self._scraping = asyncio.Lock()
         self._rested_at = 0.0
@@ -38,6 +39,8 @@ class MetricsPage:
             "METRICS", config.horolog_metrics_host, config.horolog_metrics_port or 0
         )
         self._server = HttpServer(endpoint, config, self._respond)
+        self._process = ProcessNumbers(broker, server)
+        self._scrape = Scrape(broker, times, self._process)
         bound = self._server.bound
         self.address = host_port(bound.host or "localhost", bound.port)
         """Address of the page for clients on this machine."""
@@ -45,6 +48,7 @@ class MetricsPage:
     def close(self) -> None:
         """Stop listening and close all connections."""
         self._server.close()
+        self._process.close()
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:
         if request.path != PATH:

@@ -3,13 +3,16 @@
 On the event loop, in slices: what is appended meanwhile is in some of the numbers only.
 """
 
+from collections import Counter
 from typing import Final
 
 from horolog.broker.broker import BrokerParts
+from horolog.broker.health import KINDS, wrong_with
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.cleaning import add_cleaning
 from horolog.broker.metrics.exposition import Exposition
 from horolog.broker.metrics.groups import GroupNumbers
+from horolog.broker.metrics.process import ProcessNumbers
 from horolog.broker.metrics.transactions import TransactionNumbers
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
@@ -17,7 +20,7 @@ from horolog.network.request_times import QUANTILES, RequestTimes
 from horolog.record.time_stats import LATENCY_BOUNDS
 from horolog.storage.companion.counts import BlockTotals, sum_of
 from horolog.wire.api import ApiKey
-from horolog.wire.questions import FollowedState
+from horolog.wire.questions import FollowedState, Withdrawn
 
 MOST_SAMPLES: Final = 300_000
 """Most samples with labels on one page: about 30 MB."""
@@ -30,9 +33,10 @@ _SUMMED: Final = (of.LOG_SIZE, of.SEGMENTS, of.CURRENT_OFFSET, of.OLDEST_OFFSET,
 class Scrape:
     """Collects the metrics of a broker. For the event loop's thread only."""
 
-    def __init__(self, broker: BrokerParts, times: RequestTimes) -> None:
+    def __init__(self, broker: BrokerParts, times: RequestTimes, process: ProcessNumbers) -> None:
         self._broker = broker
         self._times = times
+        self._process = process
         self._groups = GroupNumbers(broker)
         self._transactions = TransactionNumbers(broker)
 
@@ -41,6 +45,8 @@ class Scrape:
         turns, found = TimeSlice(), Exposition(MOST_SAMPLES)
         found.begin(*of.FAMILIES)
         self._add_requests(found)
+        await self._process.add(found)
+        await self._add_health(found)
         topics = await self._partitions(turns, found, by_partition=by_partition)
         appended = self._broker.traffic.deleted
         for topic, counts in topics:
@@ -62,6 +68,20 @@ class Scrape:
             await turns.pause()
         return b"".join(parts)
 
+    async def _add_health(self, found: Exposition) -> None:
+        """Add what `horolog health` lists, by kind, and what only the broker as a whole has."""
+        broker = self._broker
+        kinds = Counter(wrong.kind for wrong in await wrong_with(broker))
+        for kind in KINDS:
+            found.add(of.PROBLEMS, kinds[kind], kind)
+        found.add(of.OFFLINE_DIRECTORIES, int(broker.partitions.refusal is not None))
+        found.add(of.CLOCK_AHEAD, broker.partitions.stamps_ahead_ms)
+        for direction, count in broker.partitions.clock_jumps.items():
+            found.add(of.CLOCK_JUMPS, count, direction)
+        found.add(of.TASK_FAILURES, broker.background_tasks.failures.total())
+        for task, count in broker.background_tasks.failures.items():
+            found.add(of.TASK_FAILURES, count, task)
+
     async def _partitions(
         self, turns: TimeSlice, found: Exposition, *, by_partition: bool
     ) -> list[tuple[str, list[BlockTotals]]]:
@@ -74,13 +94,20 @@ class Scrape:
             numbers: list[tuple[int, ...]] = []
             counts: list[BlockTotals] = []
             until: list[int | None] = []
+            withdrawn: Counter[str] = Counter()
+            kept: Counter[str] = Counter()
             for index in topic.partitions:
                 await turns.pause()
                 partition = broker.partitions.find(topic.name, index)
                 if partition is None:
                     until.append(None)
                     continue
-                until.append(broker.partitions.complete.until(topic, partition).ms)
+                complete = broker.partitions.complete.until(topic, partition)
+                until.append(complete.ms)
+                if complete.withdrawn not in (None, Withdrawn.NO_BOUND):
+                    withdrawn[complete.withdrawn] += 1
+                if partition.log.oddly_kept is not None:
+                    kept[partition.log.oddly_kept] += 1
                 numbers.append(_numbers_of(partition, now_ms))
                 counts.append(partition.log.active.counts)
                 if by_partition:
@@ -96,6 +123,9 @@ class Scrape:
                     found.add(family, total, topic.name)
                 if until and (known := [ms for ms in until if ms is not None]) == until:
                     found.add(of.COMPLETE_UNTIL, min(known), topic.name)
+            for family, reasons in ((of.WITHDRAWN, withdrawn), (of.ODDLY_KEPT, kept)):
+                for reason, count in reasons.items():
+                    found.add(family, count, topic.name, reason)
             found.add(of.TOPIC_PARTITIONS, len(topic.partitions), topic.name)
             served += len(numbers)
             offline += len(topic.partitions) - len(numbers)
@@ -148,6 +178,7 @@ class Scrape:
         for family, counted in (
             (of.BYTES_OUT, traffic.bytes_out),
             (of.FAILED_PRODUCE, traffic.failed_produce),
+            (of.EXPIRED_ON_ARRIVAL, traffic.expired_on_arrival),
             (of.PRODUCE_CONVERSIONS, traffic.converted[ApiKey.PRODUCE]),
             (of.FETCH_CONVERSIONS, traffic.converted[ApiKey.FETCH]),
         ):
@@ -159,6 +190,8 @@ class Scrape:
             found.add(of.CONVERSIONS, count, api.title, version)
         for key, count in traffic.refused.items():
             found.add(of.REFUSED, count, *key)
+        for topic_and_reason, size in traffic.deleted_bytes.items():
+            found.add(of.DELETED, size, *topic_and_reason)
 
     def _add_requests(self, found: Exposition) -> None:
         for answered in self._times:

@@ -4,6 +4,7 @@ turns            slices of time on the event loop, for requests that take long
 begun            coroutines that become tasks only where they have to wait
 fair_pool        threads in which clients take turns; the threads that check batches
 codec_threads    threads that decode and encode, in slices of time
+loop_delay       how late timers of the event loop are, for metrics
 inline_tries     back-off of lookups on the event loop while the page cache is cold
 write_queue      the writes of one log, in order: checked, then appended; `jobs` are its entries
 group_queue      the operations on one consumer group, in order

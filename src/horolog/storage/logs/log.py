@@ -38,12 +38,15 @@ class Log(AppendableLog):
     __slots__ = (
         "_swap",
         "_truncator",
+        "oddly_kept",
     )
 
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
         self._truncator = Truncator()
         self._swap = Swap()
+        self.oddly_kept: retention.Because | None = None
+        """Why the last check of retention kept the oldest segment, if that is unusual."""
 
     def finish_pending(self) -> None:
         """Complete operations that the disk refused half-way, before the log is changed again."""
@@ -326,9 +329,11 @@ class Log(AppendableLog):
         Of a segment without a seal this walks all headers, and then seals it, so
         that `apply_retention`, which holds up appends, need not.
         """
-        segments = self.segments
+        segments, deleted = self.segments, list[DeletedSegment]()
+        self.oddly_kept = None
         if self.retention_exempt:
-            return []
+            self.oddly_kept = None if self.is_empty else retention.Because.EXEMPT
+            return deleted
         found = retention.verdicts(
             segments,
             self.config,
@@ -337,12 +342,15 @@ class Log(AppendableLog):
             now_ms,
             self.floor.resets,
         )
-        return [
-            DeletedSegment(segment.base_offset, segment.size, verdict.reason)
-            for segment, verdict in zip(
-                segments, retention.going(verdict for _, verdict in found), strict=False
-            )
-        ]
+        for segment, (_, verdict) in zip(segments, found, strict=False):
+            because, counts_ms = verdict.because, verdict.time and verdict.time.time_ms
+            if not verdict.may_go:
+                is_odd = retention.is_odd(because, counts_ms, now_ms)
+                self.oddly_kept = because if is_odd else None
+                break
+            its = DeletedSegment(segment.base_offset, segment.size, verdict.reason, because)
+            deleted.append(its)
+        return deleted
 
     def apply_retention(self, now_ms: int, monotonic_ms: int) -> list[DeletedSegment]:
         """Delete the segments that retention no longer keeps; which, and why.

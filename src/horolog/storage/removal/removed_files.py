@@ -13,6 +13,7 @@ from horolog.config import TopicConfig
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.producers.states import remove_snapshot
+from horolog.storage.removal.retention import Because
 from horolog.storage.removal.set_aside import set_aside_of
 from horolog.storage.segments.segment import Segment
 
@@ -23,6 +24,7 @@ class DeletedSegment(NamedTuple):
     base_offset: int
     size: int
     reason: str
+    because: Because = Because.EXPIRED
 
 
 class RemovedFiles:

@@ -40,6 +40,14 @@ class Because(StrEnum):
 
 
 MAY_GO: Final = frozenset({Because.BEFORE_START, Because.BEYOND_SIZE, Because.EXPIRED})
+_FAR_AHEAD_MS: Final = 3_600_000
+
+
+def is_odd(because: Because, counts_ms: int | None, now_ms: int) -> bool:
+    """Return True if an unknown time, or one far ahead of the clock, keeps a segment."""
+    if because is Because.AHEAD and counts_ms is not None:
+        return counts_ms - now_ms > _FAR_AHEAD_MS
+    return because is Because.UNKNOWN_TIME
 
 
 class SegmentTimes(Protocol):

@@ -20,13 +20,13 @@ from horolog.storage.removal.retention import (
     SegmentTime,
     Verdict,
     expired_ms,
+    is_odd,
     verdicts,
 )
 from horolog.storage.segments.reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30
 _MAX_MARKER_BYTES = 1 << 20
-_FAR_AHEAD_MS = 3_600_000
 
 
 class Holder(NamedTuple):
@@ -106,9 +106,7 @@ class SegmentRetention(NamedTuple):
 
     def is_odd(self, now_ms: int) -> bool:
         """Return True if an unknown time, or one far ahead of the clock, keeps it."""
-        if self.because is Because.AHEAD and self.counts_ms is not None:
-            return self.counts_ms - now_ms > _FAR_AHEAD_MS
-        return self.because is Because.UNKNOWN_TIME
+        return is_odd(self.because, self.counts_ms, now_ms)
 
 
 def settings_of(config: TopicConfig) -> dict[str, str | int | bool]:
