@@ -15,7 +15,7 @@ from tools.compatibility_matrix import CLIENTS, FEATURES, NOT_SERVED, TOOLS, Sho
 from horolog.broker import service
 from horolog.broker.dispatch import served
 from horolog.wire.api import ApiKey, Versions
-from horolog.wire.older_versions import OLDER
+from horolog.wire.other_versions import OLDER
 
 assert service  # importing it has entered every handler
 

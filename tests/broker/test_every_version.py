@@ -45,7 +45,11 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
             "producer_id": 7,
             "producer_epoch": 0,
             "topics": [
-                {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 45}]}
+                {
+                    "name": "t",
+                    "topic_id": topic_id,
+                    "partitions": [{"partition_index": 0, "committed_offset": 45}],
+                }
             ],
         },
         ApiKey.OFFSET_FETCH: {

@@ -277,7 +277,7 @@ def test_a_topic_that_is_deleted_takes_its_pending_offsets() -> None:
 
 def test_members_of_another_generation_are_refused() -> None:
     async def test(lab: Lab) -> None:
-        assert await lab.commit(1, Committer("m", None, 3)) is ErrorCode.illegal_generation
+        assert await lab.commit(1, Committer("m", None, 3)) is ErrorCode.group_id_not_found
         join = Join(
             member_id="",
             protocol_type="consumer",

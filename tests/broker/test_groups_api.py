@@ -439,6 +439,19 @@ def test_a_group_that_is_to_be_deleted_several_times_is_so_once(broker: RunningB
         assert [(r.group_id, r.error_code) for r in answer.results] == [("g", 0), ("none", 69)]
 
 
+def test_deletion_says_why_a_group_stays(broker: RunningBroker) -> None:
+    with broker.connect() as connection:
+        member(connection)
+        commit(connection, {0: 45}, group="simple")
+        groups = ["g", "none", "simple"]
+        answer = connection.ask(ApiKey.DELETE_GROUPS, 3, groups_names=groups)
+    assert [(r.group_id, r.error_code, r.error_message) for r in answer.results] == [
+        ("g", 68, "the group 'g' is not empty"),
+        ("none", 69, "The group id none does not exist."),
+        ("simple", 0, None),
+    ]
+
+
 def test_a_group_is_described_each_time_it_is_named(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """APIs about clusters, quotas and other resources, as a broker that is the only one answers them.
 
-The codes are those that Apache Kafka 4.3.1 answers to the same requests.
+The codes are those that Apache Kafka 4.4.0 answers to the same requests.
 """
 
 import logging
@@ -23,6 +23,43 @@ def connection(broker: RunningBroker) -> Iterator[RawConnection]:
     broker.create_topic("two", 2)
     with broker.connect() as connection:
         yield connection
+
+
+OURS = "the cluster of this broker"
+
+
+@pytest.mark.parametrize(
+    ("meant", "code"),
+    [
+        ({}, 0),
+        ({"cluster_id": OURS, "node_id": 1}, 0),
+        ({"cluster_id": OURS, "node_id": 2}, 129),
+        ({"cluster_id": OURS, "node_id": -2}, 129),
+        ({"cluster_id": "another", "node_id": 1}, 129),
+        ({"cluster_id": "", "node_id": 1}, 129),
+        ({"cluster_id": OURS}, 42),
+        ({"node_id": 1}, 42),
+        ({"node_id": -2}, 42),
+        ({"cluster_id": "another", "node_id": 1, "client_software_name": "-"}, 42),
+    ],
+)
+def test_client_that_means_another_broker_is_sent_to_its_bootstrap_servers(
+    broker: RunningBroker, connection: RawConnection, meant: dict[str, Any], code: int
+) -> None:
+    described = connection.ask(ApiKey.DESCRIBE_CLUSTER, 2)
+    (node,) = described.brokers
+    if meant.get("cluster_id") == OURS:
+        meant = {**meant, "cluster_id": described.cluster_id}
+    answer = connection.ask(ApiKey.API_VERSIONS, 5, **meant)
+    assert (node.broker_id, answer.error_code) == (1, code)
+    assert bool(answer.api_keys) == bool(answer.supported_features) == (code == 0)
+    assert connection.ask(ApiKey.API_VERSIONS, 5).error_code == 0, "the connection stays"
+
+
+def test_versions_before_5_name_no_broker(connection: RawConnection) -> None:
+    for version in (0, 3, 4):
+        answer = connection.ask(ApiKey.API_VERSIONS, version, cluster_id="another", node_id=7)
+        assert answer.error_code == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from typing import Any
+from uuid import UUID
 
 import pytest
 from running_broker import RunningBroker, a_broker
@@ -52,18 +53,36 @@ def coordinator(broker: RunningBroker) -> Coordinator:
     return coordinator
 
 
-def commit(broker: RunningBroker, version: int = 3, *, topic: str = "t", **more: Any) -> list[int]:
-    offsets = [{"partition_index": p, "committed_offset": 10 + p} for p in (0, 1, 2)]
+UNKNOWN_ID = UUID(int=77)
+
+
+def named(broker: RunningBroker, topic: str) -> dict[str, Any]:
+    """A topic by its name and its id."""
+    found = broker.broker.topics.find(topic)
+    return {"name": topic, "topic_id": UNKNOWN_ID if found is None else found.topic_id}
+
+
+def commit_to(
+    broker: RunningBroker, version: int, topics: list[dict[str, Any]], **more: Any
+) -> list[tuple[Any, list[int]]]:
+    """The codes of each topic, with the name or id in the answer."""
     answer = broker.ask(
         ApiKey.TXN_OFFSET_COMMIT,
         version,
         transactional_id="tx",
         producer_id=7,
         producer_epoch=2,
-        topics=[{"name": topic, "partitions": offsets}],
+        topics=topics,
         **{"group_id": "g", **more},
     )
-    return [each.error_code for each in answer.topics[0].partitions]
+    return [(topic[0], [each.error_code for each in topic.partitions]) for topic in answer.topics]
+
+
+def commit(broker: RunningBroker, version: int = 3, *, topic: str = "t", **more: Any) -> list[int]:
+    offsets = [{"partition_index": p, "committed_offset": 10 + p} for p in (0, 1, 2)]
+    topics = [{**named(broker, topic), "partitions": offsets}]
+    ((_, codes),) = commit_to(broker, version, topics, **more)
+    return codes
 
 
 def committed(broker: RunningBroker) -> dict[int, tuple[int, int]]:
@@ -108,7 +127,7 @@ def test_without_a_partition_that_exists_no_transaction_begins(
     assert coordinator.asked
 
 
-@pytest.mark.parametrize(("version", "as_produce"), [(0, 10), (3, 10), (4, 11), (5, 12)])
+@pytest.mark.parametrize(("version", "as_produce"), [(0, 10), (3, 10), (4, 11), (5, 12), (6, 12)])
 def test_the_coordinator_is_asked_as_the_version_has_it(
     broker: RunningBroker, coordinator: Coordinator, version: int, as_produce: int
 ) -> None:
@@ -150,7 +169,7 @@ def test_loading_is_another_error_for_clients_before_2_3(
     assert commit(broker, 2)[:2] == [14, 14]
 
 
-@pytest.mark.parametrize("version", [0, 5])
+@pytest.mark.parametrize("version", [0, 5, 6])
 def test_a_group_without_a_name_is_refused_before_the_coordinator_is_asked(
     broker: RunningBroker, coordinator: Coordinator, version: int
 ) -> None:
@@ -158,10 +177,64 @@ def test_a_group_without_a_name_is_refused_before_the_coordinator_is_asked(
     assert not coordinator.asked
 
 
+def test_topics_are_named_by_id_since_version_6(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    broker.create_topic("u")
+    topic_id = named(broker, "u")["topic_id"]
+    offset = [{"partition_index": 0, "committed_offset": 4}]
+    answered = commit_to(
+        broker,
+        6,
+        [
+            {"topic_id": UNKNOWN_ID, "partitions": offset},
+            {"topic_id": topic_id, "partitions": offset},
+            {"topic_id": None, "partitions": offset},
+            {**named(broker, "t"), "partitions": [*offset, {"partition_index": 9}]},
+        ],
+    )
+    codes = [[100], [0], [100], [0, 3]]
+    assert answered == list(
+        zip([UNKNOWN_ID, topic_id, None, named(broker, "t")["topic_id"]], codes, strict=True)
+    )
+    end(broker, commit=True)
+    assert committed(broker) == {0: (4, 0), 1: (-1, 0)}
+
+
+@pytest.mark.parametrize("topics", [[], [{"topic_id": UNKNOWN_ID, "partitions": []}]])
+def test_request_by_id_for_no_partition_begins_no_transaction(
+    broker: RunningBroker, coordinator: Coordinator, topics: list[dict[str, Any]]
+) -> None:
+    assert commit_to(broker, 6, topics) == [(topic["topic_id"], []) for topic in topics]
+    assert commit(broker, 6, topic="none") == [100, 100, 100]
+    assert not coordinator.asked
+
+
+def test_id_of_a_topic_that_was_deleted_is_not_the_id_of_its_successor(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    former = named(broker, "t")
+    broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"])
+    broker.create_topic("t", partitions=2)
+    offsets = [{"partition_index": 0, "committed_offset": 1}]
+    assert commit_to(broker, 6, [{**former, "partitions": offsets}]) == [
+        (former["topic_id"], [100])
+    ]
+    assert commit(broker, 6) == [0, 0, 3]
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 22), (5, 22), (6, 69)])
+def test_a_generation_of_a_group_that_is_not_there_is_refused(
+    broker: RunningBroker, coordinator: Coordinator, version: int, code: int
+) -> None:
+    assert commit(broker, version, member_id="m", generation_id=3) == [code, code, 3]
+    assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
+    assert commit(broker, version, member_id="m", generation_id=-1) == [0, 0, 3]
+
+
 def test_what_is_wrong_with_the_group_is_answered_for_each_partition(
     broker: RunningBroker, coordinator: Coordinator
 ) -> None:
-    assert commit(broker, member_id="m", generation_id=3) == [22, 22, 3]
     assert commit(broker, topic="none") == [3, 3, 3]
     offsets = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": "x" * 5000}]
     answer = broker.ask(

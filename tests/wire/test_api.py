@@ -3,7 +3,7 @@
 import pytest
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 
-from horolog.wire import OLDER, SUPPORTED, ApiKey, Versions, is_flexible
+from horolog.wire import NEWER, OLDER, SUPPORTED, ApiKey, Versions, is_flexible
 
 EVERY_VERSION = [
     (api_key, version)
@@ -23,6 +23,9 @@ def test_every_version_has_both_schemas_and_the_headers_that_we_think() -> None:
         if version in OLDER.get(("request", api_key), ()):
             assert not is_flexible(api_key, version)
             continue
+        if version in NEWER.get(("request", api_key), ()):
+            assert is_flexible(api_key, version)
+            continue
         request = load_request_schema(api_key, version)
         response = load_response_schema(api_key, version)
         assert request.__flexible__ == is_flexible(api_key, version), (api_key, version)
@@ -40,6 +43,18 @@ def test_each_older_version_has_both_layouts_and_kio_has_none_of_them() -> None:
         for version in versions:
             with pytest.raises(KioIndexError):
                 load_request_schema(api_key, version)
+
+
+def test_each_newer_version_has_both_layouts_and_kio_has_none_of_them() -> None:
+    for kind, api_key in NEWER:
+        versions = sorted(NEWER[kind, api_key])
+        assert versions == sorted(NEWER["response" if kind == "request" else "request", api_key])
+        newest = SUPPORTED[api_key].max
+        assert versions == list(range(newest + 1 - len(versions), newest + 1))
+        for version in versions:
+            with pytest.raises(KioIndexError):
+                load_request_schema(api_key, version)
+        assert load_request_schema(api_key, versions[0] - 1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from horolog.client.deadline import Deadline
 from horolog.client.metadata import error_of
 from horolog.client.security import AuthenticationFailed
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.wire.api import SUPPORTED, ApiKey, Versions
+from horolog.wire.api import ASKED_VERSIONS, SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import Unwritable, decode_response, request_pieces
 from horolog.wire.malformed import MalformedResponse
 
@@ -52,7 +52,7 @@ class Link:
             NoAnswer: it closed the connection or did not respond.
             MalformedResponse: it speaks no Kafka.
         """
-        version = SUPPORTED[ApiKey.API_VERSIONS].max
+        version = ASKED_VERSIONS
         body = cls._ask_versions(connection, version, deadline)
         if body.error_code == ErrorCode.unsupported_version:
             theirs = next((k for k in body.api_keys if k.api_key == ApiKey.API_VERSIONS), None)

@@ -4,10 +4,12 @@ No I/O and no clock.
 
     api                 supported APIs and versions
     frame               lengths and headers
-    codec               any message of any version: `reader`, `writer`, by `schema` declarations
-        kio's declarations of messages, from which `schema` is made older_versions      versions
-        that kio lacks requests, responses fields of both, whatever the version produce, fetch,
-        list_offsets, single_partition, transactions    hot requests and answers, by hand
+    codec               any message of any version: `reader`, `writer`, by `schema`
+    declarations        kio's declarations of messages, from which `schema` is made
+    other_versions      versions that kio lacks
+    requests, responses fields of both, whatever the version
+    produce, fetch, list_offsets, single_partition, transactions
+                        hot requests and answers, by hand
     offset_commit       commits that repeat an earlier one, without decoding
     questions           horolog's own questions (docs/wire.md); `features` announces them
     careful_reader      the field and byte of an error, once the fast reader has failed
@@ -46,7 +48,7 @@ __getattr__, __dir__ = lazy_names(
         "leaders": "CurrentLeader NodeEndpoint",
         "malformed": "MalformedRequest MalformedResponse",
         "offset_commit": "CommitForm",
-        "older_versions": "OLDER",
+        "other_versions": "NEWER OLDER",
         "packing": "uvarint",
         "produce": "ProducedPartition ProducedTopic encode_produce_response",
         "questions": (

@@ -1,7 +1,7 @@
 """The supported APIs of Kafka and their versions.
 
 `ApiKey` is the single source. It lists the versions that Apache Kafka 3.9 or 4.x serves and
-horolog implements fully; `older_versions` has the layouts that kio lacks. The broker advertises all
+horolog implements fully; `other_versions` has the layouts that kio lacks. The broker advertises all
 of them but `CLIENT_ONLY`.
 """
 
@@ -9,7 +9,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-__all__ = ["CLIENT_ONLY", "SUPPORTED", "ApiKey", "Versions"]
+__all__ = ["ASKED_VERSIONS", "CLIENT_ONLY", "SUPPORTED", "ApiKey", "Versions"]
 
 
 class Versions(NamedTuple):
@@ -62,7 +62,7 @@ class ApiKey(IntEnum):
     DESCRIBE_GROUPS = 15, 0, 6, 5
     LIST_GROUPS = 16, 0, 5, 3
     SASL_HANDSHAKE = 17, 1, 1, NEVER_FLEXIBLE
-    API_VERSIONS = 18, 0, 4, 3
+    API_VERSIONS = 18, 0, 5, 3
     CREATE_TOPICS = 19, 0, 7, 5
     DELETE_TOPICS = 20, 0, 6, 4
     DELETE_RECORDS = 21, 0, 2, 2
@@ -74,13 +74,13 @@ class ApiKey(IntEnum):
     ADD_OFFSETS_TO_TXN = 25, 0, 4, 3
     END_TXN = 26, 0, 5, 3
     WRITE_TXN_MARKERS = 27, 1, 2, 1
-    TXN_OFFSET_COMMIT = 28, 0, 5, 3
+    TXN_OFFSET_COMMIT = 28, 0, 6, 3
     DESCRIBE_CONFIGS = 32, 0, 4, 4
     ALTER_CONFIGS = 33, 0, 2, 2
     DESCRIBE_LOG_DIRS = 35, 0, 5, 2
     SASL_AUTHENTICATE = 36, 0, 2, 2
     CREATE_PARTITIONS = 37, 0, 3, 2
-    DELETE_GROUPS = 42, 0, 2, 2
+    DELETE_GROUPS = 42, 0, 3, 2
     ELECT_LEADERS = 43, 0, 2, 2
     INCREMENTAL_ALTER_CONFIGS = 44, 0, 1, 1
     ALTER_PARTITION_REASSIGNMENTS = 45, 0, 1, 0
@@ -105,6 +105,13 @@ SUPPORTED: Final = MappingProxyType({key: key.versions for key in ApiKey})
 
 CLIENT_ONLY: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """Requests that `horolog.client` sends to secured brokers; this broker does not serve them."""
+
+
+ASKED_VERSIONS: Final = 4
+"""The version of ApiVersions that `horolog.client` asks first.
+
+Brokers before Kafka 4.4 refuse version 5, which would cost a round trip for each connection.
+"""
 
 
 def is_flexible(api_key: ApiKey, version: int) -> bool:

@@ -226,6 +226,8 @@ class SaslHandshakeRequest:
 class ApiVersionsRequest:
     client_software_name: str = ""
     client_software_version: str = ""
+    cluster_id: str | None = None
+    node_id: int = -1
 
 
 class CreatableTopicConfig:
@@ -362,8 +364,9 @@ class TxnOffsetCommitRequestPartition:
 
 
 class TxnOffsetCommitRequestTopic:
-    name: str
+    topic_id: UUID | None = None
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
+    name: str = ""
 
 
 class TxnOffsetCommitRequest:

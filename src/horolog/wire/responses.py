@@ -393,8 +393,9 @@ class TxnOffsetCommitResponsePartition(TypedDict):
 
 
 class TxnOffsetCommitResponseTopic(TypedDict):
-    name: str
+    topic_id: NotRequired[UUID | None]
     partitions: Sequence[TxnOffsetCommitResponsePartition]
+    name: NotRequired[str]
 
 
 class TxnOffsetCommitResponse(TypedDict):
@@ -493,6 +494,7 @@ class CreatePartitionsResponse(TypedDict):
 class DeletableGroupResult(TypedDict):
     group_id: str
     error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
 
 
 class DeleteGroupsResponse(TypedDict):

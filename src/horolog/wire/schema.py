@@ -1,6 +1,6 @@
 """Schema of a message by API and version, derived from kio's declarations.
 
-Versions that kio lacks are derived from the one after them (`older_versions`).
+Versions that kio lacks are derived from their neighbours (`other_versions`).
 
 Only `declarations` and `errors` know kio. The schema differs from what it declares in two ways:
 durations and times are `int` milliseconds under Kafka's own names (`timeout_ms`, `max_wait_ms`,
@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, 
 from horolog.wire import requests
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.declarations import Declared, declaration, declared_fields
-from horolog.wire.older_versions import OLDER, Older
+from horolog.wire.other_versions import NEWER, OLDER, Difference, Extra
 
 __all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load", "request_view"]
 
@@ -98,10 +98,11 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
     Raises:
         LookupError: the version does not exist.
     """
-    older = OLDER.get((kind, api_key), {}).get(version)
-    if older is not None:
-        newer = load(kind, api_key, version + 1)
-        return _older_shape(newer, older, api_key if kind == "request" else None)
+    for changed, step in ((OLDER, 1), (NEWER, -1)):
+        difference = changed.get((kind, api_key), {}).get(version)
+        if difference is not None:
+            neighbour = load(kind, api_key, version + step)
+            return _changed(neighbour, difference, api_key if kind == "request" else None)
     message = declaration(kind, api_key, version)
     return _shape(message, api_key if kind == "request" else None)
 
@@ -132,26 +133,28 @@ def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
     return Shape(entity.__name__, bool(entity.__flexible__), plain, tuple(tagged), request)
 
 
-def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
-    """Return the shape of the previous version, which has no tagged fields."""
+def _changed(neighbour: Shape, difference: Difference, request: ApiKey | None) -> Shape:
+    """Return the shape of a version, which is as flexible as its neighbour."""
     plain = [
         known
         if known.shape is None
-        else known._replace(shape=_older_shape(known.shape, older, request))
-        for known in newer.plain
-        if known.name not in older.lacks
+        else known._replace(shape=_changed(known.shape, difference, request))
+        for known in neighbour.plain
+        if known.name not in difference.lacks
     ]
-    for extra in older.extra:
-        if extra.structure == newer.name:
+    for extra in difference.extra:
+        if extra.structure == neighbour.name:
             names = [known.name for known in plain]
             place = len(names) if extra.before is None else names.index(extra.before)
-            default: Any = () if extra.is_array else REQUIRED
-            if extra.default is not None:
-                default = extra.default
-            field = Field(extra.name, extra.type, None, extra.is_array, False, None, default)
-            plain.insert(place, field)
-    assert not newer.is_flexible, newer.name
-    return Shape(newer.name, False, tuple(plain), (), request)
+            plain.insert(place, _field(extra))
+    return Shape(neighbour.name, neighbour.is_flexible, tuple(plain), neighbour.tagged, request)
+
+
+def _field(extra: Extra) -> Field:
+    default: Any = () if extra.is_array else REQUIRED
+    if extra.is_nullable or extra.default is not None:
+        default = extra.default
+    return Field(extra.name, extra.type, None, extra.is_array, extra.is_nullable, None, default)
 
 
 def request_view(api_key: ApiKey, name: str) -> type[Any]:

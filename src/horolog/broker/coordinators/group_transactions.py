@@ -86,7 +86,7 @@ class GroupTransactions:
             entry.group.check_transactional_commit(*by)
         elif by.generation >= 0:
             raise RequestRefused(
-                ErrorCode.illegal_generation, f"the group {entry.group_id!r} does not exist"
+                ErrorCode.group_id_not_found, f"the group {entry.group_id!r} does not exist"
             )
         rows = offsets()
         if not rows:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 # v1  throttle time
 # v3  flexible, with the client's name and version (KIP-511); supported and finalized features
 # v4  features may start at version 0
+# v5  the cluster and the broker that the client means to talk to (KIP-1242)
 #
 # A version that is not served is answered in v0 (see dispatch).
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 _FLOWS = Versions(FIRST_FLOW, SECOND_FLOW)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
+_ANY_NODE: Final = -1
 
 
 @api(ApiKey.API_VERSIONS)
@@ -65,14 +67,11 @@ def api_versions(
     request: Request[ApiVersionsRequest], broker: BrokerParts
 ) -> "ApiVersionsResponse":
     """List every API with a handler, horolog's features and the transaction version."""
-    body, level = request.body, broker.transaction_version
-    error = ErrorCode.none
-    if request.version >= 3 and not (
-        _SOFTWARE.match(body.client_software_name) and _SOFTWARE.match(body.client_software_version)
-    ):
-        error = ErrorCode.invalid_request
+    if error := _refusal_of_client(request, broker):
+        return {"error_code": error, "api_keys": []}
+    level = broker.transaction_version
     return {
-        "error_code": error,
+        "error_code": ErrorCode.none,
         "api_keys": [
             {"api_key": key, "min_version": versions.min, "max_version": versions.max}
             for key, versions in served().items()
@@ -88,6 +87,24 @@ def api_versions(
         if level
         else [],
     }
+
+
+def _refusal_of_client(request: Request[ApiVersionsRequest], broker: BrokerParts) -> ErrorCode:
+    """Return the error for a client that names itself wrongly, or that means another broker.
+
+    REBOOTSTRAP_REQUIRED makes a client forget all brokers but its bootstrap servers (KIP-1102).
+    """
+    body = request.body
+    if request.version >= 3 and not (
+        _SOFTWARE.match(body.client_software_name) and _SOFTWARE.match(body.client_software_version)
+    ):
+        return ErrorCode.invalid_request
+    if (body.cluster_id is None) != (body.node_id == _ANY_NODE):
+        return ErrorCode.invalid_request
+    meant = (body.cluster_id, body.node_id)
+    if body.cluster_id is not None and meant != (broker.cluster_id, broker.config.node_id):
+        return ErrorCode.rebootstrap_required
+    return ErrorCode.none
 
 
 # --- DescribeCluster: the brokers and the controller (KIP-700) --------------------------

@@ -25,6 +25,7 @@ from horolog.wire.requests import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +110,20 @@ async def named_topics(
                 {"partition_index": requested.partition_index, "error_code": error_code}
             )
     return topics
+
+
+def asked_topic(
+    broker: BrokerParts,
+    asked: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
+    *,
+    by_id: bool,
+) -> Topic:
+    """Return the topic of a request, which has an id in newer versions.
+
+    Raises:
+        RequestRefused: UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    return broker.topics.with_id(asked.topic_id) if by_id else broker.topics.named(asked.name)
 
 
 def offset_row(
@@ -296,7 +311,10 @@ async def offset_commit(
 
     topics = await named_topics(
         request,
-        ((partial(_topic, request, broker, asked), asked.partitions) for asked in body.topics),
+        (
+            (partial(asked_topic, broker, asked, by_id=request.version >= _BY_ID), asked.partitions)
+            for asked in body.topics
+        ),
         row,
     )
     committer = Committer(
@@ -327,11 +345,3 @@ def commit_again(broker: BrokerParts, peer: Peer, frame: bytes) -> Reply | None:
     if isinstance(repeated, RepeatedCommit):
         return repeated.answer(broker, frame)
     return None
-
-
-def _topic(
-    request: Request[OffsetCommitRequest], broker: BrokerParts, asked: OffsetCommitRequestTopic
-) -> Topic:
-    if request.version >= _BY_ID:
-        return broker.topics.with_id(asked.topic_id)
-    return broker.topics.named(asked.name)

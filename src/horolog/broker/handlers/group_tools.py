@@ -201,6 +201,7 @@ def _described(
 #
 # v1  throttle time
 # v2  flexible
+# v3  a message with the error (KIP-1331)
 #
 # A group that is named several times is deleted and answered once, as by Apache Kafka.
 
@@ -212,10 +213,11 @@ async def delete_groups(
     """Delete each group, and return a result for each."""
     results: list[DeletableGroupResult] = []
     async for group_id in each(request, dict.fromkeys(request.body.groups_names)):
-        error_code = ErrorCode.none
+        result: DeletableGroupResult = {"group_id": group_id, "error_code": ErrorCode.none}
         try:
             await broker.groups.delete(group_id)
         except HorologError as error:
-            error_code = group_error_code(error)
-        results.append({"group_id": group_id, "error_code": error_code})
+            result["error_code"] = group_error_code(error)
+            result["error_message"] = str(error)
+        results.append(result)
     return {"results": results}

@@ -8,6 +8,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.commits import (
     NamedTopic,
+    asked_topic,
     existing_rows,
     named_topics,
     offset_row,
@@ -267,15 +268,17 @@ async def add_offsets_to_txn(
 # v3  flexible; member, instance and generation (KIP-447)
 # v4  error TRANSACTION_ABORTABLE
 # v5  the group is added to the transaction, without AddOffsetsToTxn before it (KIP-890)
+# v6  topics by id; a group that is not there is GROUP_ID_NOT_FOUND (KIP-1319)
 #
 # The transaction coordinator is asked before the group: it refuses offsets of a transaction that is
 # not open, or that the group's partition of `__consumer_offsets` is not in. It is asked again when
 # the offsets are written: the transaction may have ended meanwhile.
 
 
-_AS_PRODUCE: Final = {5: 12, 4: 11}
+_AS_PRODUCE: Final = {6: 12, 5: 12, 4: 11}
 """Version of Produce with the same rules for transactions, by version of TxnOffsetCommit."""
 _BEFORE_ABORTABLE: Final = 10
+_BY_ID: Final = 6
 _LOADING_SINCE: Final = 2  # earlier clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)
 
 _OF_A_PARTITION: Final = {
@@ -308,15 +311,18 @@ async def txn_offset_commit(
 
     topics = await named_topics(
         request,
-        ((partial(broker.topics.named, named.name), named.partitions) for named in body.topics),
+        (
+            (partial(asked_topic, broker, asked, by_id=request.version >= _BY_ID), asked.partitions)
+            for asked in body.topics
+        ),
         row,
     )
     if any(topic.has_existing for topic in topics):
         await _commit(request, broker, topics)
     return {
         "topics": [
-            {"name": named.name, "partitions": of_topic.partitions}
-            for named, of_topic in zip(body.topics, topics, strict=True)
+            {"name": asked.name, "topic_id": asked.topic_id, "partitions": of_topic.partitions}
+            for asked, of_topic in zip(body.topics, topics, strict=True)
         ]
     }
 
@@ -374,6 +380,8 @@ def _error_code(error: HorologError, version: int) -> ErrorCode:
         error_code = _OF_A_PARTITION[error_code]
     if error_code is ErrorCode.coordinator_load_in_progress and version < _LOADING_SINCE:
         return ErrorCode.coordinator_not_available
+    if error_code is ErrorCode.group_id_not_found and version < _BY_ID:
+        return ErrorCode.illegal_generation
     return error_code
 
 

@@ -1,7 +1,9 @@
-"""Layouts of the versions that Apache Kafka 4.0 removed (KIP-896), without those of groups.
+"""Layouts of the versions that kio lacks.
 
-A version is described by its difference to the next one: fields that it lacks, and fields that
-later versions lack. The layouts are from Apache Kafka 3.9's protocol guide.
+- `OLDER`: versions that Apache Kafka 4.0 removed (KIP-896), without those of groups. The layouts
+  are from Apache Kafka 3.9's protocol guide. Each is described by its difference to the next one.
+- `NEWER`: versions that Apache Kafka 4.4 added. Each is described by its difference to the
+  previous one.
 """
 
 from collections.abc import Mapping
@@ -10,35 +12,48 @@ from typing import Final, NamedTuple
 
 from horolog.wire.api import ApiKey
 
-__all__ = ["OLDER", "Extra", "Older"]
+__all__ = ["NEWER", "OLDER", "Difference", "Extra"]
 
 
 class Extra(NamedTuple):
-    """A field that later versions lack: a primitive, or an array of one."""
+    """A field that the other version lacks: a primitive, or an array of one."""
 
     structure: str
     before: str | None  # the field behind it, or None at the end of its structure
     name: str
     type: str
     is_array: bool = False
-    default: int | None = None  # what later versions mean
+    is_nullable: bool = False  # null is the default then
+    default: int | None = None  # what the other version means
 
 
-class Older(NamedTuple):
-    """Difference between a version and the next one."""
+class Difference(NamedTuple):
+    """Difference between a version and its neighbour."""
 
     lacks: frozenset[str] = frozenset()  # names of fields, each of one structure of the message
     extra: tuple[Extra, ...] = ()
 
 
-_SAME: Final = Older()
+_SAME: Final = Difference()
 
 
-def _lacks(*names: str) -> Older:
-    return Older(frozenset(names))
+def _lacks(*names: str) -> Difference:
+    return Difference(frozenset(names))
 
 
-OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Older]]] = MappingProxyType(
+def _adds(*extra: Extra) -> Difference:
+    return Difference(extra=extra)
+
+
+def _by_id(structure: str) -> Difference:
+    """Return the change of a topic's name to its id."""
+    return Difference(
+        frozenset({"name"}),
+        (Extra(structure, "partitions", "topic_id", "uuid", is_nullable=True),),
+    )
+
+
+OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Difference]]] = MappingProxyType(
     {
         ("request", ApiKey.PRODUCE): {2: _lacks("transactional_id"), 1: _SAME, 0: _SAME},
         ("response", ApiKey.PRODUCE): {
@@ -59,12 +74,12 @@ OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Older]]] = MappingProxyTyp
             0: _lacks("throttle_time_ms"),
         },
         ("request", ApiKey.LIST_OFFSETS): {
-            0: Older(
+            0: Difference(
                 extra=(Extra("ListOffsetsPartition", None, "max_num_offsets", "int32", default=1),)
             )
         },
         ("response", ApiKey.LIST_OFFSETS): {
-            0: Older(
+            0: Difference(
                 frozenset({"timestamp", "offset"}),
                 (
                     Extra(
@@ -78,7 +93,7 @@ OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Older]]] = MappingProxyTyp
             )
         },
         ("request", ApiKey.OFFSET_COMMIT): {
-            1: Older(
+            1: Difference(
                 frozenset({"retention_time_ms"}),
                 (
                     Extra(
@@ -112,12 +127,39 @@ OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Older]]] = MappingProxyTyp
         },
         ("request", ApiKey.DESCRIBE_CONFIGS): {0: _lacks("include_synonyms")},
         ("response", ApiKey.DESCRIBE_CONFIGS): {
-            0: Older(
+            0: Difference(
                 frozenset({"config_source", "synonyms"}),
                 (Extra("DescribeConfigsResourceResult", "is_sensitive", "is_default", "bool"),),
             )
         },
         ("request", ApiKey.DESCRIBE_LOG_DIRS): {0: _SAME},
         ("response", ApiKey.DESCRIBE_LOG_DIRS): {0: _SAME},
+    }
+)
+
+NEWER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Difference]]] = MappingProxyType(
+    {
+        # KIP-1242: the cluster and the broker that the client means to talk to.
+        ("request", ApiKey.API_VERSIONS): {
+            5: _adds(
+                Extra("ApiVersionsRequest", None, "cluster_id", "string", is_nullable=True),
+                Extra("ApiVersionsRequest", None, "node_id", "int32", default=-1),
+            )
+        },
+        ("response", ApiKey.API_VERSIONS): {5: _SAME},
+        # KIP-1319: topics by id.
+        ("request", ApiKey.TXN_OFFSET_COMMIT): {
+            6: _by_id("TxnOffsetCommitRequestTopic"),
+        },
+        ("response", ApiKey.TXN_OFFSET_COMMIT): {
+            6: _by_id("TxnOffsetCommitResponseTopic"),
+        },
+        # KIP-1331: why a group was not deleted.
+        ("request", ApiKey.DELETE_GROUPS): {3: _SAME},
+        ("response", ApiKey.DELETE_GROUPS): {
+            3: _adds(
+                Extra("DeletableGroupResult", None, "error_message", "string", is_nullable=True)
+            )
+        },
     }
 )

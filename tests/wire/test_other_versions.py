@@ -1,12 +1,16 @@
-"""The layouts of versions that Kafka 4.0 removed, against bytes packed by hand.
+"""The layouts of versions that kio lacks, against bytes packed by hand.
 
-The layouts are written down from Apache Kafka 3.9's protocol guide: field by field, in `struct`'s
-letters, with `s` for a string (an int16 of its length before it) and `a` for the count of an array.
+Those that Kafka 4.0 removed are written down from Apache Kafka 3.9's protocol guide: field by
+field, in `struct`'s letters, with `s` for a string (an int16 of its length before it) and `a` for
+the count of an array. Those that Kafka 4.4 added have compact strings (`c`) and arrays (`n`), a
+length plus one before them, ids (`u`), and an empty set of tagged fields (`t`) behind each
+structure. `tests/interop/test_interop_schemas.py` compares them with Kafka's own classes.
 """
 
 from collections.abc import Iterator
 from struct import pack
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -25,18 +29,30 @@ from horolog.wire import (
 )
 
 RECORDS = b"any bytes at all"
+ID = UUID("5b9f1f7e-0c1a-4b9e-8f43-1d2c3b4a5968")
 
 
 def packed(letters: str, *values: Any) -> bytes:
     parts: list[bytes] = []
     given: Iterator[Any] = iter(values)
     for letter in letters.replace(" ", ""):
+        if letter == "t":
+            parts.append(b"\0")
+            continue
         value = next(given)
         match letter:
             case "s" if value is None:
                 parts.append(b"\xff\xff")
             case "s":
                 parts.append(pack(">h", len(value)) + value.encode())
+            case "c" if value is None:
+                parts.append(b"\0")
+            case "c":
+                parts.append(pack(">b", len(value) + 1) + value.encode())
+            case "n":
+                parts.append(pack(">b", value + 1))
+            case "u":
+                parts.append(value.bytes)
             case "r":
                 parts.append(pack(">i", len(value)) + value)
             case "a":
@@ -218,3 +234,76 @@ def test_log_directories_of_the_first_version() -> None:
         encode_request(ApiKey.DESCRIBE_LOG_DIRS, 0, {"topics": [{"topic": "t", "partitions": [7]}]})
         == body
     )
+
+
+@pytest.mark.parametrize(("cluster_id", "node_id"), [(None, -1), ("cluster", 7)])
+def test_versions_are_asked_of_a_certain_broker(cluster_id: str | None, node_id: int) -> None:
+    body = packed("cc ci t", "client", "1.0", cluster_id, node_id)
+    request = decode_request(ApiKey.API_VERSIONS, 5, body)
+    assert (request.client_software_name, request.client_software_version) == ("client", "1.0")
+    assert (request.cluster_id, request.node_id) == (cluster_id, node_id)
+    fields = {"client_software_name": "client", "client_software_version": "1.0"}
+    if cluster_id is not None:
+        fields |= {"cluster_id": cluster_id, "node_id": node_id}
+    assert encode_request(ApiKey.API_VERSIONS, 5, fields) == body
+    earlier = decode_request(ApiKey.API_VERSIONS, 4, packed("cc t", "client", "1.0"))
+    assert (earlier.cluster_id, earlier.node_id) == (None, -1)
+
+
+def test_versions_are_answered_with_tagged_features_still() -> None:
+    response = {
+        "error_code": 0,
+        "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 5}],
+        "supported_features": [{"name": "f", "min_version": 0, "max_version": 1}],
+    }
+    body = encode_response(ApiKey.API_VERSIONS, 5, response)
+    assert body == encode_response(ApiKey.API_VERSIONS, 4, response)
+    assert decode_response(ApiKey.API_VERSIONS, 5, body).supported_features[0].name == "f"
+
+
+def test_offsets_are_committed_in_a_transaction_by_topic_id() -> None:
+    body = packed(
+        "cc qh ic c n un iqic t t t", "x", "g", 9, 3, 5, "m", None, 1, ID, 1, 7, 40, 2, "note"
+    )
+    request = decode_request(ApiKey.TXN_OFFSET_COMMIT, 6, body)
+    assert (request.producer_id, request.producer_epoch, request.generation_id) == (9, 3, 5)
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id, topic.name) == (ID, "")
+    assert (partition.partition_index, partition.committed_offset) == (7, 40)
+    offset = {
+        "partition_index": 7,
+        "committed_offset": 40,
+        "committed_leader_epoch": 2,
+        "committed_metadata": "note",
+    }
+    fields = {
+        "transactional_id": "x",
+        "group_id": "g",
+        "producer_id": 9,
+        "producer_epoch": 3,
+        "generation_id": 5,
+        "member_id": "m",
+        "topics": [{"topic_id": ID, "name": "dropped", "partitions": [offset]}],
+    }
+    assert encode_request(ApiKey.TXN_OFFSET_COMMIT, 6, fields) == body
+    answer = {"partition_index": 7, "error_code": 100}
+    response = {"topics": [{"topic_id": ID, "name": "dropped", "partitions": [answer]}]}
+    expected = packed("i n un ih t t t", 0, 1, ID, 1, 7, 100)
+    assert encode_response(ApiKey.TXN_OFFSET_COMMIT, 6, response) == expected
+    assert decode_response(ApiKey.TXN_OFFSET_COMMIT, 6, expected).topics[0].topic_id == ID
+
+
+@pytest.mark.parametrize("message", [None, "why"])
+def test_groups_are_deleted_with_a_message(message: str | None) -> None:
+    request = packed("n c t", 1, "g")
+    assert decode_request(ApiKey.DELETE_GROUPS, 3, request).groups_names == ("g",)
+    assert encode_request(ApiKey.DELETE_GROUPS, 3, {"groups_names": ["g"]}) == request
+    result = {"group_id": "g", "error_code": 68, "error_message": message}
+    expected = packed("i n chc t t", 9, 1, "g", 68, message)
+    response = {"throttle_time_ms": 9, "results": [result]}
+    assert encode_response(ApiKey.DELETE_GROUPS, 3, response) == expected
+    answered = decode_response(ApiKey.DELETE_GROUPS, 3, expected).results[0]
+    assert (answered.error_code, answered.error_message) == (68, message)
+    dropped = packed("i n ch t t", 9, 1, "g", 68)
+    assert encode_response(ApiKey.DELETE_GROUPS, 2, response) == dropped
