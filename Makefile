@@ -94,13 +94,13 @@ format: $(MARK) ## put the code in the house style
 	@$(BIN)/ruff format src tests bench tools
 	@$(BIN)/ruff check --fix src tests bench tools
 
-PEERS := .peers/kafka-4 .peers/kafka-4.3 .peers/kafka-3.9 .peers/kafka-streams .peers/kafka-connect .peers/flink .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients .peers/prometheus \
+PEERS := .peers/kafka-4 .peers/kafka-4.3 .peers/kafka-3.9 .peers/kafka-streams .peers/kafka-connect .peers/flink .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients .peers/prometheus .peers/kafkarrow \
 	.peers/old/kafka-2.0.1 .peers/old/kafka-2.8.2
 INTEROP := tests/interop/clients
 BENCH ?= produce unbatched fetch start lookup spark_small_reads
 BENCH_OPTIONS ?= --quick
 
-peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.4, 4.3, 3.9, two of 2.x), Spark's Kafka connector, Flink, a Go, a Node and old Python clients, Prometheus: 450 MB
+peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.4, 4.3, 3.9, two of 2.x), Spark's Kafka connector, Flink, a Go, a Node, an Arrow and old Python clients, Prometheus: 450 MB
 
 .peers/%/.complete: tools/peers/pom.xml | check-java
 	@command -v mvn >/dev/null || { echo "no peer: fetching peers needs Maven. Debian/Ubuntu: apt-get install maven; macOS: brew install maven."; exit 1; }
@@ -155,6 +155,12 @@ OLD_CLIENTS := kafka-python==0.9.5 kafka-python==1.0.2 kafka-python==1.3.5 confl
 	  $(OLD_PYTHON) -m venv $(@D)/$$each && $(@D)/$$each/bin/python -m pip install --quiet --upgrade "pip<22" 2>/dev/null \
 	  && $(@D)/$$each/bin/python -m pip install --quiet --disable-pip-version-check --prefer-binary $$each python-snappy lz4 xxhash \
 	  || { echo "no peer: pip could not install $$each."; exit 1; }; done
+	@touch $@
+
+.peers/kafkarrow/.complete: | $(MARK)
+	@rm -rf $(@D)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) kafkarrow==0.1.1 \
+	  || { echo "no peer: pip could not install kafkarrow."; exit 1; }
 	@touch $@
 
 bench: $(MARK) peers ## figures beside Apache Kafka: make bench BENCH=produce BENCH_OPTIONS=

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.harness import BUSY_THREAD, is_higher_better, said
+from bench.harness import BUSY_THREAD, best, ratio, said
 from bench.sides import HOROLOG, KAFKA
 
 COLUMNS = ("work", "figure", KAFKA, HOROLOG, "ratio", "CPU-s/GB beside", "CPU-s/GB", "pace")
@@ -19,11 +19,9 @@ def rows(results: Path) -> Iterator[tuple[str, ...]]:
     for line in results.read_text().splitlines():
         taken: dict[str, Any] = json.loads(line)
         medians, figure = taken["medians"], taken["figure"]
-        theirs, ours = medians.get(KAFKA, {}), medians.get(HOROLOG, {})
-        ratio = ""
-        if theirs and ours:
-            times = ours[figure] / theirs[figure]
-            ratio = f"{times if is_higher_better(figure) else 1 / times:.2f}x"
+        ours = medians.pop(HOROLOG, {})
+        theirs = medians[best(list(medians), medians, figure)] if medians else {}
+        times = f"{ratio(ours, theirs, figure):.2f}x" if theirs and ours else ""
         cost = "broker CPU-s/GB"
         busiest = [side["client_busiest"] for side in (theirs, ours) if "client_busiest" in side]
         yield (
@@ -31,7 +29,7 @@ def rows(results: Path) -> Iterator[tuple[str, ...]]:
             figure,
             _said(theirs.get(figure)),
             _said(ours.get(figure)),
-            ratio,
+            times,
             _said(theirs.get(cost)) if figure == "MB/s" else "",
             _said(ours.get(cost)) if figure == "MB/s" else "",
             "client" if busiest and max(busiest) > BUSY_THREAD else "",

@@ -8,7 +8,9 @@ import itertools
 import json
 import os
 import random
+import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +19,10 @@ from typing import Any, TypeVar
 
 from bench import raw
 from bench.harness import Watch
+from tools.peers.kafka import PEERS
 
+KAFKARROW_ROWS = 100_000  # of a batch; smaller ones are slower
+STAMP = 8  # bytes of a time in front of a value
 T0_MS = 1_700_000_000_000
 PARTITIONS = 4  # of the topics that transactions are written to
 AnswerT = TypeVar("AnswerT")
@@ -238,6 +243,37 @@ def arrow_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str
     return {**numbers, "records": seen, "bytes": seen * size}
 
 
+def kafkarrow_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
+    """Read `records` records from the start as kafkarrow's Arrow batches."""
+    sys.path.append(str(PEERS / "kafkarrow"))
+    from kafkarrow import ConsumerManager, SourceTopic
+
+    settings = {name: str(value).lower() for name, value in _consuming(bootstrap).items()}
+    reader = ConsumerManager(settings, [SourceTopic.from_earliest(topic)], KAFKARROW_ROWS)
+    batch = _next_rows(reader)
+    watch, used = Watch(), time.process_time()
+    seen = value_bytes = 0
+    while True:
+        seen += batch.num_rows
+        value_bytes += batch.column("value").nbytes
+        if seen >= records:
+            break
+        batch = _next_rows(reader)
+    numbers = {**watch.numbers(), "cpu_s": time.process_time() - used}
+    assert seen == records
+    assert value_bytes >= records * size
+    return {**numbers, "records": seen, "bytes": seen * size}
+
+
+def _next_rows(reader: Any) -> Any:
+    """The next batch of kafkarrow's that has rows."""
+    for _ in range(30):
+        batch = reader.poll(timeout_ms=1000)
+        if batch.num_rows:
+            return batch
+    raise AssertionError("nothing more within half a minute")
+
+
 def raw_fetch(bootstrap: str, topic: str, end: int, size: int) -> dict[str, float]:
     """Fetch to the end and look at nothing but batch headers."""
     with raw.Connection(bootstrap) as connection:
@@ -252,6 +288,74 @@ def raw_fetch(bootstrap: str, topic: str, end: int, size: int) -> dict[str, floa
             offset = after
             requests += 1
     return {**watch.numbers(), "records": offset, "bytes": received, "requests": requests}
+
+
+# --- at a fixed rate ------------------------------------------------------------------------------
+
+
+def steady(
+    bootstrap: str, topic: str, partitions: int, seconds: int, rate: int, size: int
+) -> dict[str, float]:
+    """Consume what another process produces at a fixed rate: from when each record was due.
+
+    The first two seconds are not counted in the percentiles.
+    """
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0})
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    consumer.poll(0.5)
+    given = {"bootstrap": bootstrap, "topic": topic, "partitions": partitions}
+    given |= {"seconds": seconds, "rate": rate, "size": size}
+    producing = subprocess.Popen(
+        [sys.executable, "-m", "bench.clients", "produce_at_rate", json.dumps(given)],
+        stdout=subprocess.DEVNULL,
+    )
+    watch = Watch()
+    took: list[float] = []
+    while len(took) < seconds * rate:
+        message = consumer.poll(30)
+        now_ns = time.monotonic_ns()
+        assert message is not None, f"nothing more after {len(took)}"
+        assert message.error() is None, message.error()
+        took.append((now_ns - int.from_bytes(message.value()[:STAMP], "big")) / 1e9)
+    numbers = watch.numbers()
+    assert producing.wait(60) == 0
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_s = sum(one.ru_utime + one.ru_stime for one in used)
+    return {
+        **numbers,
+        **_percentiles(took[2 * rate :]),
+        "records": len(took),
+        "clients' CPU-us/record": 1e6 * cpu_s / len(took),
+    }
+
+
+def produce_at_rate(
+    bootstrap: str, topic: str, partitions: int, seconds: int, rate: int, size: int
+) -> dict[str, float]:
+    """Records to each partition in turn, those of each millisecond at its start.
+
+    A value begins with the time at which it was due, on the clock that all processes share.
+    """
+    from confluent_kafka import Producer
+
+    values = [value[STAMP:] for value in payloads(size)]
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    producer.list_topics(topic)
+    sent, began_ns = 0, time.monotonic_ns()
+    for tick in range(1, seconds * 1000 + 1):
+        due_ns = began_ns + tick * 1_000_000
+        time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
+        stamp = due_ns.to_bytes(STAMP, "big")
+        while sent < tick * rate // 1000:
+            value = stamp + values[sent % len(values)]
+            producer.produce(topic, value, partition=sent % partitions)
+            sent += 1
+        producer.poll(0)
+    left = producer.flush(60)
+    assert left == 0, f"{left} records were not acknowledged"
+    return {"records": sent}
 
 
 # --- loading files --------------------------------------------------------------------------------
@@ -419,6 +523,21 @@ def raw_commits(
     return {**watch.numbers(), "offsets": commits * offsets, **_percentiles(took)}
 
 
+def commits_of_groups(
+    bootstrap: str, topic: str, groups: int, offsets: int, rounds: int
+) -> dict[str, float]:
+    """Commits of this many partitions by each group in turn, several under way."""
+    bodies = (
+        raw.commit_request(f"group-{group}", topic, offsets, offset)
+        for offset in range(rounds)
+        for group in range(groups)
+    )
+    with raw.Connection(bootstrap) as connection:
+        watch = Watch()
+        connection.send_all(raw.OFFSET_COMMIT, bodies, raw.check_committed)
+    return {**watch.numbers(), "offsets": groups * offsets * rounds}
+
+
 def paced(count: int, rate: float, turn: int, of: int) -> Iterator[int]:
     """So many numbers, in turns with others; each when its time has come.
 
@@ -581,7 +700,10 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         librdkafka_fetch,
         librdkafka_objects,
         arrow_fetch,
+        kafkarrow_fetch,
         raw_fetch,
+        steady,
+        produce_at_rate,
         arrow_load,
         librdkafka_load,
         fill,
@@ -589,6 +711,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         raw_lookup,
         raw_complete,
         raw_commits,
+        commits_of_groups,
         transactions,
         raw_transactions,
     )

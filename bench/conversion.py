@@ -64,7 +64,7 @@ def kafka_with_old_formats() -> Iterator[Side]:
             zookeeper=address,
         )
         stack.enter_context(node)
-        yield Side(KAFKA, node.bootstrap, node.pid, node.version)
+        yield Side(KAFKA, node.bootstrap, node.pid, f"{KAFKA} {node.version}")
 
 
 def create(side: Side, topic: str, magic: int) -> None:

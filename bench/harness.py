@@ -126,12 +126,18 @@ def in_turns(
     return taken
 
 
-def compare(measure: Measure, sides: Sequence[Side], asked: Options, *rows: Row) -> None:
-    """Measure every side in turns, and print the rows."""
+def compare(
+    measure: Measure,
+    sides: Sequence[Side],
+    asked: Options,
+    *rows: Row,
+    warm_s: float | None = None,
+) -> None:
+    """Measure every side in turns, after so many seconds of warm-up, and print the rows."""
     taken: dict[str, list[Numbers]] = {side.name: [] for side in sides}
     for side in sides:
         warm = 0.0
-        while warm < asked.warm_s:
+        while warm < (asked.warm_s if warm_s is None else warm_s):
             warm += measure(side)["seconds"]
     for run in range(asked.runs):
         for side in sides if run % 2 else reversed(sides):
@@ -155,18 +161,32 @@ def report(
         spread = f"{said(min(figures))}-{said(max(figures))}"
         details = ", ".join(f"{key} {said(numbers[key])}" for key in row.details if key in numbers)
         print(f"  {name:14}{said(numbers[row.figure]):>24}{spread:>22}   {details}{_pace(numbers)}")
-    if len(medians) == 2:
-        ours, theirs = (numbers[row.figure] for numbers in medians.values())
-        ratio = ours / theirs if is_higher_better(row.figure) else theirs / ours
-        print(f"  {'ratio':14}{ratio:>23.2f}x   (above 1: {next(iter(medians))} is ahead)")
+    ours, *peers = medians
+    if peers:
+        peer = best(peers, medians, row.figure)
+        times = ratio(medians[ours], medians[peer], row.figure)
+        beside = versions.get(peer) or peer
+        print(f"  {'ratio':14}{times:>23.2f}x   (above 1: {ours} is ahead of {beside})")
     if asked.json_to:
         with asked.json_to.open("a") as file:
             line = {"work": row.work, "figure": row.figure, "unit": row.unit, "runs": asked.runs}
             file.write(json.dumps({**line, "versions": dict(versions), "medians": medians}) + "\n")
 
 
+def best(names: Sequence[str], medians: Mapping[str, Numbers], figure: str) -> str:
+    """The side with the best figure."""
+    choose = max if is_higher_better(figure) else min
+    return choose(names, key=lambda name: medians[name][figure])
+
+
+def ratio(ours: Numbers, theirs: Numbers, figure: str) -> float:
+    """How many times better a figure of ours is."""
+    times = ours[figure] / theirs[figure]
+    return times if is_higher_better(figure) else 1 / times
+
+
 def is_higher_better(figure: str) -> bool:
-    """Whether it is a rate; else a time, or a size."""
+    """Whether it is a rate; otherwise it is a time, or a size."""
     return figure.endswith("/s") or figure == "rows"
 
 

@@ -95,7 +95,7 @@ def running(name: str, base: Path, partitions: int) -> Iterator[tuple[Started, h
 
 def held(side: Side, base: Path) -> Mapping[str, float]:
     """Memory and files of a process that has had nothing to do for a while."""
-    _await_idle(side)
+    await_idle(side)
     mapped, mapped_bytes = set(), 0
     for line in Path(f"/proc/{side.pid}/maps").read_text().splitlines():
         fields = line.split(maxsplit=5)
@@ -113,7 +113,7 @@ def held(side: Side, base: Path) -> Mapping[str, float]:
     }
 
 
-def _await_idle(side: Side) -> None:
+def await_idle(side: Side) -> None:
     """Wait until it does next to nothing: a horolog that has started loads its kernels."""
     before = side.cpu_s()
     for _ in range(int(MOST_IDLE_S / IDLE_S)):

@@ -51,8 +51,15 @@ class Side:
 
     def resident_mb(self) -> float:
         """Resident memory now."""
+        return self._status_mb("VmRSS")
+
+    def peak_mb(self) -> float:
+        """The most resident memory that it has had since it started."""
+        return self._status_mb("VmHWM")
+
+    def _status_mb(self, name: str) -> float:
         status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) / 1024
 
@@ -111,7 +118,7 @@ def kafka(
         flags=JVM_FLAGS,
     )
     with node:
-        yield Side(KAFKA, node.bootstrap, node.pid, node.version)
+        yield Side(KAFKA, node.bootstrap, node.pid, f"{KAFKA} {node.version}")
 
 
 def horolog_command(log_dir: Path, settings: Mapping[str, str] | None = None) -> list[str]:
