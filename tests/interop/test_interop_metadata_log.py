@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from bench.sides import horolog
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import (
     AclBindingFilter,
@@ -19,15 +20,26 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from patience import eventually
 from tools.golden import cluster_metadata
 from tools.golden.scenarios import QUIET
-from tools.peers.kafka import CLUSTER_ID, LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
+from tools.peers.kafka import (
+    BEFORE_NEWEST,
+    CLUSTER_ID,
+    LAST_WITH_OLD_FORMATS,
+    NEWEST,
+    Kafka,
+    PeerFailed,
+    run_tool,
+)
 
+from horolog.client import Client
 from horolog.config import BrokerConfig, TopicConfig
-from horolog.metadata import BROKER, TOPIC, MetadataLog
+from horolog.errors import Misconfigured
+from horolog.metadata import BROKER, TOPIC, MetadataLog, open_store
 from horolog.record import LogRecord, build_batch
 from horolog.schemas import metadata as m
-from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL
+from horolog.schemas.metadata import METADATA_VERSION, NEW_LOG_LEVEL, NEWEST_LEVEL
 from horolog.storage import (
     Files,
     LogDir,
@@ -43,7 +55,7 @@ DIRECTORY, INCARNATION = uuid4(), uuid4()
 TOPICS = {name: uuid4() for name in ("plain", "settings")}
 
 
-def write_directory(path: Path, level: int = NEWEST_LEVEL, *, snapshot: bool) -> list[bytes]:
+def write_directory(path: Path, level: int = NEW_LOG_LEVEL, *, snapshot: bool) -> list[bytes]:
     """A log directory from nothing: two topics with records; the image of its metadata."""
     path.mkdir(parents=True)
     config = TopicConfig()
@@ -71,6 +83,9 @@ def write_directory(path: Path, level: int = NEWEST_LEVEL, *, snapshot: bool) ->
         ],
         NOW,
     )  # fmt: skip
+    if level >= NEWEST_LEVEL:
+        log.append([m.RegisterController(2, INCARNATION, False, (), ())], NOW)
+        log.append([m.UnregisterController(2)], NOW)
     for name, topic_id in TOPICS.items():
         records: list[m.Record] = [
             m.TopicRecord(name, topic_id),
@@ -124,7 +139,14 @@ def settings_of(admin: AdminClient, topic: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("snapshot", [False, True], ids=["log", "snapshot"])
 @pytest.mark.parametrize(
-    ("peer", "level"), [(NEWEST, NEWEST_LEVEL), (LAST_WITH_OLD_FORMATS, 21)], ids=["4.3", "3.9"]
+    ("peer", "level"),
+    [
+        (NEWEST, NEWEST_LEVEL),
+        (NEWEST, NEW_LOG_LEVEL),
+        (BEFORE_NEWEST, NEW_LOG_LEVEL),
+        (LAST_WITH_OLD_FORMATS, 21),
+    ],
+    ids=["4.4, its own level", "4.4", "4.3", "3.9"],
 )
 def test_kafka_opens_a_directory_that_horolog_wrote_and_works_on(
     tmp_path: Path, peer: str, level: int, snapshot: bool
@@ -167,9 +189,12 @@ def test_kafka_opens_a_directory_that_horolog_wrote_and_works_on(
     assert again.leader_epoch > log.leader_epoch + 1
 
 
+@pytest.mark.parametrize("level", [NEW_LOG_LEVEL, NEWEST_LEVEL])
 @pytest.mark.parametrize("snapshot", [False, True], ids=["log", "snapshot"])
-def test_kafkas_dump_tool_finds_nothing_to_say_of_it(tmp_path: Path, snapshot: bool) -> None:
-    write_directory(tmp_path / "data", snapshot=snapshot)
+def test_kafkas_dump_tool_finds_nothing_to_say_of_it(
+    tmp_path: Path, snapshot: bool, level: int
+) -> None:
+    write_directory(tmp_path / "data", level, snapshot=snapshot)
     paths = [
         path
         for path in sorted((tmp_path / "data" / "__cluster_metadata-0").iterdir())
@@ -211,6 +236,63 @@ def test_a_dynamic_quorum_keeps_its_voters(tmp_path: Path) -> None:
         assert settings_of(admin, "plain")["retention.ms"] == "123456789012"
     again = MetadataLog.open(Files(read_only=True), str(kafka.log_dir), node_id=1)
     assert (again.damage, again.voters) == ((), log.voters)
+
+
+def test_a_controller_that_kafka_unregistered_is_forgotten(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path / "kafka", format_arguments=("--standalone",))
+    dynamic = {
+        "controller.quorum.voters": "",
+        "controller.quorum.bootstrap.servers": kafka.controller,
+    }
+    kafka.set(dynamic)
+    second = Kafka(tmp_path / "second", format_arguments=("--no-initial-controllers",))
+    listener = f"CONTROLLER://{second.bootstrap}"
+    second.set(
+        {
+            **dynamic,
+            "process.roles": "controller",
+            "node.id": "2",
+            "listeners": listener,
+            "advertised.listeners": listener,
+        }
+    )
+
+    def controllers() -> set[int]:
+        log = MetadataLog.open(Files(read_only=True), str(kafka.log_dir), node_id=1)
+        assert log.damage == ()
+        return {*log.image.controllers}
+
+    with kafka:
+        with second:
+            assert eventually(lambda: controllers() == {1, 2})
+        with pytest.raises(Misconfigured, match="node 2 is a voter"):
+            open_store(Files(read_only=True), kafka.log_dir, 1, lambda: NOW, take_over=True)
+        run_tool(
+            *("cluster", "unregister-controller", "--id", "2"),
+            *("--bootstrap-controller", kafka.controller),
+        )
+        assert controllers() == {1}
+    assert open_store(Files(), kafka.log_dir, 1, lambda: NOW, take_over=True).takes_over
+
+
+def test_what_kafka_formatted_keeps_its_level_and_the_kafka_before_refuses_it(
+    tmp_path: Path,
+) -> None:
+    kafka = Kafka(tmp_path / "kafka")
+    with kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+        admin.create_topics([NewTopic("plain", 1, 1)])["plain"].result()
+    taken_over = horolog({"horolog.take.over": "true"}, kafka.directory)
+    with taken_over as side, Client(side.bootstrap) as client:
+        client.create_topics({"ours": 1})
+    log = MetadataLog.open(Files(read_only=True), str(kafka.log_dir), node_id=1)
+    assert log.image.metadata_version == NEWEST_LEVEL
+    before = Kafka(kafka.directory, peer=BEFORE_NEWEST)
+    with pytest.raises(PeerFailed, match=f"metadata.version|version {NEWEST_LEVEL}"), before:
+        pass
+    with kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+        assert {"plain", "ours"} <= set(admin.list_topics().topics)
 
 
 def test_kafka_goes_on_after_horolog_was_killed(tmp_path: Path) -> None:

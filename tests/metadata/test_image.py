@@ -121,6 +121,9 @@ def test_a_snapshot_loses_nothing_and_begins_with_the_metadata_version() -> None
         m.FeatureLevel("share.version", 0),
         BROKER_1,
         m.RegisterController(1, UUID(int=3), False, (), (m.Supported("kraft.version", 0, 1),)),
+        m.RegisterController(2, UUID(int=3), False, (), ()),
+        m.UnregisterController(2),
+        m.UnregisterController(3),
         m.TopicRecord("b", B),
         m.TopicRecord("a", A),
         partition(A),
@@ -150,6 +153,7 @@ def test_a_snapshot_loses_nothing_and_begins_with_the_metadata_version() -> None
     assert snapshot == list(again(image).records())
     assert again(image).others == image.others
     assert len(image.others) == 5
+    assert [*image.controllers] == [1]
     assert (image.metadata_version, image.next_producer_id) == (29, 2000)
     assert image.features == {METADATA_VERSION: 29, "group.version": 1}
     assert list(image.topics) == ["b", "a"]

@@ -26,7 +26,7 @@ from horolog.metadata import (
     state_dir_of,
 )
 from horolog.schemas import metadata as m
-from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
+from horolog.schemas.metadata import METADATA_VERSION, NEW_LOG_LEVEL, Record
 from horolog.storage import Files
 
 NOW = 1_800_000_000_000
@@ -78,7 +78,7 @@ def is_marked(image: Image) -> bool:
 def test_a_new_directory_has_its_own_log_with_a_level_and_a_mark(tmp_path: Path) -> None:
     for take_over in (False, True):  # it is nobody else's
         image = start(tmp_path, take_over=take_over)
-        assert (image.metadata_version, is_marked(image)) == (NEWEST_LEVEL, True)
+        assert (image.metadata_version, is_marked(image)) == (NEW_LOG_LEVEL, True)
     assert not state_dir_beside(tmp_path).exists()
 
 
@@ -152,7 +152,7 @@ def test_what_was_made_beside_it_is_carried_over(kafkas: Path) -> None:
             "broker 2 of its cluster is not fenced",
         ),
         (m.RegisterController(9, UUID(int=3), False, (), ()), 1, "node 9 is a voter"),
-        (m.FeatureLevel(METADATA_VERSION, 31), 1, "metadata.version is 31"),
+        (m.FeatureLevel(METADATA_VERSION, 34), 1, "metadata.version is 34"),
     ],
 )
 def test_a_node_that_was_not_alone_is_refused_and_nothing_is_written(

@@ -10,7 +10,7 @@ import pytest
 
 from horolog.errors import CorruptFile
 from horolog.metadata import TOPIC, UNASSIGNED, Image, static_voters, why_not
-from horolog.metadata.taking_over import FormerNode
+from horolog.metadata.taking_over import FormerNode, was_led_by_another
 from horolog.schemas import metadata as m
 from horolog.schemas.control import Voter
 from horolog.schemas.metadata import Record
@@ -69,7 +69,7 @@ def test_a_node_that_was_alone_is_gone_on_as(directory: UUID) -> None:
     ("records", "why"),
     [
         ((), "no metadata of a Kafka"),
-        ((m.FeatureLevel(m.METADATA_VERSION, 31),), "metadata.version is 31"),
+        ((m.FeatureLevel(m.METADATA_VERSION, 34),), "metadata.version is 34"),
         ((m.FeatureLevel(m.METADATA_VERSION, 6),), "metadata.version is 6"),
         ((LEVEL, broker(2, fenced=False)), "broker 2 of its cluster is not fenced"),
         ((LEVEL, m.RegisterController(3, A, False, (), ())), "node 3 is a voter"),
@@ -91,6 +91,22 @@ def test_a_node_that_was_not_alone_is_refused(records: tuple[Record, ...], why: 
     said = refusal(*records)
     assert said is not None
     assert re.search(why, said)
+
+
+def test_a_registration_of_an_earlier_horolog_is_not_anothers() -> None:
+    image = Image()
+    for levels, others, is_anothers in [
+        ((7, 30), (), False),
+        ((7, 33), (), False),
+        ((7, 33), (m.Supported("group.version", 0, 1),), True),
+    ]:
+        features = (
+            m.Supported(m.METADATA_VERSION, *levels),
+            m.Supported(m.TRANSACTION_VERSION, 0, 2),
+        )
+        image.apply(broker(1, fenced=False)._replace(features=(*features, *others)))
+        assert was_led_by_another(image, 1) == is_anothers
+    assert not was_led_by_another(image, 2)
 
 
 def test_other_voters_another_node_and_damage_are_refused() -> None:

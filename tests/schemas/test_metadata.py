@@ -93,11 +93,11 @@ def test_versions_follow_the_level_of_the_cluster() -> None:
     partition = metadata.PartitionRecord(
         3, TOPIC_ID, (1,), (1,), (), (), 1, 0, 5, 6, (DIRECTORY,), (1,)
     )
-    assert [encode(partition, level)[2] for level in (7, 16, 17, 22, 23, 30)] == [0, 0, 1, 1, 2, 2]
+    assert [encode(partition, level)[2] for level in (7, 16, 17, 22, 23, 33)] == [0, 0, 1, 1, 2, 2]
     assert decode(encode(partition, 22)) == partition._replace(elr=None)
     assert decode(encode(partition, 16)) == partition._replace(elr=None, directories=())
     broker = metadata.RegisterBroker(1, False, TOPIC_ID, 9, (), ())
-    levels = (7, 8, 16, 17, 29, 30)
+    levels = (7, 8, 16, 17, 29, 33)
     assert [encode(broker, level)[2] for level in levels] == [1, 2, 2, 3, 3, 4]
 
 

@@ -56,6 +56,7 @@ TOOLS: Mapping[str, str] = {
     "consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "cluster": "org.apache.kafka.tools.ClusterTool",
     "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "dump": "org.apache.kafka.tools.DumpLogSegments",

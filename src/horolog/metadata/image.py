@@ -66,6 +66,7 @@ class Image:
             metadata.FenceBroker: self._fence,
             metadata.UnfenceBroker: self._fence,
             metadata.RegisterController: self._controller,
+            metadata.UnregisterController: self._unregister_controller,
             metadata.ProducerIdsRecord: self._producer_ids,
             metadata.AccessControlEntry: self._keep,
             metadata.RemoveAccessControlEntry: self._forget,
@@ -247,6 +248,9 @@ class Image:
 
     def _controller(self, record: metadata.RegisterController) -> None:
         self.controllers[record.controller_id] = record
+
+    def _unregister_controller(self, record: metadata.UnregisterController) -> None:
+        self.controllers.pop(record.controller_id, None)  # Kafka accepts an unknown one, too
 
     def _producer_ids(self, record: metadata.ProducerIdsRecord) -> None:
         self.producer_ids = record

@@ -28,7 +28,7 @@ from horolog.metadata.rows import FollowedRow, SourceRow, Stored, TopicRow
 from horolog.metadata.state import Identity
 from horolog.schemas.metadata import (
     METADATA_VERSION,
-    NEWEST_LEVEL,
+    NEW_LOG_LEVEL,
     TRANSACTION_VERSION,
     FeatureLevel,
     ProducerIdsRecord,
@@ -309,7 +309,7 @@ class MetadataStore:
         if METADATA_VERSION in self.image.features:
             return []
         return [
-            FeatureLevel(METADATA_VERSION, NEWEST_LEVEL),
+            FeatureLevel(METADATA_VERSION, NEW_LOG_LEVEL),
             FeatureLevel(TRANSACTION_VERSION, SECOND_FLOW),
         ]
 

@@ -31,7 +31,8 @@ SUPPORTED: Final = (
     Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),
     Supported(TRANSACTION_VERSION, FIRST_FLOW, SECOND_FLOW),
 )
-"""Features that a horolog registers. No Kafka supports exactly these."""
+"""Features that a horolog registers. No Kafka supports exactly those of these names."""
+_SUPPORTED_NAMES: Final = {feature.name for feature in SUPPORTED}
 
 _REMOTE: Final = "remote.storage.enable"
 _MAX_QUORUM_BYTES: Final = 1 << 20
@@ -64,7 +65,7 @@ def why_not(
 def was_led_by_another(image: Image, node_id: int) -> bool:
     """Return True if the last registration of this node was not by a horolog."""
     its = image.brokers.get(node_id)
-    return its is not None and set(its.features) != set(SUPPORTED)
+    return its is not None and {feature.name for feature in its.features} != _SUPPORTED_NAMES
 
 
 def _reasons(

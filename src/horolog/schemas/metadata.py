@@ -1,4 +1,4 @@
-"""Records of Apache Kafka's metadata log, `__cluster_metadata`, of all versions up to 4.3.
+"""Records of Apache Kafka's metadata log, `__cluster_metadata`, of all versions up to 4.4.
 
 A record is the value of a log record without a key (KIP-631):
 
@@ -45,8 +45,10 @@ from horolog.schemas.fields import Encoder, Fields, uuid_of
 METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 """The feature whose level says which versions of records are written."""
-NEWEST_LEVEL: Final = 30
-"""Newest level of `metadata.version`, 4.3-IV0, with which a new cluster of Kafka 4.3 begins."""
+NEW_LOG_LEVEL: Final = 30
+"""Level of `metadata.version` of a new log, 4.3-IV0: Kafka 4.3 and 4.4 open it."""
+NEWEST_LEVEL: Final = 33
+"""Newest known level, 4.4-IV2, with which a new cluster of Kafka 4.4 begins."""
 OLDEST_LEVEL: Final = 7
 """Oldest level that Kafka 4 opens, 3.3-IV3."""
 NO_CHANGE: Final = -2
@@ -305,6 +307,12 @@ class RegisterController(NamedTuple):
     features: AllSupported
 
 
+class UnregisterController(NamedTuple):
+    """Removal of a controller's registration; written from level 33 on."""
+
+    controller_id: I32
+
+
 class ClearElr(NamedTuple):
     """Reset of the eligible leader replicas of a topic, or of all topics ("") (KIP-966)."""
 
@@ -346,6 +354,7 @@ Record = (
     | RemoveDelegationToken
     | RegisterController
     | ClearElr
+    | UnregisterController
     | Unknown
 )
 
@@ -378,6 +387,7 @@ _TYPES: Final[dict[int, tuple[type[Any], tuple[int, ...]]]] = {
     26: (RemoveDelegationToken, ()),
     27: (RegisterController, ()),
     28: (ClearElr, ()),
+    29: (UnregisterController, ()),
 }
 _SHAPES = {
     number: (RecordShape(record), len(levels)) for number, (record, levels) in _TYPES.items()
