@@ -14,32 +14,14 @@
 Bugs are none of these. They are assertion failures or other exceptions, which only the
 connection catches: it logs the traceback and closes.
 
-Kafka's error codes, and which of them are retriable, come from kio's table.
+`error_codes` has Kafka's error codes.
 """
 
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-
-@contextmanager
-def _absent(module: str) -> Iterator[None]:
-    """Make imports of `module` fail, unless it is loaded already."""
-    if module in sys.modules:
-        yield
-        return
-    sys.modules[module] = None  # type: ignore[assignment]  # as the import system's docs say
-    try:
-        yield
-    finally:
-        del sys.modules[module]
-
-
-# kio imports hypothesis if it is installed, which would double the broker's start time.
-with _absent("hypothesis"):
-    from kio.schema.errors import ErrorCode
+from horolog.error_codes import ErrorCode
 
 __all__ = [
     "BatchRefused",

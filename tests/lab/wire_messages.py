@@ -3,8 +3,8 @@
 from typing import Any
 
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
-from horolog.errors import ErrorCode
 from horolog.wire import Field, Shape
 
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}

@@ -2,7 +2,7 @@
 
 Versions that kio lacks are derived from their neighbours (`other_versions`).
 
-Only `declarations` and `errors` know kio. The schema differs from what it declares in two ways:
+Only `declarations` knows kio. The schema differs from what it declares in two ways:
 durations and times are `int` milliseconds under Kafka's own names (`timeout_ms`, `max_wait_ms`,
 `log_append_time_ms`), and error codes are `int`s, because a newer peer may send an unknown one. A
 decoded message is a named tuple; all other fields keep kio's names. A decoded request is also a
