@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from in_process_spark import InProcessSpark
     from running_broker import BrokerProcess, MakeBroker, NewLoop, RunningBroker
     from s3_server import S3Server
+    from shell_blocks import Shell
 
     from horolog.client import Client
 
@@ -182,6 +183,17 @@ def in_process_spark(monkeypatch: pytest.MonkeyPatch) -> "InProcessSpark":
     session = InProcessSpark()
     monkeypatch.setattr("horolog.cli.jobs.command.Call.session", lambda _: nullcontext(session))
     return session
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["Shell"]:
+    """Runs pages and scripts in an empty directory, with `horolog` on the path."""
+    from shell_blocks import Shell  # noqa: PLC0415 - of the lab
+
+    monkeypatch.chdir(tmp_path)
+    running = Shell(tmp_path)
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="session")
