@@ -111,6 +111,10 @@ def test_the_screen_names_what_retention_takes_from_a_group(broker: RunningBroke
         {"group": "g", "records": 28, "first_deleted_ms": NOW_MS + DAY_MS + 1}
     ]
     assert of_one["unread"] == []
+    commit(broker, 29)
+    assert "retention deletes 1 record of t-0 that g has" in run(broker, "lag", "g").out
+    explained = run(broker, "retention", "explain", "t")
+    assert "retention deletes 1 record that group g has" in explained.out
     longer = ("retention", "explain", "t", "--set", "retention.ms=-1", "--json")
     assert run(broker, *longer).json[0]["unread"] == []
 

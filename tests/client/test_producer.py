@@ -236,11 +236,23 @@ def test_a_filtered_pandas_frame_is_sent_without_its_index(client: Client, topic
         (pa.table({"value": ["a"], "timestamp_ms": ["b"]}), "is no integer"),
         (pa.table({"value": [1]}), "cannot be written"),
         ([1, 2], "list is no Arrow data"),
+        ({"key": ["a"]}, "needs the column value"),
+        ({"value": ["a"], "key": ["b", "c"]}, "length"),
     ],
 )
 def test_what_is_no_record_is_refused(client: Client, topic: str, data: Any, said: str) -> None:
     with producer_of(client) as producer, pytest.raises(ValueError, match=f"(?i){said}"):
         producer.send(topic, data)
+
+
+def test_columns_by_name_are_a_table(client: Client, topic: str) -> None:
+    with producer_of(client) as producer:
+        producer.send(topic, {"value": ["one", None], "key": ["a", "a"]})
+        producer.send(topic, {"value": []})
+    assert [(row["key"], row["value"]) for row in rows_of(client, topic)] == [
+        (b"a", b"one"),
+        (b"a", None),
+    ]
 
 
 def test_a_batch_that_is_too_large_is_refused_with_its_size_the_limit_and_the_setting(

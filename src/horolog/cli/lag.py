@@ -148,7 +148,8 @@ def lag_lines(
     for lag in lags:
         if lag.unread_deleted and lag.first_deleted_ms is not None:
             yield (
-                f"retention deletes {lag.unread_deleted:,} records of "
+                f"retention deletes {lag.unread_deleted:,} "
+                f"record{'' if lag.unread_deleted == 1 else 's'} of "
                 f"{lag.topic}-{lag.partition} that {lag.group} has not read, first at "
                 f"{format_time(lag.first_deleted_ms, zone)}"
             )

@@ -72,8 +72,8 @@ def retention_lines(explained: Explained, zone: tzinfo) -> Iterator[Shown]:
     for unread in explained.unread or ():
         first = _time(unread.first_deleted_ms, zone)
         yield (
-            f"  retention deletes {unread.records:,} records that group {unread.group} has not "
-            f"read{f', first at {first}' if first else ''}"
+            f"  retention deletes {unread.records:,} record{'' if unread.records == 1 else 's'} "
+            f"that group {unread.group} has not read{f', first at {first}' if first else ''}"
         )
     yield from (f"  {note}" for note in explained.notes)
 

@@ -4,7 +4,7 @@ This module imports pyarrow.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,10 +22,10 @@ _INDEX: Final = re.compile(r"__index_level_\d+__")  # pandas' row labels, as pya
 
 
 def reader_of(data: Any) -> pa.RecordBatchReader:
-    """Return a reader of a table, a record batch or an object that exports an Arrow stream.
+    """Return a reader of a table, a record batch, columns by name, or an exporter of a stream.
 
     Raises:
-        ValueError: the object is of another type.
+        ValueError: the object is of another type, or columns differ in length.
     """
     if isinstance(data, pa.RecordBatchReader):
         return data
@@ -35,8 +35,11 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
         return data.to_reader()
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
+    if isinstance(data, Mapping):
+        return pa.table(dict(data)).to_reader()
     raise ValueError(
-        f"{type(data).__name__} is no Arrow data: give a table, or an object that exports a stream"
+        f"{type(data).__name__} is no Arrow data: give a table, columns by name, or an object that "
+        "exports a stream"
     )
 
 

@@ -168,9 +168,9 @@ class Producer(Closeable):
     ) -> Written:
         """Append the rows of a table, in their order within each partition, and wait for it.
 
-        `data` is a pyarrow table, record batch or reader, or anything that exports an Arrow
-        stream: a polars or pandas DataFrame, a DuckDB relation. Columns: `value`; `key`,
-        `headers` (list of structs of key and value), `partition`, and `timestamp_ms` or
+        `data` is a pyarrow table, record batch or reader, a dict of columns, or anything that
+        exports an Arrow stream: a polars or pandas DataFrame, a DuckDB relation. Columns: `value`;
+        `key`, `headers` (list of structs of key and value), `partition`, and `timestamp_ms` or
         `timestamp` (floored to milliseconds) where they are there. Strings are written as UTF-8.
         A null time becomes the clock's (KIP-32), and a null partition that of the key (murmur2, as
         in Kafka's producers). Rows without a key fill one partition after another. The results are
