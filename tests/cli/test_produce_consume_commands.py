@@ -238,7 +238,10 @@ def test_a_refused_batch_names_its_lines(horolog: Run) -> None:
     assert "no record of lines 1 to 3 was appended" in refused.err
     assert "line 2: Timestamp 978307200000 of message with offset 1 is out of range" in refused.err
     assert "line 1:" not in refused.err
+    assert "\\n" not in refused.err
     assert horolog("consume", "p.strict").out == ""
+    alone = horolog("produce", "p.strict", "--timestamp", "2001-01-01T00:00Z", stdin="x\n")
+    assert "horolog: line 1 was not appended: produce to p.strict-0" in alone.err
 
 
 def test_a_bad_line_ends_with_its_number_and_what_was_sent(horolog: Run) -> None:

@@ -85,6 +85,7 @@ def test_the_table_names_the_record_that_keeps_a_segment(explain: Run) -> None:
     said = explain("clicks", "--partition", 0)
     assert "clicks-0" in said.lines[0]
     assert "retention.ms=172800000" in said.out
+    assert "horolog.retention.before.1970=false, " in said.out
     assert "the next check deletes 1 segment, " in said.out
     assert "segment 2 is kept by the record at offset 3, stamped 2255-03-1" in said.out
     assert "1 segment behind it" in said.out

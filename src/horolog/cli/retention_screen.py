@@ -6,6 +6,7 @@ from typing import Any
 
 from horolog.cli.held_up import held_up_text
 from horolog.clock import format_duration
+from horolog.config.values import to_text
 from horolog.report.retention import Explained, moment_text
 from horolog.results import Shown, Table, size
 from horolog.storage.removal.retention import Because
@@ -46,7 +47,7 @@ def retention_lines(explained: Explained, zone: tzinfo) -> Iterator[Shown]:
     settings = explained.settings
     yield explained.name
     if settings:
-        yield f"  {', '.join(f'{name}={value}' for name, value in settings.items())}"
+        yield f"  {', '.join(f'{name}={to_text(value)}' for name, value in settings.items())}"
         yield f"  settings from {explained.source}; now {format_moment(explained.now_ms, zone)}"
     if explained.damage is not None:
         yield f"  {explained.damage}"

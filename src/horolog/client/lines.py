@@ -85,17 +85,20 @@ class LineSender:
 
 
 def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejected:
+    first, last = lines[0].number, lines[-1].number
     message = [
-        f"no record of lines {lines[0].number} to {lines[-1].number} was appended: {refusal}"
+        f"line {first} was not appended: {refusal}"
+        if first == last
+        else f"no record of lines {first} to {last} was appended: {refusal}"
     ]
     message += [
-        f"  line {lines[error.batch_index].number}: {error.message}"
+        f"line {lines[error.batch_index].number}: {error.message}"
         for error in refusal.errors[:10]
         if 0 <= error.batch_index < len(lines)
     ]
     if len(refusal.errors) > 10:
-        message.append(f"  and {len(refusal.errors) - 10} more")
-    return RecordsRejected(refusal.code, "\n".join(message), refusal.errors)
+        message.append(f"and {len(refusal.errors) - 10} more")
+    return RecordsRejected(refusal.code, "; ".join(message), refusal.errors)
 
 
 def _batches(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
