@@ -84,15 +84,15 @@ soak: $(MARK) ## kill the broker hundreds of times under load: make soak KILLS=3
 	@KILLS=$(KILLS) STARTS=$(STARTS) STEPS=$(STEPS) SEED=$(SEED) $(BIN)/python -m pytest -m soak tests/faults
 
 lint: $(MARK) ## style, types, layers, growth
-	@$(BIN)/ruff format --check src tests bench tools
-	@$(BIN)/ruff check src tests bench tools
+	@$(BIN)/ruff format --check src tests bench tools examples
+	@$(BIN)/ruff check src tests bench tools examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/house.py --check
 
 format: $(MARK) ## put the code in the house style
-	@$(BIN)/ruff format src tests bench tools
-	@$(BIN)/ruff check --fix src tests bench tools
+	@$(BIN)/ruff format src tests bench tools examples
+	@$(BIN)/ruff check --fix src tests bench tools examples
 
 PEERS := .peers/kafka-4 .peers/kafka-4.3 .peers/kafka-3.9 .peers/kafka-streams .peers/kafka-connect .peers/flink .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients .peers/prometheus .peers/kafkarrow \
 	.peers/old/kafka-2.0.1 .peers/old/kafka-2.8.2

@@ -34,7 +34,8 @@ if sys.argv[1:2] == ["serve"]:
     os.execv({python!r}, [{python!r}, "-m", "horolog", *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as pipe:
     pipe.connect({path!r})
-    pipe.sendall(json.dumps([sys.argv[1:], sys.stdin.read()]).encode() + b"\\n")
+    chosen = {{name: value for name, value in os.environ.items() if name.startswith("HOROLOG_")}}
+    pipe.sendall(json.dumps([sys.argv[1:], sys.stdin.read(), chosen]).encode() + b"\\n")
     code, out, err = json.load(pipe.makefile())
 sys.stdout.write(out)
 sys.stderr.write(err)
@@ -82,8 +83,8 @@ class Shell:
         shim.write_text(_SHIM.format(python=sys.executable, path=str(tools / "s")))
         shim.chmod(0o755)
         path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._environment = {**os.environ, "PATH": path}
-        self._bootstrap = f"127.0.0.1:{self._ports['9092']}"
+        bootstrap = f"127.0.0.1:{self._ports['9092']}"
+        self._environment = {**os.environ, "PATH": path, "HOROLOG_BOOTSTRAP": bootstrap}
         self._groups: list[int] = []
 
     def close(self) -> None:
@@ -92,12 +93,13 @@ class Shell:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
 
-    def run(self, block: Block) -> str:
-        """What the block printed.
+    def run(self, block: Block, **environment: str) -> str:
+        """What the block printed; the environment stays for later ones.
 
         Raises:
             AssertionError: it ended with another exit code.
         """
+        self._environment |= environment
         text = block.text
         for port, free in self._ports.items():
             text = re.sub(rf"\b{port}\b", str(free), text)
@@ -149,8 +151,8 @@ class Shell:
     def _answer(self, asking: socket.socket) -> None:
         asking.settimeout(PATIENCE_S)
         with asking, asking.makefile("rw") as pipe:
-            arguments, stdin = json.loads(pipe.readline())
-            ran = run_command(*arguments, stdin=stdin, HOROLOG_BOOTSTRAP=self._bootstrap)
+            arguments, stdin, environment = json.loads(pipe.readline())
+            ran = run_command(*arguments, stdin=stdin, **environment)
             with suppress(BrokenPipeError):  # the command was stopped
                 json.dump(ran, pipe)
                 pipe.flush()
