@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
+DOCS_MARK := $(VENV)/.complete-docs
 RELEASE_VENV := .venv-release
 RELEASE_MARK := $(RELEASE_VENV)/.complete
 EXTRAS := fast,uvloop,arrow,polars,sql,spark,security,demo
@@ -13,7 +14,7 @@ MORE :=
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release site clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -170,8 +171,18 @@ bench: $(MARK) peers ## figures beside Apache Kafka: make bench BENCH=produce BE
 interop: $(MARK) peers ## Java, Go and Node clients and Kafka's own tools against horolog; the report in Chromium
 	@$(BIN)/python -m pytest tests/interop
 
+$(DOCS_MARK): $(MARK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+site: $(DOCS_MARK) ## these pages and the API reference as a site with search: site/index.html
+	@rm -rf site
+	@$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --fresh-env \
+	  --doctree-dir build/doctrees --conf-dir tools/site . site
+	@$(BIN)/python -m tools.site.check site
+
 release: $(RELEASE_MARK) ## build the wheel and the sdist into dist/, twice, and check them (CONTRIBUTING.md)
 	@$(RELEASE_VENV)/bin/python tools/release.py
 
 clean: ## remove what was built
-	rm -rf $(VENV) .venv-without-numba $(RELEASE_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-without-numba $(RELEASE_VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

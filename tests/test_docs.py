@@ -15,7 +15,14 @@ SOURCE = ROOT / "src" / "horolog"
 STORAGE = SOURCE / "storage"
 NAMED_TEST = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
 NAMED_PATH = re.compile(r"`((?:src|tests|docs|bench|tools)/[\w/.-]+)`")
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+DOCUMENTS = [
+    *(path for pattern in ("*.md", "docs/**/*.md", "examples/*.md") for path in ROOT.glob(pattern)),
+    ROOT / "bench" / "BASELINE.md",
+]
+NAVIGATION = "## Where to go on"
+CODE_BLOCK = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"``.+?``|`[^`]+`", re.DOTALL)
+LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 
 
 def test_every_row_of_the_conformance_table_has_its_state() -> None:
@@ -127,3 +134,40 @@ def test_the_dashboard_asks_for_families_that_there_are_and_their_labels() -> No
     ours = {name for name in kinds if name.startswith("horolog_")}
     assert ours <= asked
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub, and the site after it, give to the headings of a page."""
+    found = set[str]()
+    for title in re.findall(r"^#+ (.+)$", CODE_BLOCK.sub("", document.read_text()), re.MULTILINE):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower()
+        slug = re.sub(r"[^\w -]", "", text).strip().replace(" ", "-")
+        number = next(n for n in range(100) if (f"{slug}-{n}" if n else slug) not in found)
+        found.add(f"{slug}-{number}" if number else slug)
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_a_page_and_a_heading_that_exist(document: Path) -> None:
+    for link in LINK.findall(CODE.sub("", CODE_BLOCK.sub("", document.read_text()))):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.is_file(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_readme_lists_every_page_once_by_what_a_reader_wants_to_do() -> None:
+    _, _, navigation = (ROOT / "README.md").read_text().partition(NAVIGATION)
+    listed = re.findall(r"\]\(([\w/.-]+\.md)\)", navigation)
+    pages = {str(path.relative_to(ROOT)) for path in DOCUMENTS} - {"README.md"}
+    assert sorted(listed) == sorted(pages)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_opens_with_what_it_is_for(document: Path) -> None:
+    lines = [line for line in document.read_text().splitlines() if line.strip()]
+    title, opening = [line for line in lines if not line.startswith("<!--")][:2]
+    assert title.startswith("# ")
+    assert re.match(r"(?!```)[\w`*\[]", opening), "a sentence, before code, tables and headings"

@@ -81,8 +81,8 @@ class _State(NamedTuple):
 class ManualClock:
     """A clock for tests: frozen, or running from the time it was set to.
 
-    ManualClock("2020-01-01T00:00Z")   frozen at that time until moved
-    ManualClock.following()            the system's time until moved
+        ManualClock("2020-01-01T00:00Z")   # frozen at that time until moved
+        ManualClock.following()            # the system's time until moved
 
     A move forward also advances `monotonic_ms`. A move back changes only the wall clock, and so
     does `step` in both directions.

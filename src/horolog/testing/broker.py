@@ -32,11 +32,11 @@ def clear_all_faults() -> None:
 class Broker:
     """Kafka broker with a clock that tests can move.
 
-    with Broker({"num.partitions": 3}) as broker:
-        broker.create_topic("clicks", settings={"retention.ms": 3_600_000})
-        Producer({"bootstrap.servers": broker.bootstrap_servers})
-        broker.clock.advance("2h")
-        broker.expire()
+        with Broker({"num.partitions": 3}) as broker:
+            broker.create_topic("clicks", settings={"retention.ms": 3_600_000})
+            Producer({"bootstrap.servers": broker.bootstrap_servers})
+            broker.clock.advance("2h")
+            broker.expire()
 
     It listens on a free port of 127.0.0.1, works on a thread of its own, and keeps its log
     in a temporary directory, which `close` removes. `start`, `stop` and `kill` may follow
