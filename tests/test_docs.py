@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "horolog"
 STORAGE = SOURCE / "storage"
 NAMED_TEST = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
-NAMED_PATH = re.compile(r"`((?:src|tests|docs|bench|tools)/[\w/.-]+)`")
+NAMED_PATH = re.compile(r"`((?:src|tests|docs|bench|tools|monitoring)/[\w/.-]+)`")
 DOCUMENTS = [
     *(path for pattern in ("*.md", "docs/**/*.md", "examples/*.md") for path in ROOT.glob(pattern)),
     ROOT / "bench" / "BASELINE.md",
@@ -115,7 +115,7 @@ def joined(text: str) -> str:
 
 
 def test_the_dashboard_asks_for_families_that_there_are_and_their_labels() -> None:
-    dashboard = json.loads((ROOT / "docs/grafana-dashboard.json").read_text())
+    dashboard = json.loads((ROOT / "monitoring/grafana-dashboard.json").read_text())
     kinds = {family.name: family.kind for family in FAMILIES}
     labels = {label for family in FAMILIES for label in family.labels}
     asked = set()
