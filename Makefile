@@ -14,7 +14,7 @@ MORE :=
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release site clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release release-test site clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ LEAVE_OUT ?= $(if $(filter thorough,$(HYPOTHESIS_PROFILE)),, and not slow)
 # One process collects the tests, then forks five workers and one more for the tests that need Spark, which share a
 # JVM. Five at once: most wait for brokers, clients and processes half of their time. On macOS forks are not safe.
 WORKERS := $(if $(filter Darwin,$(shell uname -s)),--numprocesses 5 --dist loadgroup,--forks 5)
-RUN_TESTS = $(BIN)/python -m pytest --ignore tests/interop $(SAY_SLOWEST) $(PYTEST_OPTIONS)
+RUN_TESTS = $(BIN)/python -m pytest --ignore tests/interop --ignore tests/release $(SAY_SLOWEST) $(PYTEST_OPTIONS)
 
 test: check-java kernels ## the tests that need no peer (about five minutes on two cores)
 	@$(RUN_TESTS) $(WORKERS) -m "not interop and not soak$(LEAVE_OUT)"
@@ -183,6 +183,9 @@ site: $(DOCS_MARK) ## these pages and the API reference as a site with search: s
 
 release: $(RELEASE_MARK) ## build the wheel and the sdist into dist/, twice, and check them (CONTRIBUTING.md)
 	@$(RELEASE_VENV)/bin/python tools/release.py
+
+release-test: release $(MARK) ## install what `release` built with uv and pipx, on each Python that is here
+	@$(BIN)/python -m pytest tests/release $(PYTEST_OPTIONS)
 
 clean: ## remove what was built
 	rm -rf $(VENV) .venv-without-numba $(RELEASE_VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
