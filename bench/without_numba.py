@@ -1,6 +1,7 @@
 """What does a broker cost without numba (`horolog[fast]`)? CPU time with it, and without.
 
-Each case runs in two processes of its own: one that compiles the kernels, and one in which numba
+Each case runs in processes of its own: one that compiles the kernels for this processor, one that
+compiles them for any of its architecture, as the container image does, and one in which numba
 cannot be imported. Requests are fed to a broker from memory, as in `bench.request_cost`. The log
 that is compacted has ten records for each key.
 """
@@ -8,6 +9,7 @@ that is compacted has ten records for each key.
 import argparse
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -139,14 +141,20 @@ def main() -> None:
     size = ["--runs", "2", "--batches", "8"] if asked.quick else []
     size = size or ["--runs", str(asked.runs), "--batches", str(asked.batches)]
     told = []
-    for way in "with", "without":
+    generic_code = {"NUMBA_CPU_NAME": "generic"}
+    for way, environment in ("with", {}), ("with", generic_code), ("without", {}):
         command = [sys.executable, "-m", "bench.without_numba", "--measure", way, *size]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env={**os.environ, **environment}
+        )
         told.append(json.loads(done.stdout))
-    compiled, plain = told
-    print(f"{'CPU time':48} {'with':>10} {'without':>10} {'times':>6}")
+    compiled, generic, plain = told
+    print(f"{'CPU time':48} {'with':>10} {'generic':>10} {'without':>10} {'times':>6}")
     for name, took in compiled.items():
-        print(f"{name:48} {took:10.2f} {plain[name]:10.2f} {plain[name] / took:6.1f}")
+        print(
+            f"{name:48} {took:10.2f} {generic[name]:10.2f} {plain[name]:10.2f} "
+            f"{plain[name] / took:6.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -67,3 +67,25 @@ def test_only_a_process_of_its_own_collects_no_garbage_among_the_kernels(owns: b
     )
     frozen, looked_at = map(int, done.stdout.split())
     assert (frozen > 10 * looked_at) if owns else (frozen == 0)
+
+
+_LACKS_ROOM = """
+import logging, threading
+
+from horolog.broker.kernels import load_in_background
+from horolog.record.kernels.loading import note_not_kept
+
+logging.basicConfig()
+note_not_kept(["/read-only"])
+load_in_background()
+for thread in threading.enumerate():
+    if thread is not threading.current_thread():
+        thread.join()
+"""
+
+
+def test_a_broker_that_compiles_at_each_start_logs_what_to_do() -> None:
+    command = [sys.executable, "-c", _LACKS_ROOM]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "WARNING" in said
+    assert "no directory takes them: /read-only. Set XDG_CACHE_HOME" in said

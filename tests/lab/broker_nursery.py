@@ -9,7 +9,6 @@ there can be hundreds.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import gc
 import io
@@ -25,6 +24,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+from powerless import drop_capabilities
 
 START_S = 900
 POLL_S = 0.005
@@ -222,7 +223,7 @@ def _become(app: Any, order: dict[str, Any]) -> None:
     if order["open_files"] is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (order["open_files"], order["open_files"]))
     if order["powerless"]:
-        _drop_capabilities()
+        drop_capabilities()
     if order["dies"] is not None:
         hinder(order["dies"])
     try:
@@ -233,13 +234,6 @@ def _become(app: Any, order: dict[str, Any]) -> None:
     except BaseException:  # noqa: BLE001 - as the interpreter would
         sys.excepthook(*sys.exc_info())
         os._exit(1)
-
-
-def _drop_capabilities() -> None:
-    """Keep the user, who can read the interpreter's files, without the rights of root."""
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this process
-    if ctypes.CDLL(None, use_errno=True).capset(header, (ctypes.c_uint32 * 6)()) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
 
 
 def hinder(how: str) -> None:

@@ -6,12 +6,15 @@ kernel reads them from the file.
 """
 
 import gc
+import logging
 import mmap
 from pathlib import Path
 from typing import Final
 
-from horolog.record.kernels.loading import begin_loading
+from horolog.record.kernels.loading import begin_loading, compiles_at_each_start
 from horolog.record.scan import load_kernels
+
+_LOG = logging.getLogger(__name__)
 
 _MAPS: Final = Path("/proc/self/maps")
 _COMPILER: Final = "/libllvmlite."
@@ -32,6 +35,8 @@ def load_in_background(*, owns_process: bool = False) -> None:
 def _load() -> None:
     load_kernels()
     let_go_of_compiler()
+    if (warning := compiles_at_each_start()) is not None:
+        _LOG.warning("%s", warning)
 
 
 def _load_for_good() -> None:

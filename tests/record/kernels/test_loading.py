@@ -2,10 +2,13 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,6 +45,10 @@ def plus_one(number):
 SIGNATURE = numba.int64(numba.int64)
 
 
+def flipped(data: bytes) -> bytes:
+    return data[:-50] + bytes([data[-50] ^ 1]) + data[-49:]
+
+
 @pytest.fixture
 def places(tmp_path, monkeypatch) -> tuple[Path, Path]:
     """The user's cache and the temporary directory, both empty."""
@@ -54,13 +61,13 @@ def places(tmp_path, monkeypatch) -> tuple[Path, Path]:
 
 
 def cached(place: Path) -> list[Path]:
-    return sorted(path for path in place.rglob("*") if path.suffix in (".nbi", ".nbc"))
+    return sorted(path for path in place.rglob("*") if path.suffix == ".kernel")
 
 
 def test_compiled_code_is_kept_in_the_users_cache_and_found_again(places):
     home, temporary = places
     assert cache.compile_kernel(SIGNATURE, plus_one)(1) == 2
-    assert len(cached(home)) == 2
+    assert len(cached(home)) == 1
     again = cache.compile_kernel(SIGNATURE, plus_one)
     assert again(1) == 2
     assert sum(again.stats.cache_hits.values()) == 1
@@ -72,7 +79,7 @@ def test_without_a_home_the_temporary_directory_serves(places, monkeypatch):
     home.rmdir()
     home.write_text("a file can hold no cache, not even for root")
     assert cache.compile_kernel(SIGNATURE, plus_one)(1) == 2
-    assert len(cached(temporary)) == 2
+    assert len(cached(temporary)) == 1
     assert (temporary / f"horolog-{os.getuid()}").stat().st_mode & 0o777 == 0o700
 
 
@@ -85,8 +92,10 @@ def test_without_any_place_it_works_without_a_cache(places):
     assert sum(kernel.stats.cache_hits.values()) == 0
 
 
-@pytest.mark.parametrize("trap", ["open to all", "a link"])
+@pytest.mark.parametrize("trap", ["open to all", "a link", "of another user"])
 def test_a_directory_that_others_can_write_is_not_used(places, trap):
+    if trap == "of another user" and os.getuid() != 0:
+        pytest.skip("only root can give a directory away")
     home, temporary = places
     home.rmdir()
     home.write_text("")
@@ -94,22 +103,131 @@ def test_a_directory_that_others_can_write_is_not_used(places, trap):
     if trap == "a link":
         (temporary / "elsewhere").mkdir()
         place.symlink_to(temporary / "elsewhere")
-    else:
+    elif trap == "open to all":
         place.mkdir()
         place.chmod(0o777)
+    else:
+        place.mkdir(mode=0o700)
+        os.chown(place, 4321, -1)
     assert cache.compile_kernel(SIGNATURE, plus_one)(1) == 2
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x80\x04nonsense", b"\x00" * 200])
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-def test_a_damaged_cache_is_passed_by(places, damage, suffix):
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:100], flipped])
+def test_a_damaged_cache_is_passed_by_and_replaced(places, damage):
     home, _ = places
     cache.compile_kernel(SIGNATURE, plus_one)
-    for path in cached(home):
-        if path.suffix == suffix:
-            path.write_bytes(damage)
+    (path,) = cached(home)
+    path.write_bytes(damage(path.read_bytes()))
     assert cache.compile_kernel(SIGNATURE, plus_one)(1) == 2
+    assert sum(cache.compile_kernel(SIGNATURE, plus_one).stats.cache_hits.values()) == 1
+
+
+@dataclass
+class Starts:
+    """Processes that load a kernel, of a user whom the rights of files bind."""
+
+    home: Path
+    temporary: Path
+
+    def load(self, program: str, **environment: str) -> str:
+        given = {
+            "HOME": os.environ.get("HOME", "/"),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "XDG_CACHE_HOME": str(self.home),
+        }
+        program = f"import tempfile\ntempfile.tempdir = {str(self.temporary)!r}\n{program}"
+        if os.getuid() == 0:
+            program = f"import powerless\npowerless.drop_capabilities()\n{program}"
+        command = [sys.executable, "-c", program]
+        ran = subprocess.run(
+            command, env=given | environment, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    def make_read_only(self) -> None:
+        for path in (self.home, *self.home.rglob("*"), self.temporary):
+            path.chmod(path.stat().st_mode & 0o555)
+
+
+@pytest.fixture
+def starts(places) -> Iterator[Starts]:
+    if os.getuid() == 0 and sys.platform != "linux":
+        pytest.skip("root may write whatever the rights say")
+    starts = Starts(*places)
+    yield starts
+    for path in (starts.home, *starts.home.rglob("*"), starts.temporary):
+        path.chmod(path.stat().st_mode | 0o700)
+
+
+ONE_KERNEL = """
+import numba
+from horolog.record.kernels.cache import compile_kernel
+from horolog.record.kernels.loading import compiles_at_each_start
+
+def plus_one(number):
+    return number + 1
+
+kernel = compile_kernel(numba.int64(numba.int64), plus_one)
+assert kernel(1) == 2
+print(sum(kernel.stats.cache_hits.values()), compiles_at_each_start() or "is kept")
+"""
+
+
+def test_a_cache_that_can_only_be_read_is_used(starts):
+    assert starts.load(ONE_KERNEL) == "0 is kept"
+    starts.make_read_only()
+    assert starts.load(ONE_KERNEL) == "1 is kept"
+
+
+def test_what_a_cache_that_can_only_be_read_lacks_is_kept_in_the_next_directory(starts):
+    starts.load(ONE_KERNEL.replace("+ 1", "- -1"))
+    starts.make_read_only()
+    starts.temporary.chmod(0o700)
+    assert starts.load(ONE_KERNEL) == "0 is kept"
+    assert starts.load(ONE_KERNEL) == "1 is kept"
+    assert len(cached(starts.temporary)) == 1
+
+
+def test_code_for_another_processor_is_not_used_and_generic_code_is_by_all(starts):
+    assert starts.load(ONE_KERNEL, NUMBA_CPU_NAME="generic") == "0 is kept"
+    assert starts.load(ONE_KERNEL) == "0 is kept"
+    starts.make_read_only()
+    assert starts.load(ONE_KERNEL, NUMBA_CPU_NAME="generic") == "1 is kept"
+    assert starts.load(ONE_KERNEL) == "1 is kept"
+
+
+def test_kernels_that_no_directory_keeps_are_compiled_at_each_start_which_is_said(starts):
+    starts.make_read_only()
+    said = starts.load(ONE_KERNEL)
+    assert said.startswith("0 the kernels are compiled at each start")
+    assert f"{starts.home / 'horolog'}, {starts.temporary / f'horolog-{os.getuid()}'}." in said
+    assert starts.load(ONE_KERNEL) == said
+
+
+ALL_KERNELS = """
+from numba.core.event import install_recorder
+from horolog.record.kernels.loading import compiles_at_each_start, load_all
+
+with install_recorder("numba:compile") as compiled:
+    load_all()
+print(len(compiled.buffer), compiles_at_each_start() or "is kept")
+"""
+
+
+def test_a_start_with_a_cache_that_can_only_be_read_compiles_nothing(starts, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.delenv("XDG_CACHE_HOME")
+        patch.setattr(tempfile, "tempdir", None)
+        subprocess.run([sys.executable, "-c", ALL_KERNELS], check=True)
+        (compiled,) = {
+            path for path in cache.directories() if any(path.glob("scan_kernels.*.kernel"))
+        }
+    shutil.copytree(compiled, starts.home / "horolog" / compiled.name)
+    starts.make_read_only()
+    assert starts.load(ALL_KERNELS) == "0 is kept"
 
 
 def test_a_change_in_any_source_file_means_another_cache(places, tmp_path, monkeypatch):
@@ -134,12 +252,6 @@ def test_kernels_take_constants_from_files_whose_change_is_noticed():
     others = {name for name in taken if not name.startswith("record.kernels.")}
     assert others <= {f"record.{name.removesuffix('.py')}" for name in cache.CONSTANTS}
     assert sources
-
-
-def test_numbas_own_setting_stays_as_the_user_has_it(places, monkeypatch):
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "/the/users/own")
-    cache.compile_kernel(SIGNATURE, plus_one)
-    assert numba.config.CACHE_DIR == "/the/users/own"
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import atexit
 import functools
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from horolog.extras import is_installed
@@ -23,6 +23,24 @@ WITHOUT_NUMBA: Final = (
 """A line for users with the cost, measured by `bench.without_numba`."""
 
 _leaving = threading.Event()
+_not_kept_in: list[tuple[str, ...]] = []
+
+
+def note_not_kept(places: Iterable[str]) -> None:
+    """Note that none of these directories takes compiled kernels."""
+    _not_kept_in[:] = [tuple(places)]
+
+
+def compiles_at_each_start() -> str | None:
+    """Return a line for users if this process could not keep what it compiled; None otherwise."""
+    if not _not_kept_in:
+        return None
+    return (
+        "the kernels are compiled at each start, in 17 s of CPU, because no directory takes "
+        f"them: {', '.join(_not_kept_in[0]) or 'there is none'}. Set XDG_CACHE_HOME to a "
+        "directory that can be written, or to one where another start has kept those of this "
+        "processor"
+    )
 
 
 class LoadingStopped(Exception):
