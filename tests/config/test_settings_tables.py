@@ -12,7 +12,7 @@ from horolog.config import BrokerConfig, Settings, Status, TopicConfig, UpdateMo
 from horolog.config.describe import documentation
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
 
-KAFKA_LIST = Path(__file__).with_name("kafka_4.3.1_settings.txt")
+KAFKA_LIST = Path(__file__).with_name("kafka_4.4.0_settings.txt")
 OURS = {scope: table() for scope, table in (("topic", topic_settings), ("broker", broker_settings))}
 
 OTHER_RULES = {

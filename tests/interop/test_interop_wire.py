@@ -279,6 +279,9 @@ class Case(NamedTuple):
 LAT = {"message.timestamp.type": "LogAppendTime"}
 BOUNDS = {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "60000"}
 ENDLESS = {"message.timestamp.after.max.ms": str(LONG_MAX)}
+DECOMPRESSED = "max.decompressed.message.bytes"
+SMALL, LARGE = LogRecord(now_ms(), b"k", b"v"), LogRecord(now_ms(), b"k", b"v" * 500)
+TINY_RECORDS, SMALL_RECORDS, LARGE_RECORDS = ({DECOMPRESSED: it} for it in ("4", "507", "508"))
 APPEND_TIME = {"timestamp_type": TimestampType.LOG_APPEND_TIME}
 
 CASES: dict[str, Case] = {
@@ -335,6 +338,14 @@ CASES: dict[str, Case] = {
     "largest time too small": Case(lambda: changed(batch(5), max_timestamp=1)),
     "transactional flag alone": Case(lambda: changed(batch(), attributes=0x10)),
     "too large": Case(lambda: batch(*[now_ms()] * 50), {"max.message.bytes": "300"}),
+    "too large when decompressed": Case(lambda: batch(codec=Codec.ZSTD), TINY_RECORDS),
+    "second too large when decompressed": Case(
+        lambda: build_batch([SMALL, LARGE], codec=Codec.GZIP), SMALL_RECORDS
+    ),
+    "both just as large as may be": Case(
+        lambda: build_batch([LARGE, LARGE], codec=Codec.LZ4), LARGE_RECORDS
+    ),
+    "too large without a codec": Case(lambda: build_batch([SMALL, LARGE]), SMALL_RECORDS),
     "rest behind the records": Case(
         lambda: with_records(batch(), batch()[HEADER_SIZE:] + b"\x00\x00")
     ),

@@ -87,6 +87,28 @@ def counted(facts: RecordFacts) -> TimeStats:
     return sums_of([0, *NO_APPEND_TIME, 0, *facts.counts])
 
 
+def lengths_of(batch: GeneratedBatch) -> list[int]:
+    """What each record has as its length: Kafka's `sizeOfBodyInBytes`."""
+    plain = build_batch(batch.sent)
+    lengths, position = [], HEADER_SIZE
+    while position < len(plain):
+        length, position = read_varint(plain, position)
+        lengths.append(length)
+        position += length
+    return lengths
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), position
+
+
 @examples(1)
 @given(batch=batches(), arrival_ms=timestamps_ms())
 def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arrival_ms: int):
@@ -99,6 +121,7 @@ def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arriva
         dense_offsets=True,
         growing_offsets=True,
         last_offset_delta=len(batch.sent) - 1,
+        longest=max(lengths_of(batch), default=0),
         counts=stats_of(batch.timestamps, arrival_ms).counts(),
     )
     assert not any(counted(scanned(batch.data)).latencies)
@@ -227,6 +250,7 @@ def test_an_empty_batch_has_no_facts_but_its_emptiness():
         dense_offsets=True,
         growing_offsets=True,
         last_offset_delta=-1,
+        longest=0,
         counts=NO_COUNTS,
     )
 

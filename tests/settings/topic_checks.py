@@ -27,6 +27,7 @@ from horolog.wire import ApiKey
 
 INVALID_TIMESTAMP = 32
 MESSAGE_TOO_LARGE = 10
+INVALID_RECORD = 87
 EVER = str((1 << 63) - 1)
 
 
@@ -272,6 +273,19 @@ _TEXT = b" ".join(b"%d %d" % (n, n * n % 977) for n in range(4_000))
 @of_topic("max.message.bytes", {str(_SIZE): 0, str(_SIZE - 1): MESSAGE_TOO_LARGE})
 def what_becomes_of_a_batch_of_a_certain_size(trial: Trial) -> int:
     return trial.refusal(one(trial.now_ms, b"x" * 500))
+
+
+_LENGTH = 508  # of a record with a key of one byte and a value of 500, as the batch has it
+
+
+@of_topic(
+    "max.decompressed.message.bytes",
+    {str(_LENGTH): [0, 0], str(_LENGTH - 1): [INVALID_RECORD, 0]},
+)
+def what_becomes_of_a_record_of_a_certain_size(trial: Trial) -> list[int]:
+    """Compressed, and as it is: there the size of the batch is limited."""
+    codecs = (Codec.GZIP, Codec.NONE)
+    return [trial.refusal(one(trial.now_ms, b"x" * 500, codec)) for codec in codecs]
 
 
 @of_topic(

@@ -40,6 +40,7 @@ class TopicConfig:
     horolog_seen_as_append_time: bool = False
     index_interval_bytes: int = 4096
     max_compaction_lag_ms: int = LONG_MAX
+    max_decompressed_message_bytes: int = 2_147_483_639
     max_message_bytes: int = 1_048_588
     may_store_zstd: bool = True
     message_downconversion_enable: bool = True

@@ -22,11 +22,11 @@ from horolog.record.kernels.layout import (
     CHECK_TIMES,
     COUNTS,
     COUNTS_SIZE,
-    DISORDER,
     DONE,
     EARLIEST,
     FAULT_SIZE,
     FAULTS,
+    LONGEST,
     MEASURE,
     NOW,
     NULL_KEYS,
@@ -85,6 +85,8 @@ class RecordFacts(NamedTuple):
     """True if the offset deltas begin at 0 or above and strictly grow."""
     last_offset_delta: int
     """Offset delta of the last record; -1 without any."""
+    longest: int
+    """Largest length of a record, as the batch has it; 0 without any, and in `StampedBatch`."""
     counts: Counts
     """Counts for block maps; see `TimeStats`."""
 
@@ -170,7 +172,7 @@ def scan_records(
 def _facts(state: "array[int]", shift: int) -> RecordFacts:
     counts = state[_COUNTS]
     count, timed, largest, smallest = counts[:4]
-    null_keys, sparse, next_delta, disorder = state[_SEEN]
+    null_keys, sparse, next_delta, disorder, longest = state[_SEEN]
     is_timed = timed != 0
     return tuple.__new__(  # `_make` would count the fields once more
         RecordFacts,
@@ -182,13 +184,14 @@ def _facts(state: "array[int]", shift: int) -> RecordFacts:
             sparse == 0,
             disorder == 0 and shift >= 0,
             next_delta - 1 + shift,
+            longest,
             counts,
         ),
     )
 
 
 _COUNTS: Final = slice(COUNTS, COUNTS + COUNTS_SIZE)
-_SEEN: Final = slice(NULL_KEYS, DISORDER + 1)
+_SEEN: Final = slice(NULL_KEYS, LONGEST + 1)
 
 
 def timestamps(

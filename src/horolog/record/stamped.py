@@ -74,7 +74,7 @@ def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
         facts = scan_batch(data, header, max_bytes=len(body), arrival_ms=now_ms)
         return StampedBatch(header, data, facts)
     counts = stamped_counts(count, now_ms)
-    facts = RecordFacts(count, now_ms, now_ms, False, True, True, count - 1, counts)
+    facts = RecordFacts(count, now_ms, now_ms, False, True, True, count - 1, 0, counts)
     return StampedBatch(header, head + body, facts)
 
 

@@ -38,6 +38,7 @@ LATENCY_COUNT: Final = 12
     SPARSE,  # an offset delta was not the record's position
     NEXT_DELTA,  # the smallest offset delta that may follow
     DISORDER,  # an offset delta was smaller than that
+    LONGEST,  # the largest length of a record, as the batch has it
     # ... what it looks for ...
     SEARCH,
     TARGET,
@@ -51,7 +52,7 @@ LATENCY_COUNT: Final = 12
     KEYLESS,  # whether the current record has no key
     MEASURE,
     WALK_STATE_SIZE,
-) = range(LATENCIES + LATENCY_COUNT, 44)
+) = range(LATENCIES + LATENCY_COUNT, 45)
 
 COUNTS: Final = COUNT  # where they begin
 COUNTS_SIZE: Final = 19

@@ -45,6 +45,7 @@ from horolog.record.kernels.layout import (
     LEFT,
     LEFTOVER,
     LONG_VARINT,
+    LONGEST,
     MAX,
     MEASURE,
     MIN,
@@ -175,6 +176,7 @@ def _whole_records(data, position, state, times, first, faults):
     timed, largest, smallest = state[TIMED], state[MAX], state[MIN]
     sparse, null_keys = state[SPARSE], state[NULL_KEYS]
     next_delta, disorder = state[NEXT_DELTA], state[DISORDER]
+    longest = state[LONGEST]
     last_time, setbacks = state[LAST_TIME], state[SETBACKS]
     measure, now = state[MEASURE] != 0, state[NOW]
     # Records of one batch are mostly in one class of latency: it is looked for when it changes.
@@ -197,6 +199,7 @@ def _whole_records(data, position, state, times, first, faults):
         sparse |= delta != count
         disorder |= delta < next_delta
         next_delta = delta + 1
+        longest = max(longest, size)
         count += 1
         if check != 0 and _note_fault(state, count - 1, timestamp, key_size < 0, faults):
             status = ENOUGH
@@ -237,6 +240,7 @@ def _whole_records(data, position, state, times, first, faults):
     state[TIMED], state[MAX], state[MIN] = timed, largest, smallest
     state[SPARSE], state[NULL_KEYS] = sparse, null_keys
     state[NEXT_DELTA], state[DISORDER] = next_delta, disorder
+    state[LONGEST] = longest
     state[LAST_TIME], state[SETBACKS] = last_time, setbacks
     state[LATENCIES + latency] += in_class
     return position, status
@@ -247,6 +251,7 @@ def _take(state, phase, value):
         if value < 0:
             return BAD_LENGTH
         state[LEFT] = value
+        state[LONGEST] = max(state[LONGEST], value)
     elif phase == AT_TIMESTAMP:
         if state[APPEND_TIME]:
             state[TIMESTAMP] = state[BASE]

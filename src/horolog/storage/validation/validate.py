@@ -290,6 +290,11 @@ def _prepare_carefully(
             "The offset deltas of the records in a batch must be 0, 1, 2 and so on, as its last "
             "offset delta and its count of records claim"
         )
+    if codec is not Codec.NONE and facts.longest > config.max_decompressed_message_bytes:
+        raise invalid(
+            f"A record of {facts.longest} bytes in a compressed batch exceeds "
+            f"max.decompressed.message.bytes={config.max_decompressed_message_bytes}"
+        )
     claims = header.timestamp_type is LOG_APPEND_TIME
     to_find = faults_to_find(facts, config, now_ms, stamp_ms, claims_append_time=claims)
     if to_find is not None:
