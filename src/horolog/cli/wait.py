@@ -1,5 +1,6 @@
 """`horolog wait`: wait until a topic is complete up to a time, for schedulers."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC
 from typing import Annotated, Final
@@ -17,11 +18,13 @@ from horolog.cli.options import (
     with_options,
 )
 from horolog.cli.screen import waiting
+from horolog.errors import Misconfigured, RequestRefused
 from horolog.results import Answer
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.complete import NotComplete, wait_complete
 from horolog.sources.options import ReadOptions
 from horolog.sources.planning import numbered
+from horolog.storage.names import TopicPartition
 from horolog.times import format_time, parse_duration
 
 app = typer.Typer(no_args_is_help=True)
@@ -51,7 +54,8 @@ def wait(
     """Wait until a topic is complete up to a time, so that it can be read up to there.
 
     The exit code is 0 once it is complete, 1 if it is not within the timeout, and 2 if it never can
-    be: the topic has no message.timestamp.before.max.ms, or the broker is another product.
+    be: the topic has no message.timestamp.before.max.ms or no such partition, or the broker is
+    another product.
     """
     until_ms = moment_of(until, zone)
     assert until_ms is not None
@@ -65,7 +69,7 @@ def wait(
             complete = wait_complete(
                 log,
                 until_ms,
-                partitions=lambda: numbered(log.partitions(), partitions, topic),
+                partitions=lambda: _chosen(log.partitions(), partitions, topic),
                 committed=read_committed,
                 timeout_ms=timeout_ms,
                 on_wait=on_wait,
@@ -78,3 +82,17 @@ def wait(
             complete, line, is_complete = error.complete, str(error), False
     result = {"topic": topic, "is_complete": is_complete, "complete_until_ms": complete.ms}
     return Answer(result, [line], is_complete)
+
+
+def _chosen(
+    present: Collection[TopicPartition], numbers: Collection[int] | None, topic: str
+) -> Collection[TopicPartition]:
+    """Return the partitions to wait for.
+
+    Raises:
+        Misconfigured: one of them does not exist.
+    """
+    try:
+        return numbered(present, numbers, topic)
+    except RequestRefused as error:
+        raise Misconfigured(str(error)) from None
