@@ -86,6 +86,14 @@ def test_requests_that_are_never_soon_never_poll(loop: Loop) -> None:
     assert loop.polled_s == 0
 
 
+def test_requests_of_several_clients_at_once_do_not_poll(loop: Loop) -> None:
+    for _ in range(10 * BEGIN_AFTER):
+        loop.serve(SOON_S)  # after all had their responses
+        for _ in range(3):
+            loop.serve(ITERATION_S)  # had arrived before
+        assert loop.is_asleep
+
+
 def test_one_that_is_late_now_and_then_costs_little(loop: Loop) -> None:
     for at in range(1_000):
         loop.serve(LATE_S if at % (BEGIN_AFTER + 1) == 0 else SOON_S)

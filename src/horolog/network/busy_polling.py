@@ -78,8 +78,10 @@ class BusyPolling:
         soon = self._seconds if self.is_polling else 2 * self._seconds
         if after > soon:
             self._score = min(self._score, 0)
-        elif self._score < BEGIN_AFTER:
-            self._score += 1
+        elif not self.is_behind:
+            self._score = min(self._score + 1, BEGIN_AFTER)
+        elif self._score > 0:  # a loop that sleeps finds more requests, and joins the responses
+            self._score -= 1
         self._answered_at = 0.0
 
     def answered(self) -> None:
