@@ -14,7 +14,7 @@ MORE :=
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release release-test site clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release release-test site pictures clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -180,6 +180,10 @@ site: $(DOCS_MARK) ## these pages and the API reference as a site with search: s
 	@$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --fresh-env \
 	  --doctree-dir build/doctrees --conf-dir tools/site . site
 	@$(BIN)/python -m tools.site.check site
+
+pictures: $(MARK) ## draw the diagrams of the pages again, and take their pictures with Debian's Chromium
+	@$(BIN)/python -m tools.site.diagrams
+	@$(BIN)/python -m tools.site.pictures
 
 release: $(RELEASE_MARK) ## build the wheel and the sdist into dist/, twice, and check them (CONTRIBUTING.md)
 	@$(RELEASE_VENV)/bin/python tools/release.py

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tools.site.check import EXTERNAL_LINKS, faults, main
+from tools.site.check import EXTERNAL_LINKS, Page, faults, leaves, main
+from tools.site.diagrams import DIAGRAMS, PICTURES, records_of_two_clocks
 
 PAGE = '<html><body id="top"><h1 id="a b">T</h1>{}</body></html>'
 
@@ -87,3 +88,22 @@ def test_an_empty_site_and_a_fault_end_with_an_error(
     assert "make site builds it" in capsys.readouterr().err
     assert main(built(tmp_path, '<a href="gone.html">')) == 1
     assert capsys.readouterr().err == "index.html: gone.html does not exist\n"
+
+
+@pytest.mark.parametrize("name", DIAGRAMS)
+def test_a_diagram_is_what_it_draws(name: str) -> None:
+    assert (PICTURES / f"{name}.svg").read_text() == DIAGRAMS[name](), "make pictures"
+
+
+def test_times_find_the_records_that_offsets_leave_out() -> None:
+    records = records_of_two_clocks()
+    assert sum(record.is_exact for record in records) == 12
+    assert sum(record.is_exact and record.is_in_offsets for record in records) == 4
+
+
+def test_pictures_are_small_and_need_no_other_host() -> None:
+    pictures = list(PICTURES.iterdir())
+    assert sum(picture.stat().st_size for picture in pictures) < 300_000
+    for picture in pictures:
+        if picture.suffix == ".svg":
+            assert not any(leaves(target) for target in Page(picture.read_text()).loads)

@@ -32,9 +32,9 @@ def times(topic: Topic, brokers: HorologBrokers, zone: Zone = None) -> Answer:
     """Show up to which time a topic is complete, and which times its records have.
 
     Complete: no record with an earlier timestamp can be appended any more, because
-    message.timestamp.before.max.ms is set (docs/append-times.md). Records without a time may come.
-    Of the records it is shown which times they have by both clocks, how many are out of order, of
-    the future or without a time, and how late they come. No record is read.
+    message.timestamp.before.max.ms is set (docs/complete-until.md). Records without a time may
+    come. Of the records it is shown which times they have by both clocks, how many are out of
+    order, of the future or without a time, and how late they come. No record is read.
     """
     with brokers.connect() as client:
         served = served_partitions(client, topic)
