@@ -7,8 +7,8 @@ import pytest
 from certificates import PASSWORD, Certificates
 from command_runner import Ran, run_command
 from overrides import override
+from proxy import TlsProxy
 from running_broker import RunningBroker
-from tls_proxy import TlsProxy
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def secured(
             {"advertised.listeners": f"PLAINTEXT://{proxy.address}"},
         )
         host, _, port = broker.address.rpartition(":")
-        proxy.target = host, int(port)
+        proxy.targets.append((host, int(port)))
         yield proxy
         broker.stop()
 

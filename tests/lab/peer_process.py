@@ -34,12 +34,17 @@ def java_command(
     classes: Path | None = None,
     newest: str = NEWEST,
     heap: str = "192m",
+    debugged: str = "",
 ) -> list[str]:
-    """The command that runs a class of a peer, or one that a test has compiled."""
+    """The command that runs a class of a peer, or one that a test has compiled.
+
+    The class `debugged` of the peer logs all that it does.
+    """
     return [
         *("java", f"-Xmx{heap}", *SHORT_LIVED),
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        *([f"-Dorg.slf4j.simpleLogger.log.{debugged}=debug"] if debugged else []),
         *("-cp", class_path(*behind, classes=classes, newest=newest), main_class, *arguments),
     ]
 
@@ -78,6 +83,22 @@ class PeerProcess:
         found = self.find(pattern)
         assert found, f"not said: {pattern}; {self.said[-6000:]}"
         return found
+
+    def tell(self, line: str) -> None:
+        """Give it a line of input."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
+    def ask(self, line: str, pattern: str) -> str:
+        """Give it a line of input, and return what it says next that fits the pattern."""
+        before = len(self.find(pattern))
+        self.tell(line)
+        eventually(lambda: len(self.find(pattern)) > before or not self.lives)
+        found = self.find(pattern)
+        assert len(found) > before, f"not said: {pattern}; {self.said[-6000:]}"
+        return found[before]
 
     @property
     def lives(self) -> bool:

@@ -1,4 +1,4 @@
-"""TLS before a broker that has none: what an operator puts there is stunnel or a load balancer."""
+"""What an operator puts before a broker: a load balancer, or what speaks TLS (stunnel)."""
 
 import socket
 import ssl
@@ -11,15 +11,12 @@ from certificates import Certificates
 from patience import PATIENCE_S
 
 
-class TlsProxy:
-    """Accepts TLS while its `with` block lasts, and passes the bytes on to `target`."""
+class Proxy:
+    """Passes connections on while its `with` block lasts: one to each of `targets`, then to the
+    last."""
 
-    def __init__(self, certificates: Certificates) -> None:
-        self.target: tuple[str, int] | None = None
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificates.pem("broker"))
-        self._context.load_verify_locations(certificates.authority)
-        self._context.verify_mode = ssl.CERT_REQUIRED
+    def __init__(self) -> None:
+        self.targets: list[tuple[str, int]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -53,14 +50,17 @@ class TlsProxy:
                 return
             self._begin(self._serve, connection)
 
+    def _opened(self, connection: socket.socket) -> socket.socket:
+        return connection
+
     def _serve(self, connection: socket.socket) -> None:
-        assert self.target is not None
+        target = self.targets.pop(0) if len(self.targets) > 1 else self.targets[0]
         try:
-            secured = self._context.wrap_socket(connection, server_side=True)
+            secured = self._opened(connection)
         except (OSError, ssl.SSLError):  # a client that speaks no TLS, or is not known
             connection.close()
             return
-        behind = socket.create_connection(self.target)
+        behind = socket.create_connection(target)
         self._open += secured, behind
         with secured, behind:
             back = self._begin(self._copy, behind, secured)
@@ -75,3 +75,17 @@ class TlsProxy:
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+
+class TlsProxy(Proxy):
+    """Accepts TLS."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        super().__init__()
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificates.pem("broker"))
+        self._context.load_verify_locations(certificates.authority)
+        self._context.verify_mode = ssl.CERT_REQUIRED
+
+    def _opened(self, connection: socket.socket) -> socket.socket:
+        return self._context.wrap_socket(connection, server_side=True)
