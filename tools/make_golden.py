@@ -39,6 +39,7 @@ BUSY_SETTINGS = {
     "log.cleaner.threads": "1",
 }
 NOT_KEPT = {".lock"}
+ENTRY_SIZES = {".index": 8, ".timeindex": 12}
 
 
 def clean(work: Path) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def old_protocol_logs(work: Path) -> dict[str, Any]:
 
 
 def metadata_logs(work: Path) -> dict[str, Any]:
-    """Metadata logs and snapshots of the newest Kafka and of the last of 3.x."""
+    """Metadata logs and snapshots of the newest Kafka, the one before and the last of 3.x."""
     kept = work / "kept"
     told = cluster_metadata.write(work, kept)
     _keep_archive(kept, GOLDEN / "metadata.tar.xz")
@@ -264,6 +265,15 @@ def _keep_directory(log_dir: Path, to: Path) -> None:
         kept = to / path.relative_to(log_dir)
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, kept)
+        if kept.parent.name == cluster_metadata.METADATA and kept.suffix in ENTRY_SIZES:
+            _without_reserve(kept, ENTRY_SIZES[kept.suffix])
+
+
+def _without_reserve(index: Path, entry_size: int) -> None:
+    """Cut off what is reserved for entries: Kafka 4.4 leaves 10 MiB of it at a stop."""
+    used = len(index.read_bytes().rstrip(b"\0"))
+    with index.open("r+b") as file:
+        file.truncate(-(-used // entry_size) * entry_size)
 
 
 def _keep_archive(log_dir: Path, to: Path) -> None:

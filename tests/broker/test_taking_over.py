@@ -90,7 +90,7 @@ def test_a_directory_that_is_taken_over_is_named_once_with_its_kafka(
     (line,) = (message for message in caplog.messages if "is taken over" in message)
     assert str(broker.log_dir) in line
     assert f"node 1 of cluster {broker.broker.cluster_id}" in line
-    assert "with its 33 topics and metadata.version 30" in line
+    assert "with its 33 topics and metadata.version 33" in line
     caplog.clear()
     broker.restart()
     assert not any("is taken over" in message for message in caplog.messages)

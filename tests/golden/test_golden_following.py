@@ -36,7 +36,7 @@ VERSIONS = {
         ApiKey.LIST_OFFSETS: Versions(0, 6),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(0, 4),
     },
-    "4.3": {},
+    "4.4": {},
 }
 
 
@@ -88,7 +88,7 @@ def source(request: pytest.FixtureRequest, logs: list[Path]) -> Iterator[Scripte
     source = ScriptedSource(versions=VERSIONS[request.param])
     for number, path in enumerate(logs, start=1):
         name = f"{path.parent.name}.{path.name}".replace("+", "-")
-        source.topics[name] = GoldenTopic(number, path, has_id=request.param == "4.3")
+        source.topics[name] = GoldenTopic(number, path, has_id=request.param == "4.4")
     with source:
         yield source
 

@@ -1,4 +1,4 @@
-"""Metadata logs that Apache Kafka 4.3 and 3.9 wrote, and what its dump tool says of each record."""
+"""Metadata logs of Kafka 4.4, 4.3 and 3.9, and what its dump tool says of each record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horolog.schemas.metadata import BrokerChange, Record, decode, encode
 from horolog.storage import Files, RecordFile, kafka_uuid
 
 ANSWERS: dict[str, Any] = json.loads((GOLDEN / "metadata.answers.json").read_text())
-LEVELS = {"4.3": 30, "3.9": 21}
+LEVELS = {"4.4": 33, "4.3": 30, "3.9": 21}
 NAMES = {
     "BrokerChange": "BROKER_REGISTRATION_CHANGE_RECORD",
     "AccessControlEntry": "ACCESS_CONTROL_ENTRY_RECORD",

@@ -1,7 +1,9 @@
 """What docs/comparison.md says of Apache Kafka, asked of Apache Kafka."""
 
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from struct import pack_into
 from typing import Any, Final
@@ -124,6 +126,17 @@ def test_offsets_at_both_ends_lose_late_records(kafka):
     assert stored_times(kafka, "late")[2] < T0_MS + 50
 
 
+def test_the_tool_for_groups_finds_a_time_by_create_times(kafka):
+    make(kafka, "reset", FOREVER)
+    assert produce(kafka, "reset", batch(T0_MS, T0_MS + 100, T0_MS + 1)) == 0
+    at = datetime.fromtimestamp((T0_MS + 50) / 1000, UTC).isoformat(timespec="milliseconds")
+    said = kafka.tool(
+        *("groups", "--group", "resets", "--topic", "reset", "--reset-offsets", "--dry-run"),
+        *("--to-datetime", at.removesuffix("+00:00")),
+    ).stdout.decode()
+    assert re.search(r"^resets +reset +0 +1 *$", said, re.MULTILINE)  # and 2 is of before
+
+
 def test_a_rejected_timestamp_gets_error_32_and_the_bounds(kafka):
     make(kafka, "bounded", {**FOREVER, "message.timestamp.before.max.ms": "1000"})
     refused = answer(kafka, "bounded", batch(T0_MS * 1_000_000))
@@ -217,6 +230,7 @@ def test_mirror_maker_runs_on_connect():
 CHECKS: Final[Mapping[str, Callable[..., None]]] = {
     "offset lookup by timestamp": test_a_segment_without_timestamps_hides_later_matches,
     "time range in Spark": test_offsets_at_both_ends_lose_late_records,
+    "setting a group to a time": test_the_tool_for_groups_finds_a_time_by_create_times,
     "rejected timestamps": test_a_rejected_timestamp_gets_error_32_and_the_bounds,
     "create time and append time": test_one_of_create_time_and_append_time_is_kept,
     "LogAppendTime": test_append_times_go_back_with_the_clock,

@@ -17,7 +17,7 @@ from patience import eventually
 from raw_connection import RawConnection, produce_fields
 from tools.golden import answers
 from tools.golden.scenarios import QUIET
-from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
+from tools.peers.kafka import BEFORE_NEWEST, LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
@@ -272,8 +272,9 @@ def without_settings(found: Seen) -> Seen:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-def test_kafka_serves_what_was_made_here(killed: bool, tmp_path: Path) -> None:
-    kafka = Kafka(tmp_path)
+@pytest.mark.parametrize("peer", [NEWEST, BEFORE_NEWEST])
+def test_kafka_serves_what_was_made_here(peer: str, killed: bool, tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path, peer=peer)
     work = Work(kafka.log_dir)
     with ours(tmp_path, {}, killed=killed) as bootstrap:
         work.do(bootstrap)
@@ -317,7 +318,7 @@ def test_kafka_knows_what_was_changed_in_its_directory(
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
+@pytest.mark.parametrize("peer", [NEWEST, BEFORE_NEWEST, LAST_WITH_OLD_FORMATS])
 def test_a_directory_of_kafka_moves_in_and_out_again(
     peer: str, killed: bool, tmp_path: Path
 ) -> None:

@@ -212,7 +212,7 @@ def values(address: str, topic: str) -> list[bytes]:
         (NEWEST, False, (1, 2)),
         (LAST_WITH_OLD_FORMATS, False, (1,)),  # it knows no other
     ],
-    ids=["ours, 4.3", "4.3", "3.9"],
+    ids=["ours, 4.4", "4.4", "3.9"],
 )
 def test_transactions_go_on_at_the_other_broker(
     peer: str, is_made_here: bool, flows: tuple[int, ...], killed: bool, tmp_path: Path

@@ -66,7 +66,7 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return extract("metadata", tmp_path_factory.mktemp("metadata"))
 
 
-@pytest.mark.parametrize("release", ["4.3", "3.9"])
+@pytest.mark.parametrize("release", ["4.4", "4.3", "3.9"])
 def test_a_log_that_kafka_wrote_tells_of_a_topic_that_was_made_again(
     kafkas: Path, release: str
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_log_that_kafka_wrote_tells_of_a_topic_that_was_made_again(
     assert [(each.whole_from, each.damage) for each in found.logs] == [(None, ())]
 
 
-@pytest.mark.parametrize("release", ["4.3", "3.9"])
+@pytest.mark.parametrize("release", ["4.4", "4.3", "3.9"])
 def test_where_a_log_begins_with_kafkas_snapshot_that_is_said(
     kafkas: Path, tmp_path: Path, release: str
 ) -> None:

@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tools.golden.scenarios import QUIET
-from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
+from tools.peers.kafka import BEFORE_NEWEST, LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
-PEERS = (NEWEST, LAST_WITH_OLD_FORMATS)
+PEERS = (NEWEST, BEFORE_NEWEST, LAST_WITH_OLD_FORMATS)
 SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "1500",
     "metadata.log.max.snapshot.interval.ms": "0",

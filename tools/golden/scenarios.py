@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -25,6 +25,7 @@ T0_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 MINUTE_MS = 60_000
 QUIET = {"log_level": 0, "log.connection.close": False}
 PATIENCE_S = 600  # of a busy machine; only what hangs ever meets it
+LOADING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR}
 
 
 class Sent(NamedTuple):
@@ -334,7 +335,14 @@ def committed_offsets(group: str, of_topic: str) -> Callable[[str], None]:
                 **QUIET,
             }
         )
-        consumer.commit(offsets=[TopicPartition(of_topic, 0, 7)], asynchronous=False)
+        for pause in (0.1, 0.3, 1, 3, 6, None):
+            try:
+                consumer.commit(offsets=[TopicPartition(of_topic, 0, 7)], asynchronous=False)
+                break
+            except KafkaException as refused:
+                if pause is None or refused.args[0].code() not in LOADING:
+                    raise
+                time.sleep(pause)
         consumer.close()
 
     return write

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: committed offsets and classic groups, as Kafka 4.3 has them.
+"""Records of `__consumer_offsets`: committed offsets and classic groups, as Kafka 4.4 has them.
 
 key    i16 type · fields, never flexible (KIP-482)
        0, 1  string group · string topic · i32 partition      a committed offset
@@ -50,7 +50,7 @@ NEWEST: Final = 4
 _FLEXIBLE: Final = 4
 _WITH_EXPIRY: Final = 1
 _GROUP_VERSION: Final = 3
-"""Version that Kafka 4.3 writes; it reads the next one after a downgrade (KIP-915)."""
+"""Version that Kafka 4.4 writes; it reads the next one after a downgrade (KIP-915)."""
 _NIL: Final = UUID(int=0)
 _TOPIC_ID_TAG: Final = 0
 _NO_TIME: Final = -1
@@ -171,7 +171,7 @@ def read_key(data: bytes) -> Key | None:
 
 
 def key_bytes(key: Key) -> bytes:
-    """Return a key as Kafka 4.3 writes it.
+    """Return a key as Kafka 4.4 writes it.
 
     Raises:
         struct.error: a text is longer than 32,767 bytes, or the partition does not fit its field.
@@ -217,7 +217,7 @@ def read_committed(data: bytes) -> CommittedValue:
 
 
 def committed_bytes(value: CommittedValue) -> bytes:
-    """Return a committed offset as Kafka 4.3 writes it: version 1 with an expiry time, otherwise 4.
+    """Return a committed offset as Kafka 4.4 writes it: version 1 with an expiry time, otherwise 4.
 
     Raises:
         struct.error: a number does not fit its field.
@@ -260,7 +260,7 @@ def read_group(data: bytes) -> GroupValue:
 
 
 def group_bytes(value: GroupValue) -> bytes:
-    """Return a classic group as Kafka 4.3 writes it: version 3.
+    """Return a classic group as Kafka 4.4 writes it: version 3.
 
     Raises:
         struct.error: a number or a text does not fit its field.

@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: one per transactional id, as Kafka 4.3 has them.
+"""Records of `__transaction_state`: one per transactional id, as Kafka 4.4 has them.
 
 key    i16 version (0) · string transactional id; a key of a higher version is skipped, and kept
 
