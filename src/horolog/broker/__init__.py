@@ -17,6 +17,7 @@
     dispatch     from a frame to its handler and back; `authorisation` says who may
     background_tasks   retention, flushing, checkpoints, index checks
     health       what is wrong with a broker
+    service_manager    reports to systemd: started, alive, stopping
 
 A broker is never half open. One event loop serves all connections; everything that may wait for
 the disk runs in a small pool, in order per partition. Kernels load in the background once it is
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from horolog.broker.coordinators.state_topics import *
     from horolog.broker.dispatch import *
     from horolog.broker.service import *
+    from horolog.broker.service_manager import *
     from horolog.broker.shadow import *
     from horolog.broker.shadow.follower import *
 
@@ -75,6 +77,7 @@ __getattr__, __dir__ = lazy_names(
         "scheduling.pace": "ThreadPace",
         "scheduling.turns": "SLICE_SECONDS ClientGone TimeSlice",
         "service": "Service new_event_loop",
+        "service_manager": "ServiceManager",
         "settings": "LiveSettings",
         "shadow": "follower",
         "shadow.follower": "PartitionStatus",

@@ -53,6 +53,7 @@ from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.reply import FileSlots
 from horolog.record.compression import Codec
+from horolog.storage.log_dir.log_dir import OpeningProgress
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from horolog.wire.api import ApiKey
@@ -164,8 +165,13 @@ class BrokerParts:
     # --- open and close ---------------------------------------------------------------
 
     @classmethod
-    async def open(cls, settings: Settings, clock: Clock | None = None) -> Self:
-        """Open the log directory with its metadata.
+    async def open(
+        cls,
+        settings: Settings,
+        clock: Clock | None = None,
+        progress: OpeningProgress | None = None,
+    ) -> Self:
+        """Open the log directory with its metadata; `progress` counts its logs meanwhile.
 
         Raises:
             Misconfigured: a directory or a setting is unusable.
@@ -178,7 +184,7 @@ class BrokerParts:
         loop = asyncio.get_running_loop()
         try:
             opened = await loop.run_in_executor(
-                workers, open_storage, settings, clock, open_files.logs
+                workers, open_storage, settings, clock, open_files.logs, progress
             )
             try:
                 broker = cls(opened, clock, open_files, readers, workers)

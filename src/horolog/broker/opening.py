@@ -45,7 +45,7 @@ from horolog.storage.directory.contents import earlier_files
 from horolog.storage.directory.identity import is_cluster_id
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
-from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir
+from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir, OpeningProgress
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
 
@@ -79,7 +79,12 @@ class OpenedStorage:
         self.store.close()
 
 
-def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> OpenedStorage:
+def open_storage(
+    settings: Settings,
+    clock: Clock,
+    max_open_files: int,
+    progress: OpeningProgress | None = None,
+) -> OpenedStorage:
     """Open the log directory with its metadata, and reconcile the two.
 
     Raises:
@@ -118,7 +123,7 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
         )
         beside = StateBeside(Files(), path, store.state_dir)
         opening = _Opening(
-            path, settings, settings.broker_config(), store, stored, found, clock, beside
+            path, settings, settings.broker_config(), store, stored, found, clock, beside, progress
         )
         opened = opening.open(Files(max_open=max_open_files), lock)
         undo.pop_all()
@@ -137,6 +142,7 @@ class _Opening:
     stored_settings: StoredSettings
     clock: Clock
     beside: StateBeside
+    progress: OpeningProgress | None
     plan: StartPlan = field(default_factory=StartPlan)
     owned: dict[str, uuid.UUID] = field(default_factory=dict)
     led: dict[str, uuid.UUID] = field(default_factory=dict)
@@ -169,6 +175,7 @@ class _Opening:
             state_dir=self.store.state_dir,
             properties=PROPERTIES if self.store.is_own else {},
             remembered=self.store.remembered,
+            progress=self.progress,
         )
         try:
             self._log_unclean_stop(log_dir)

@@ -10,12 +10,14 @@ await service.stop()
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -27,12 +29,14 @@ from horolog.broker.faults import Faults
 from horolog.broker.faulty_dispatch import FaultyDispatch
 from horolog.broker.open_files import raise_limit
 from horolog.broker.scheduling.garbage import FullCollections
+from horolog.broker.service_manager import ServiceManager
 from horolog.clock import Clock
-from horolog.config import Endpoint, Settings
+from horolog.config import Endpoint, Settings, host_port
 from horolog.network.budget import ByteBudget
 from horolog.network.connection import ServerConnection
 from horolog.network.request_times import RequestTimes
 from horolog.network.server import Server
+from horolog.storage.log_dir.log_dir import OpeningProgress
 
 if TYPE_CHECKING:
     from horolog.broker.metrics.page import MetricsPage
@@ -46,6 +50,8 @@ KERNELS_AFTER_SECONDS: Final = 1.0
 # The GIL's switch interval: how long a thread that decodes or scans delays the event loop. A fifth
 # of Python's default, because every response waits for it several times.
 SWITCH_SECONDS: Final = 0.001
+
+LOGGED_EVERY_S: Final = 10
 
 assert handlers.__all__  # importing them has filled the table of APIs
 
@@ -84,6 +90,7 @@ class Service:
         load_kernels: bool = True,
         owns_process: bool = False,
         faults: Faults | None = None,
+        progress: OpeningProgress | None = None,
     ) -> Self:
         """Open the log directory and accept connections.
 
@@ -95,11 +102,11 @@ class Service:
             StorageFailed: a read or write failed.
         """
         if not owns_process:
-            return await cls._started(settings, clock, faults, load_kernels=load_kernels)
+            return await cls._started(settings, clock, faults, progress, load_kernels=load_kernels)
         gc.disable()  # it would look again and again at what is loaded, and find nothing
         try:
             service = await cls._started(
-                settings, clock, faults, load_kernels=load_kernels, owns_process=True
+                settings, clock, faults, progress, load_kernels=load_kernels, owns_process=True
             )
             gc.freeze()
             service._garbage.start()
@@ -113,11 +120,12 @@ class Service:
         settings: Settings,
         clock: Clock | None,
         faults: Faults | None,
+        progress: OpeningProgress | None,
         *,
         load_kernels: bool,
         owns_process: bool = False,
     ) -> Self:
-        broker = await BrokerParts.open(settings, clock)
+        broker = await BrokerParts.open(settings, clock, progress)
         dispatcher = Dispatcher(broker)
         broker.faults = faults
         faulty = None if faults is None else FaultyDispatch(dispatcher, broker, faults)
@@ -261,11 +269,36 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, _LOG.info, "SIGHUP is ignored; SIGTERM stops the broker")
-    service = await Service.start(settings, clock, owns_process=True, faults=faults)
+    manager = ServiceManager(os.environ)
+    progress = OpeningProgress()
+    reporting = asyncio.create_task(_report_opening(progress, manager))
+    try:
+        service = await Service.start(
+            settings, clock, owns_process=True, faults=faults, progress=progress
+        )
+    finally:
+        reporting.cancel()
     on_ready(service)
+    addresses = (host_port(endpoint.host, endpoint.port) for endpoint in service.bound)
+    manager.ready(f"serving {len(service.broker.partitions)} logs at {', '.join(addresses)}")
     await stopping.wait()
     _LOG.info("stopping")
+    manager.report("STOPPING=1", "STATUS=answering the last requests and closing the logs")
     await service.stop()
+    manager.close()
+
+
+async def _report_opening(progress: OpeningProgress, manager: ServiceManager) -> None:
+    """Report how far a long start is: to the service manager, and now and then to the log."""
+    reported = ""
+    for seconds in count(1):
+        await asyncio.sleep(1)
+        status = f"opened {progress.loaded} of {progress.logs} logs"
+        if status != reported and progress.logs:
+            reported = status
+            manager.report(f"STATUS={status}")
+        if seconds % LOGGED_EVERY_S == 0 and progress.logs:
+            _LOG.info("starting: %s", status)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

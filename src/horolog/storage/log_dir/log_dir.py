@@ -14,6 +14,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -67,6 +68,15 @@ class FoundPartitions(NamedTuple):
     """Names of partitions that something other than a directory has, and what that is."""
     internal: frozenset[str]
     """Kafka's internal topics that have directories."""
+
+
+@dataclass(slots=True)
+class OpeningProgress:
+    """How far a log directory is opened; any thread may look."""
+
+    logs: int = 0
+    """Number of logs to load; 0 while that is not known."""
+    loaded: int = 0
 
 
 class _Root:
@@ -154,6 +164,7 @@ class LogDir:
         state_dir: Path | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
         remembered: Remembered = Remembered(),  # noqa: B008 - immutable
+        progress: OpeningProgress | None = None,
     ) -> "LogDir":
         """Lock a directory, create it if it is missing, and load its logs.
 
@@ -176,6 +187,7 @@ class LogDir:
                 may be the log directory. None: no such partition is opened.
             properties: what a `meta.properties` that is made gets, too.
             remembered: what is known of the directory's identity without that file.
+            progress: counts the logs while they are loaded.
 
         Raises:
             Misconfigured: another broker has it, or it cannot be a log directory.
@@ -208,6 +220,7 @@ class LogDir:
                 follows,
                 known_epoch,
                 now_ms,
+                progress or OpeningProgress(),
                 succeeds_another=succeeds_another,
             )
             log_dir._settle_stamps(is_known, now_ms)
@@ -227,6 +240,7 @@ class LogDir:
         follows: Callable[[str], bool],
         known_epoch: Callable[[TopicPartition], int],
         now_ms: int,
+        progress: OpeningProgress,
         *,
         succeeds_another: bool,
     ) -> None:
@@ -262,8 +276,10 @@ class LogDir:
         partitions = [
             partition for partition in contents.partitions if partition not in self.unreadable
         ]
+        progress.logs = len(partitions)
         with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
             for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
+                progress.loaded += 1
                 if isinstance(loaded, HorologError):
                     self.unreadable[partition] = str(loaded)
                     self._failed[partition] = config_of(partition.topic).file_delete_delay_ms
