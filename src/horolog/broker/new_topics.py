@@ -28,7 +28,7 @@ class NewTopic:
 
 
 def _consumer_offsets(config: BrokerConfig) -> NewTopic:
-    """Describe the topic of groups and committed offsets, with the settings of Kafka 4.3."""
+    """Describe the topic of groups and committed offsets, with the settings of Kafka 4.4."""
     overrides = {
         "cleanup.policy": "compact",
         "compression.type": "producer",
@@ -42,7 +42,7 @@ def _consumer_offsets(config: BrokerConfig) -> NewTopic:
 
 
 def _transaction_state(config: BrokerConfig) -> NewTopic:
-    """Describe the topic of transactions, with the settings of Kafka 4.3 for one replica."""
+    """Describe the topic of transactions, with the settings of Kafka 4.4 for one replica."""
     return NewTopic(
         name=TRANSACTION_STATE,
         partitions=config.transaction_state_log_num_partitions,

@@ -18,7 +18,7 @@ from horolog.wire.questions import LEFT_BEHIND, AskEntries, LeftBehind
 
 
 class Client(Closeable):
-    """Client of horolog or Apache Kafka (tried with 3.9 and 4.3).
+    """Client of horolog or Apache Kafka (tried with 3.9, 4.3 and 4.4).
 
     Connects on first use.
 

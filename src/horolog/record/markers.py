@@ -97,7 +97,7 @@ def stamped_marker(
     append_ms: int,
     timestamp_type: TimestampType,
 ) -> StampedMarker:
-    """Make the control batch that ends a producer's transaction in a partition, as Kafka 4.3.
+    """Make the control batch that ends a producer's transaction in a partition, as Kafka 4.4.
 
     Args:
         now_ms: time of the record.

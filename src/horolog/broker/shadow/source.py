@@ -39,7 +39,7 @@ LEAST_SETTINGS: Final = 20
 """Topics whose settings each look reads at least."""
 
 _OF_INTERNAL: Final = MappingProxyType({"cleanup.policy": "compact", "segment.bytes": "104857600"})
-"""Settings of an internal topic in Kafka 4.3, without those of replicas."""
+"""Settings of an internal topic in Kafka 4.4, without those of replicas."""
 
 _WITHOUT_LEADER: Final = frozenset({ErrorCode.none, ErrorCode.leader_not_available})
 _GONE: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})

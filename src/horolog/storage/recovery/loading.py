@@ -270,7 +270,7 @@ class _Loader:
 
         A bump makes consumers validate their position (KIP-320). A clean shutdown keeps the epoch.
         An adopted log of Kafka keeps it even after a crash, because Kafka's controller owns the
-        epoch (4.3 bumps it by two at every start): a Java client that has seen a larger epoch, in
+        epoch (4.4 bumps it by two at every start): a Java client that has seen a larger epoch, in
         a lookup or with a committed offset, would consider the controller's metadata stale and
         find no leader. The epochs of a log that follows are those of its source.
 
