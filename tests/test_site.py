@@ -31,6 +31,7 @@ def built(tmp_path: Path, content: str, **others: str) -> Path:
         '<link rel="canonical" href="https://example.org/">',
         '<style>p { background: url("data:image/png;base64,AAAA") }</style>',
         "<p>https://example.org/script.js</p>",
+        "<pre><code>[a](b.md)</code></pre>",
     ],
 )
 def test_a_site_of_files_that_are_there_has_no_fault(tmp_path: Path, content: str) -> None:
@@ -46,6 +47,7 @@ def test_a_site_of_files_that_are_there_has_no_fault(tmp_path: Path, content: st
         ('<a href="#gone">', "no such anchor"),
         ('<img src="gone.png">', "gone.png does not exist"),
         ('<a href="/docs/other.html">', "works on a server alone"),
+        ("<p>see [the page](other.md)</p>", "shows Markdown"),
         ('<script src="https://example.org/x.js"></script>', "from another host"),
         ('<script src="//example.org/x.js"></script>', "from another host"),
         ('<img src="http://example.org/x.png">', "from another host"),

@@ -1,4 +1,4 @@
-"""Check built pages: no dead link, nothing loaded from another host; list the links that leave.
+"""Check built pages: no dead link, no raw Markdown, nothing of another host; list what leaves.
 
     python -m tools.site.check site
 
@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 EXTERNAL_LINKS: Final = "external-links.txt"
 _STYLE_URL = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
+_CODE: Final = frozenset({"code", "pre", "script", "style"})
 _LOADED_BY_LINK: Final = frozenset({"icon", "manifest", "preload", "stylesheet", "modulepreload"})
 
 
@@ -30,7 +31,10 @@ class Page(HTMLParser):
         """Targets that a reader can click."""
         self.loads = set[str]()
         """Targets that a browser fetches with the page."""
+        self.markdown = list[str]()
+        """Texts that show a link's brackets: its Markdown was not understood."""
         self._is_style = False
+        self._codes = 0
         self.feed(html)
         self.close()
 
@@ -38,6 +42,7 @@ class Page(HTMLParser):
         """Note the targets and anchors of an element."""
         given = {name: value or "" for name, value in attrs}
         self._is_style = tag == "style"
+        self._codes += tag in _CODE
         self.anchors.update(given[name] for name in ("id", "name") if name in given)
         self.loads.update(_in_style(given.get("style", "")))
         if "href" in given:
@@ -48,10 +53,16 @@ class Page(HTMLParser):
         for each in given.get("srcset", "").split(","):
             self.loads.update(each.split()[:1])
 
+    def handle_endtag(self, tag: str) -> None:
+        """Note the end of code."""
+        self._codes -= tag in _CODE
+
     def handle_data(self, data: str) -> None:
-        """Note what a style sheet in the page loads."""
+        """Note what a style sheet in the page loads, and Markdown in a text."""
         if self._is_style:
             self.loads.update(_in_style(data))
+        elif not self._codes and "](" in data:
+            self.markdown.append(data.strip())
 
 
 def _in_style(text: str) -> Iterator[str]:
@@ -70,6 +81,7 @@ def faults(site: Path) -> tuple[list[str], dict[str, set[str]]]:
         wrong += [
             f"{name}: loads {target} from another host" for target in page.loads if leaves(target)
         ]
+        wrong += [f"{name}: shows Markdown: {text:.80}" for text in page.markdown]
         for target in page.links | page.loads:
             if not leaves(target):
                 wrong += [f"{name}: {what}" for what in _dead(path, target, pages)]

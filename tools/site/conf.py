@@ -48,7 +48,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 NAVIGATION: Final = "## Where to go on"
 """Section of the README that lists every page, by what a reader wants to do."""
 _GROUP = re.compile(r"^### (.+)$", re.MULTILINE)
-_NAMED = re.compile(r"(?<![`(/\w])`?(docs/[\w-]+)\.md`?")
+_NAMED = re.compile(r"(?<![`[/\w])(?<!\]\()`?(docs/[\w-]+)\.md`?(?![]#])")
 _LINKED = re.compile(r"\[`?[\w/-]+\.md`?\]\(([\w/.-]+)\.md([#\w-]*)\)")
 _LONG_NAME = re.compile(r"[\w.,/:-]{12,}(?![^<]*>)")
 _BREAKS = re.compile(r"([.,_/:]+)(?=\w)")
