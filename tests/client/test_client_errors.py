@@ -120,6 +120,16 @@ def test_a_silent_broker_ends_the_call_when_its_time_is_over(api_key: ApiKey) ->
         assert 0.4 < time.monotonic() - started < PATIENCE_S
 
 
+@pytest.mark.parametrize("arrived", [1, 600 << 10, 3 << 20])
+def test_a_large_answer_that_stops_half_way_ends_the_call_in_time(arrived: int) -> None:
+    part = Raw((8 << 20).to_bytes(4, "big") + bytes(arrived))
+    with talk({ApiKey.FETCH: part}, timeout_ms=500) as (_, client):
+        started = time.monotonic()
+        with pytest.raises(NoAnswer, match="no answer in time"):
+            client.fetch(*CLICKS, 0, max_wait_ms=0)
+        assert 0.4 < time.monotonic() - started < PATIENCE_S
+
+
 def test_something_else_than_kafka_is_recognised() -> None:
     web_server = Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with (

@@ -1,6 +1,7 @@
 """Fetches of which one is sent ahead give what plain fetches give, whatever happens in between."""
 
 import signal
+import time
 
 import pytest
 from running_broker import RunningBroker, a_broker
@@ -51,7 +52,9 @@ def test_memory_is_written_over_only_where_that_was_asked_for(client: Client) ->
     for reuses_memory in (False, True):
         with FetchAhead(client, reuses_memory=reuses_memory) as ahead:
             first = ahead.fetch(request(0)).records
+            ahead.send(request(1))
             assert first[-2:-1] == b"\0"
+            ahead.fetch(request(1))
             ahead.fetch(request(3))
             assert (first[-2:-1] == b"\3") is reuses_memory
 
@@ -73,15 +76,34 @@ def test_a_client_is_asked_other_things_once_what_was_sent_is_given_up(client: C
     assert found.offset == 4
 
 
-def test_a_client_interrupted_while_it_waits_may_be_asked_other_things(client: Client) -> None:
+def test_an_answer_that_is_given_up_is_not_waited_for(client: Client) -> None:
+    began = time.monotonic()
+    with FetchAhead(client) as ahead:
+        ahead.send(PartitionFetch("t", 0, 4, max_wait_ms=60_000))  # the end of the log
+    assert time.monotonic() - began < 30
+    assert client.fetch("t", 0, 1).high_watermark == 4
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_client_interrupted_while_it_waits_may_be_asked_other_things(
+    client: Client, is_sent: bool
+) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    at_the_end = PartitionFetch("t", 0, 4, max_wait_ms=60_000)
+
+    def fetch_until_interrupted(ahead: FetchAhead) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        ahead.fetch(at_the_end)
+
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        with FetchAhead(client) as ahead, pytest.raises(KeyboardInterrupt):
-            ahead.fetch(PartitionFetch("t", 0, 4, max_wait_ms=5_000))  # the end of the log
+        with FetchAhead(client) as ahead:
+            if is_sent:
+                ahead.send(at_the_end)
+            with pytest.raises(KeyboardInterrupt):
+                fetch_until_interrupted(ahead)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

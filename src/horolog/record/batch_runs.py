@@ -68,6 +68,16 @@ class BatchRun(NamedTuple):
         covered = buffer[self.starts[index] - _SUMMED_BEFORE : self.ends[index]]
         return crc32c.crc32c(covered) != self.crcs[index]
 
+    def undamaged(self, buffer: memoryview) -> Self:
+        """Return the batches before the first with a wrong checksum."""
+        crc_of = crc32c.crc32c
+        for index, (start, end, crc) in enumerate(
+            zip(self.starts, self.ends, self.crcs, strict=True)
+        ):
+            if crc_of(buffer[start - _SUMMED_BEFORE : end]) != crc:
+                return self.first(index)
+        return self
+
     def first(self, count: int) -> Self:
         """Return a run of the first `count` batches."""
         if count == len(self.starts):

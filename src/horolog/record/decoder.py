@@ -115,7 +115,7 @@ class Decoder:
             if self._planned and self._is_unpacked is (run.codec is Codec.NONE):
                 break  # what is planned is gathered first
             if run.codec is Codec.NONE:
-                run = self._undamaged(run, check_crcs)
+                run = run.undamaged(self._buffer) if check_crcs else run
                 stretches, end = run.stretches, sum(run.ends) - sum(run.starts)
                 end += self._planned_bytes
             else:
@@ -136,14 +136,6 @@ class Decoder:
             if self._planned_bytes >= _PLAN_BYTES:
                 yield from self._gather_planned()
         return position
-
-    def _undamaged(self, run: BatchRun, check_crcs: bool) -> BatchRun:
-        """Return the batches of a run before the first damaged one."""
-        if check_crcs:
-            for index in range(len(run.starts)):
-                if run.is_damaged(self._buffer, index):
-                    return run.first(index)
-        return run
 
     def _unpack(self, run: BatchRun, check_crcs: bool) -> tuple[BatchRun, Int64Array, int]:
         """Decompress a run behind the planned records; return its batches, stretches and end."""

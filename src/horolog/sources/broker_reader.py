@@ -1,7 +1,7 @@
 """Fetching a stretch of a partition from its broker as whole batches.
 
-The next request is sent before what the last one gave is decoded and handed on: the broker and the
-sockets' buffers work ahead, without a thread that would compete for the interpreter.
+The next request is sent before what the last one gave is decoded and handed on. Its response is
+received meanwhile, in a thread that rarely needs the interpreter (`client/fetch_ahead.py`).
 """
 
 import time
