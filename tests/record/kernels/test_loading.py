@@ -311,6 +311,26 @@ def test_kernels_are_loaded_once_however_often_they_are_asked_for(monkeypatch):
     assert kernels.run is scan_kernels
 
 
+def test_two_threads_never_load_at_once(monkeypatch):
+    """numba's registries and the directory of its cache are those of the process."""
+    inside, most = [], []
+
+    def functions_of(text):
+        inside.append(text)
+        most.append(len(inside))
+        one_more.wait(0.2)  # nobody sets it: as long as a second thread may take to come in
+        inside.remove(text)
+        return text
+
+    one_more = threading.Event()
+    override(monkeypatch, "horolog.record.kernels.compiled", functions_of=functions_of)
+    texts = (scan_kernels.__name__, column_kernels.__name__)
+    threads = [Kernels(text).load_in_background() for text in texts]
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1]
+
+
 def test_a_scan_gives_the_same_facts_before_and_after_the_kernels_come(rng, monkeypatch):
     batch = generated_batch(rng, count=40, codec=Codec.GZIP, base_offset=BASE_OFFSET)
     header = parse_header(batch.data)

@@ -22,6 +22,9 @@ WITHOUT_NUMBA: Final = (
 )
 """A line for users with the cost, measured by `bench.without_numba`."""
 
+# numba fills its registries while it loads, and reads the directory of its cache from a global:
+# only one thread may load, whichever kernels.
+_loading = threading.Lock()
 _leaving = threading.Event()
 _not_kept_in: list[tuple[str, ...]] = []
 
@@ -86,7 +89,6 @@ class Kernels:
 
     def __init__(self, text_name: str) -> None:
         self.text_name = text_name
-        self._loading = threading.Lock()
         self._starting = threading.Lock()  # never held while it loads: an event loop asks for it
         self._thread: threading.Thread | None = None
         self._work_bytes = 0
@@ -97,7 +99,7 @@ class Kernels:
 
     def load(self) -> None:
         """Compile kernels that no cache contains; return when all are ready."""
-        with self._loading:
+        with _loading:
             if self.is_loaded or not is_numba_installed():
                 return
             from horolog.record.kernels import compiled  # noqa: PLC0415 - a second, in a thread
