@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from batches import generated_record
 from examples import some_pairs
+from faulty_calls import failing
 from mirror_lab import (
     NO_SPARK,
     T0_MS,
@@ -24,9 +25,10 @@ from mirror_lab import (
 )
 from running_broker import MakeBroker
 
+from horolog.broker import LocalMarkers
 from horolog.client import Client, CommittedOffset, ResourceType, Topics
 from horolog.clock import SystemClock
-from horolog.errors import ErrorCode, Misconfigured
+from horolog.errors import ErrorCode, Misconfigured, StorageFailed
 from horolog.jobs.comparing import compare
 from horolog.jobs.mirroring import Control
 from horolog.jobs.mirroring.ledger import Ledger
@@ -251,6 +253,25 @@ def test_readers_of_committed_records_see_none_of_a_killed_run(lab: MirrorLab) -
     assert not lab.run().errors
     assert lab.rows("t") == lab.source_rows("t")
     assert len(rows_of(lab.target.address, "t", committed=False)) > 30
+
+
+def test_a_run_ends_once_readers_of_committed_records_see_all(
+    lab: MirrorLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator answers a commit before it writes the markers, here for a second."""
+    lab.source.create_topic("t", 1, retention_ms="-1")
+    lab.produce("t", 0, records(0, 5))
+    refused: list[object] = []
+
+    def is_refused(markers: LocalMarkers, partition: object, ended: object) -> bool:
+        if len(refused) < 6:
+            refused.append(partition)
+        return len(refused) < 6
+
+    failing(monkeypatch, LocalMarkers, "end", StorageFailed("the disk is full"), when=is_refused)
+    assert not lab.run().errors
+    assert len(refused) == 6
+    assert lab.rows("t") == lab.source_rows("t")
 
 
 def test_a_target_that_was_truncated_stops_the_partition(lab: MirrorLab) -> None:

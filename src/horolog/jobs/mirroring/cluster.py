@@ -76,6 +76,8 @@ class ClusterDestination:
         self.client: Final = self._target.client()
         """Client of the target on the driver."""
         self._is_source = False
+        self._ended: dict[str, Transaction] = {}
+        """The last transaction of each id that this run has committed."""
         self._compared_with: set[TopicPartition] = set()
         """Partitions whose positions were compared with those committed at the target."""
         self._topics = TargetTopics(self.client, job)
@@ -204,6 +206,7 @@ class ClusterDestination:
             assert transaction is not None
             try:
                 self.client.end_transaction(transaction, commit=True)
+                self._ended[transaction.id] = transaction
             except (NoAnswer, RequestRefused) as error:
                 failures[transaction] = str(error)
         return [
@@ -221,7 +224,8 @@ class ClusterDestination:
         ]
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
-        """Return no errors, since a cluster needs no final step."""
+        """Wait for the markers of committed transactions; there are no errors."""
+        self._target.await_markers(self.client, self._ended.values())
         return ()
 
 
