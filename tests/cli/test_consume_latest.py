@@ -88,7 +88,7 @@ def test_records_without_a_key_are_said_to_be_left_out(filled: RunningBroker) ->
         (["--offset", 0], 2, "leave out --offset"),
         (["--order", "create-time"], 2, "leave out --order"),
         (["--clock", "append"], 2, "leave out --clock"),
-        (["--latest-memory", "1"], 2, "give more memory"),
+        (["--latest-memory", "1"], 2, "more than --latest-memory of 1 B allows: 1MiB would do"),
         (["--latest-memory", "much"], 2, "--latest-memory"),
         (["--as-of", "2999-01-01T00:00Z"], 2, "future"),
     ],

@@ -275,7 +275,7 @@ def test_a_table_is_read_by_few_tasks(keyed: RunningBroker, clock: ManualClock) 
         ({"kafka__isolation__level": "read_uncommitted"}, "committed records alone"),
         ({"endingOffsets": "latest"}, "leave out endingoffsets"),
         ({"latestMemory": "much"}, "latestMemory"),
-        ({"latestMemory": "10"}, "more memory"),
+        ({"latestMemory": "10"}, "more than latestMemory of 10 B allows: 1MiB would do"),
         ({"latestAsOf": "soon"}, "soon"),
         ({"latestAsOf": NINE_MS + 86_400_000}, "future"),
     ],

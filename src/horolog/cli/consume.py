@@ -200,8 +200,7 @@ def consume(
         given = "--from-end" if options.from_end else "--complete"
         given = "--follow" if options.follow_on else given
         raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
-    if options.latest:
-        _check_latest(options)
+    latest_memory = _latest_memory(options) if options.latest else 0
     more: dict[str, Any] = {"read_committed": options.read_committed or options.latest}
     if options.as_of is not None:
         if options.follow_on or options.from_end:
@@ -251,8 +250,9 @@ def consume(
                         print_latest,
                     )
 
-                    memory = bytes_of(options.latest_memory, "--latest-memory")
-                    is_damaged |= print_latest(log, plan, reading, memory, what, output.write)
+                    is_damaged |= print_latest(
+                        log, plan, reading, latest_memory, what, output.write
+                    )
                 elif ordering is not None:
                     stretches = () if options.from_end else plan.stretches
                     ends = plan.ends if options.follow_on else None
@@ -276,8 +276,8 @@ def consume(
         raise typer.Exit(1)
 
 
-def _check_latest(options: ConsumeOptions) -> None:
-    """Refuse options that a table of keys cannot have."""
+def _latest_memory(options: ConsumeOptions) -> int:
+    """Return what the keys of a partition may take; refuse options that their table cannot have."""
     others = {
         "--from-time": options.from_time is not None,
         "--to-time": options.to_time is not None,
@@ -291,6 +291,7 @@ def _check_latest(options: ConsumeOptions) -> None:
     for name, is_given in others.items():
         if is_given:
             raise Misconfigured(f"--latest prints the last record of each key: leave out {name}")
+    return bytes_of(options.latest_memory, "--latest-memory")
 
 
 _EVER: Final = -(1 << 63)

@@ -7,7 +7,13 @@ import numpy as np
 
 from horolog.cli.screen import progress, say
 from horolog.errors import Damaged, StorageFailed
-from horolog.sources.latest_records import changed, check_latest, last_offsets, parts_with
+from horolog.sources.latest_records import (
+    KeyMemory,
+    changed,
+    check_latest,
+    last_offsets,
+    parts_with,
+)
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch, offsets_in
 from horolog.sources.planning import ReadPlan
@@ -36,11 +42,11 @@ def print_latest(
         Misconfigured: the keys take more memory; the log cannot be read as of its time any more.
         DataLost: compaction passed the end of the table meanwhile.
     """
-    is_damaged = False
+    is_damaged, allowed = False, KeyMemory(memory, "--latest-memory")
     with StretchReader(reading) as reader:
         for partition, its in groupby(plan.stretches, key=lambda stretch: stretch.partition):
             try:
-                for read in _table(log, reader, list(its), reading, memory, what):
+                for read in _table(log, reader, list(its), reading, allowed, what):
                     if not write(partition.topic, read):
                         return is_damaged
             except (Damaged, StorageFailed) as error:
@@ -55,7 +61,7 @@ def _table(
     reader: StretchReader,
     stretches: Sequence[Stretch],
     reading: ReadOptions,
-    memory: int,
+    memory: KeyMemory,
     what: str,
 ) -> Iterator[ReadRecord]:
     """Yield the last records of one partition that have a value."""

@@ -5,6 +5,7 @@ holds each key once. Records of aborted and of open transactions are none. Impor
 """
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from horolog.sources.tables import TableShape, options_of
 from horolog.storage.names import TopicPartition
 
 __all__ = [
+    "KeyMemory",
     "LastOffsets",
     "check_latest",
     "last_offsets",
@@ -54,11 +56,21 @@ _Offsets = npt.NDArray[np.int64]
 _TABLE_BYTES: Final = 8 << 20
 _NEW_SHARE: Final = 8
 """Share of the memory that keys take which may still come twice."""
+_SPARE: Final = 1.1
 _KEYS_SHARE: Final = 4  # what groups them holds them, their table and its result
 _MOST_KEY_BYTES: Final = 1 << 30  # of one array of Arrow
 _FAR: Final = 10_000
 """Offsets without a last record that are passed over rather than read."""
 _EVER: Final = -(1 << 63)
+
+
+class KeyMemory(NamedTuple):
+    """How much the keys of a partition may take."""
+
+    size: int
+    """Bytes."""
+    option: str
+    """The option that says so, for the error."""
 
 
 def latest(
@@ -109,11 +121,13 @@ def latest(
             chosen = numbered(chosen, list(partitions), topic)
         plan = plan_offsets(log, chosen, RowFilter(), {}, {})
 
+    allowed = KeyMemory(memory, "memory")
+
     def batches() -> Iterator[pa.RecordBatch]:
         with StretchReader(options) as reader:
             for partition, its in _by_partition(plan.stretches):
                 number = pa.scalar(partition.partition, pa.int32())
-                for table in _rows(reader, its, options, shape.decoded, memory, _TABLE_BYTES):
+                for table in _rows(reader, its, options, shape.decoded, allowed, _TABLE_BYTES):
                     yield shape.of(table, pa.repeat(number, len(table)))
         check_latest(options, plan)
 
@@ -130,7 +144,7 @@ def read_latest_task(
         DataLost: records are gone.
     """
     shaper, decoded = RowShaper(names, nullable), decoded_columns(names)
-    memory = options.latest_memory
+    memory = KeyMemory(options.latest_memory, "latestMemory")
     with StretchReader(options) as reader:
         for partition, its in _by_partition(task):
             shaper.begin(partition)
@@ -159,20 +173,20 @@ def last_offsets(
     reader: StretchReader,
     stretches: Sequence[Stretch],
     options: ReadOptions,
-    memory: int,
+    memory: KeyMemory,
     advance: Callable[[int], None] = lambda offset: None,
 ) -> LastOffsets:
     """Find the last record of each key of a partition.
 
     Args:
         stretches: of one partition, in order.
-        memory: how many bytes the keys may take.
+        memory: how much the keys may take.
         advance: called with the offset up to which was read.
 
     Raises:
         Misconfigured: they take more.
     """
-    keys = _Keys(stretches[0].partition, memory)
+    keys = _Keys(stretches, memory)
     for stretch in stretches:
         with reader.losses(stretch):
             for table in tables_of(reader, stretch, RowFilter(), options, ("key", "offset")):
@@ -237,7 +251,7 @@ def _rows(
     stretches: Sequence[Stretch],
     options: ReadOptions,
     columns: Sequence[str],
-    memory: int,
+    memory: KeyMemory,
     max_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the last records of the keys of one partition that have a value."""
@@ -267,8 +281,10 @@ def _by_partition(
 class _Keys:
     """The keys of a partition with the last offset of each."""
 
-    def __init__(self, partition: TopicPartition, memory: int) -> None:
-        self.partition = partition
+    def __init__(self, stretches: Sequence[Stretch], memory: KeyMemory) -> None:
+        self.partition = stretches[0].partition
+        self._start, self._end = stretches[0].start, stretches[-1].end
+        self._read_to = self._start
         self._memory = memory
         self._known = pa.table(
             {"key": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())}
@@ -280,12 +296,13 @@ class _Keys:
     def add(self, table: pa.RecordBatch) -> None:
         """Add records that follow those that were added."""
         keys = table.column("key")
+        self._read_to = table.column("offset")[-1].as_py() + 1
         if keys.null_count:
             self._keyless += keys.null_count
             table = table.filter(keys.is_valid())
         self._new.append(pa.Table.from_batches([table.select(["key", "offset"])]))
         self._new_bytes += table.nbytes
-        if self._new_bytes >= self._memory // _NEW_SHARE:
+        if self._new_bytes >= self._memory.size // _NEW_SHARE:
             self._group()
 
     def last(self) -> LastOffsets:
@@ -300,9 +317,21 @@ class _Keys:
         grouped = whole.group_by("key", use_threads=False).aggregate([("offset", "max")])
         self._known = pa.table({"key": grouped["key"], "offset": grouped["offset_max"]})
         self._new, self._new_bytes = [], 0
-        taken = self._known.nbytes
-        if taken > min(self._memory // _KEYS_SHARE, _MOST_KEY_BYTES):
-            raise Misconfigured(
-                f"the {len(self._known):,} keys of {self.partition} that were read so far "
-                f"take more than {size(self._memory)} allows: give more memory"
+        if self._known.nbytes > min(self._memory.size // _KEYS_SHARE, _MOST_KEY_BYTES):
+            raise self._too_many()
+
+    def _too_many(self) -> Misconfigured:
+        """Return the error, with the memory that would do if the rest has as many keys."""
+        keys, taken = len(self._known), self._known.nbytes
+        share = (self._read_to - self._start) / (self._end - self._start)
+        what = f"{self.partition} has {keys:,} keys in the first {share:.0%} of its offsets"
+        if taken / share > _MOST_KEY_BYTES:
+            return Misconfigured(
+                f"{what}, and a table at most {size(_MOST_KEY_BYTES)} of keys of a partition: read "
+                "its records instead, and take the last of each key in Spark or SQL"
             )
+        enough = math.ceil(taken / share * _KEYS_SHARE * _SPARE / (1 << 20))
+        return Misconfigured(
+            f"{what}, more than {self._memory.option} of {size(self._memory.size)} allows: "
+            f"{enough}MiB would do if the rest has as many"
+        )
