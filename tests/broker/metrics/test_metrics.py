@@ -234,13 +234,31 @@ def test_an_offline_partition_is_counted(make_broker: MakeBroker) -> None:
     assert metrics.value("kafka_topic_partitions", topic="t") == 2
 
 
-def test_others_have_their_turn_at_each_partition_once_a_slice_is_over(
+def test_others_have_their_turn_at_each_partition_and_counter_once_a_slice_is_over(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("many", 300)
+    topics = [f"t{number}" for number in range(100)]  # more than labels are kept of
+    for topic in topics:
+        broker.create_topic(topic)
+    process = broker.call(lambda: ProcessNumbers(broker.broker, broker.service.server))
     override(monkeypatch, "horolog.broker", SLICE_SECONDS=-1.0)
-    turns = 0
+    turns, seen = 0, list[int]()
     is_over = threading.Event()
+
+    class Topic(str):
+        """A name that notes the turn in which it is written."""
+
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            seen.append(turns)
+            return str.__str__(self)
+
+    traffic = broker.broker.traffic
+    for topic in map(Topic, topics):
+        traffic.bytes_out.topics[topic] = traffic.failed_produce.topics[topic] = 1
+        traffic.refused[topic, "past", ""] = traffic.deleted_bytes[topic, "expired"] = 1
 
     async def count() -> None:
         nonlocal turns
@@ -250,12 +268,12 @@ def test_others_have_their_turn_at_each_partition_once_a_slice_is_over(
 
     counting = asyncio.run_coroutine_threadsafe(count(), broker.loop)
     before = broker.call(lambda: turns)
-    process = broker.call(lambda: ProcessNumbers(broker.broker, broker.service.server))
     assert broker.run(Scrape(broker.broker, RequestTimes(), process).text())
-    broker.call(process.close)
-    assert broker.call(lambda: turns) - before >= 300
+    assert broker.call(lambda: turns) - before >= 400
+    assert len(set(seen)) == len(seen) == 400
     is_over.set()
     counting.result()
+    broker.call(process.close)
 
 
 def test_topics_of_a_cluster_that_is_followed_have_their_lag(

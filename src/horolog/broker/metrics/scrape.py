@@ -56,7 +56,7 @@ class Scrape:
             appended = appended.plus(of_topic)
         found.add(of.MESSAGES_IN, appended.records)
         found.add(of.BYTES_IN, appended.size)
-        self._add_traffic(found)
+        await self._add_traffic(found, turns)
         await self._add_following(turns, found, by_partition=by_partition)
         await add_cleaning(found, self._broker, turns, by_partition=by_partition)
         await self._transactions.add(found, turns, by_partition=by_partition)
@@ -173,7 +173,8 @@ class Scrape:
             if None not in lags:
                 found.add(of.FOLLOW_LAG, max(lags), topic)
 
-    def _add_traffic(self, found: Exposition) -> None:
+    async def _add_traffic(self, found: Exposition, turns: TimeSlice) -> None:
+        """Add the counters of answered requests; of deleted topics they may be behind."""
         traffic = self._broker.traffic
         for family, counted in (
             (of.BYTES_OUT, traffic.bytes_out),
@@ -183,14 +184,18 @@ class Scrape:
             (of.FETCH_CONVERSIONS, traffic.converted[ApiKey.FETCH]),
         ):
             found.add(family, counted.total)
-            for topic, count in counted.topics.items():
+            for topic, count in list(counted.topics.items()):
+                await turns.pause()
                 if topic in self._broker.topics:  # a request may have outlived it
                     found.add(family, count, topic)
-        for (api, version), count in traffic.converted_for.items():
+        for (api, version), count in list(traffic.converted_for.items()):
+            await turns.pause()
             found.add(of.CONVERSIONS, count, api.title, version)
-        for key, count in traffic.refused.items():
+        for key, count in list(traffic.refused.items()):
+            await turns.pause()
             found.add(of.REFUSED, count, *key)
-        for topic_and_reason, size in traffic.deleted_bytes.items():
+        for topic_and_reason, size in list(traffic.deleted_bytes.items()):
+            await turns.pause()
             found.add(of.DELETED, size, *topic_and_reason)
 
     def _add_requests(self, found: Exposition) -> None:
