@@ -41,6 +41,46 @@ def test_the_compilers_code_does_not_stay_resident_and_still_compiles() -> None:
     assert done.returncode == 0, done.stderr
 
 
+_PEAK = """
+import re
+import threading
+from pathlib import Path
+
+from horolog.broker.kernels import load_in_background
+from horolog.record.scan import load_kernels
+
+
+def status_mb(name):
+    return int(re.search(rf"{{name}}:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+if {in_background}:
+    load_in_background()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join()
+else:
+    load_kernels()
+print(status_mb("VmHWM"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are released on Linux only")
+def test_the_compilers_code_does_not_make_the_peak_of_a_broker() -> None:
+    with_all, peak = (
+        float(
+            subprocess.run(
+                [sys.executable, "-c", _PEAK.format(in_background=in_background)],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        for in_background in (False, True)
+    )
+    assert peak < with_all - 15
+
+
 _FREEZE = """
 import gc, threading
 
