@@ -171,7 +171,7 @@ FEATURES = (
     _feature(
         "transactions with a group's offsets, whatever is killed",
         (f"{_COPIES}[{{}}]",),
-        java=tuple(f"{_COPIES}[Java {each} flow]" for each in ("4.3, second", "3.9, first")),
+        java=tuple(f"{_COPIES}[Java {each} flow]" for each in ("4.4, second", "3.9, first")),
         go=tuple(f"{_COPIES}[franz-go, {each} flow]" for each in ("second", "first")),
         node=(f"{_COPIES}[KafkaJS]",),
         remark=(
@@ -232,7 +232,7 @@ TOOLS: Mapping[str, Mapping[str, str]] = {
         "kafka-transactions, find and abort what hangs": (
             f"{_OUR_TRANSACTIONS}::test_kafkas_tool_finds_what_hangs"
         ),
-        "Kafka Connect, a source's lines, whatever is killed": (
+        "Kafka Connect 4.3, a source's lines, whatever is killed": (
             "tests/interop/test_interop_connect.py"
             "::test_a_source_writes_each_line_once_whatever_is_killed"
         ),

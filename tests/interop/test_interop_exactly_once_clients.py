@@ -35,7 +35,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Two flows of KIP-890: the broker announces the second, older clients know the first.
-NEWEST_JAVA, OLDER_JAVA = "Java 4.3, second flow", "Java 3.9, first flow"
+NEWEST_JAVA, OLDER_JAVA = "Java 4.4, second flow", "Java 3.9, first flow"
 SECOND_GO, FIRST_GO = "franz-go, second flow", "franz-go, first flow"
 SARAMA, KAFKAJS = "sarama", "KafkaJS"
 PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
