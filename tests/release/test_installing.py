@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from first_look import first_look
 from patience import PATIENCE_S
 
 from horolog import __version__
@@ -169,7 +171,7 @@ INSTALL = {"uv": "uv tool install --no-progress", "pipx": "pipx install"}
 
 
 @pytest.mark.parametrize("tool", INSTALL)
-def test_command_that_is_installed_by_name_serves_produces_and_consumes(
+def test_command_that_is_installed_by_name_does_each_line_of_the_first_look(
     tool: str, python: str, indexes: Indexes, tmp_path: Path
 ) -> None:
     user = Place(tmp_path, indexes.of(python), python)
@@ -177,9 +179,12 @@ def test_command_that_is_installed_by_name_serves_produces_and_consumes(
     shown = user.run("horolog --version")
     assert shown.startswith(f"horolog {__version__}\npython  {python}.")
     assert re.search(r"^numba +not installed: .*'horolog\[fast\]'$", shown, re.MULTILINE)
-    with user.serving("horolog serve") as address:
-        user.produces_and_consumes("horolog", address)
-        assert "nothing is wrong" in user.run(f"horolog health -b {address}")
+    with socket.create_server(("", 0)) as one, socket.create_server(("", 0)) as other:
+        ports = {"9092": str(one.getsockname()[1]), "9192": str(other.getsockname()[1])}
+    script = re.sub("|".join(ports), lambda found: ports[found[0]], first_look())
+    user.env["HOROLOG_BOOTSTRAP"] = f"127.0.0.1:{ports['9092']}"
+    (user.path / "first-look").write_text(script)
+    assert "nothing is wrong" in user.run("bash -e -o pipefail first-look")
 
 
 def test_extras_are_installed_with_the_command(indexes: Indexes, tmp_path: Path) -> None:
