@@ -14,7 +14,7 @@ MORE :=
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release release-test site pictures image clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release release-test sizes site pictures image clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -193,6 +193,9 @@ release-test: release $(MARK) ## install what `release` built with uv and pipx, 
 
 image: ## build the container image and try it; as root, with Debian's buildah and debootstrap, without an engine
 	@$(PYTHON) tools/image.py
+
+sizes: release ## measure installations, base and with each extra, for docs/dependencies.md
+	@$(RELEASE_VENV)/bin/python tools/sizes.py
 
 clean: ## remove what was built
 	rm -rf $(VENV) .venv-without-numba $(RELEASE_VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
