@@ -114,6 +114,25 @@ def test_a_topic_is_known_by_its_id(broker: Broker, topic: str, connection: RawC
     assert answer.partition_responses[0].error_code == 6
 
 
+def test_the_newest_versions_and_errors_can_be_had(
+    broker: Broker, topic: str, connection: RawConnection
+) -> None:
+    described = connection.ask(ApiKey.METADATA, 12, topics=[{"name": topic}]).topics[0]
+    broker.fail("TxnOffsetCommit", "STALE_MEMBER_EPOCH", topic=topic)
+    offsets = [{"partition_index": 1, "committed_offset": 5}]
+    topics = [{"topic_id": described.topic_id, "partitions": offsets}]
+    (refused,) = connection.ask(ApiKey.TXN_OFFSET_COMMIT, 6, topics=topics).topics
+    assert refused.topic_id == described.topic_id
+    assert [(it.partition_index, it.error_code) for it in refused.partitions] == [(1, 113)]
+    broker.fail("DeleteGroups", "GROUP_DELETION_FAILED")
+    (group,) = connection.ask(ApiKey.DELETE_GROUPS, 3, groups_names=["g"]).results
+    assert (group.group_id, group.error_code) == ("g", 134)
+    assert "on purpose" in group.error_message
+    broker.fail("ApiVersions", "REBOOTSTRAP_REQUIRED")
+    assert connection.ask(ApiKey.API_VERSIONS, 5).error_code == 129
+    assert connection.ask(ApiKey.API_VERSIONS, 5).error_code == 0
+
+
 def test_not_leader_fails_the_next_produce_or_fetch(
     broker: Broker, topic: str, connection: RawConnection
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from horolog.wire.api import ApiKey
 
-__all__ = ["NEWER", "OLDER", "Difference", "Extra"]
+__all__ = ["NEWER", "OLDER", "Extra", "VersionChange"]
 
 
 class Extra(NamedTuple):
@@ -27,33 +27,33 @@ class Extra(NamedTuple):
     default: int | None = None  # what the other version means
 
 
-class Difference(NamedTuple):
-    """Difference between a version and its neighbour."""
+class VersionChange(NamedTuple):
+    """Fields by which a version differs from its neighbour."""
 
     lacks: frozenset[str] = frozenset()  # names of fields, each of one structure of the message
     extra: tuple[Extra, ...] = ()
 
 
-_SAME: Final = Difference()
+_SAME: Final = VersionChange()
 
 
-def _lacks(*names: str) -> Difference:
-    return Difference(frozenset(names))
+def _lacks(*names: str) -> VersionChange:
+    return VersionChange(frozenset(names))
 
 
-def _adds(*extra: Extra) -> Difference:
-    return Difference(extra=extra)
+def _adds(*extra: Extra) -> VersionChange:
+    return VersionChange(extra=extra)
 
 
-def _by_id(structure: str) -> Difference:
+def _by_id(structure: str) -> VersionChange:
     """Return the change of a topic's name to its id."""
-    return Difference(
+    return VersionChange(
         frozenset({"name"}),
         (Extra(structure, "partitions", "topic_id", "uuid", is_nullable=True),),
     )
 
 
-OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Difference]]] = MappingProxyType(
+OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, VersionChange]]] = MappingProxyType(
     {
         ("request", ApiKey.PRODUCE): {2: _lacks("transactional_id"), 1: _SAME, 0: _SAME},
         ("response", ApiKey.PRODUCE): {
@@ -74,12 +74,12 @@ OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Difference]]] = MappingPro
             0: _lacks("throttle_time_ms"),
         },
         ("request", ApiKey.LIST_OFFSETS): {
-            0: Difference(
+            0: VersionChange(
                 extra=(Extra("ListOffsetsPartition", None, "max_num_offsets", "int32", default=1),)
             )
         },
         ("response", ApiKey.LIST_OFFSETS): {
-            0: Difference(
+            0: VersionChange(
                 frozenset({"timestamp", "offset"}),
                 (
                     Extra(
@@ -93,7 +93,7 @@ OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Difference]]] = MappingPro
             )
         },
         ("request", ApiKey.OFFSET_COMMIT): {
-            1: Difference(
+            1: VersionChange(
                 frozenset({"retention_time_ms"}),
                 (
                     Extra(
@@ -127,7 +127,7 @@ OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Difference]]] = MappingPro
         },
         ("request", ApiKey.DESCRIBE_CONFIGS): {0: _lacks("include_synonyms")},
         ("response", ApiKey.DESCRIBE_CONFIGS): {
-            0: Difference(
+            0: VersionChange(
                 frozenset({"config_source", "synonyms"}),
                 (Extra("DescribeConfigsResourceResult", "is_sensitive", "is_default", "bool"),),
             )
@@ -137,7 +137,7 @@ OLDER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Difference]]] = MappingPro
     }
 )
 
-NEWER: Final[Mapping[tuple[str, ApiKey], Mapping[int, Difference]]] = MappingProxyType(
+NEWER: Final[Mapping[tuple[str, ApiKey], Mapping[int, VersionChange]]] = MappingProxyType(
     {
         # KIP-1242: the cluster and the broker that the client means to talk to.
         ("request", ApiKey.API_VERSIONS): {

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, 
 from horolog.wire import requests
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.declarations import Declared, declaration, declared_fields
-from horolog.wire.other_versions import NEWER, OLDER, Difference, Extra
+from horolog.wire.other_versions import NEWER, OLDER, Extra, VersionChange
 
 __all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load", "request_view"]
 
@@ -98,11 +98,11 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
     Raises:
         LookupError: the version does not exist.
     """
-    for changed, step in ((OLDER, 1), (NEWER, -1)):
-        difference = changed.get((kind, api_key), {}).get(version)
-        if difference is not None:
+    for changes, step in ((OLDER, 1), (NEWER, -1)):
+        change = changes.get((kind, api_key), {}).get(version)
+        if change is not None:
             neighbour = load(kind, api_key, version + step)
-            return _changed(neighbour, difference, api_key if kind == "request" else None)
+            return _changed(neighbour, change, api_key if kind == "request" else None)
     message = declaration(kind, api_key, version)
     return _shape(message, api_key if kind == "request" else None)
 
@@ -133,16 +133,16 @@ def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
     return Shape(entity.__name__, bool(entity.__flexible__), plain, tuple(tagged), request)
 
 
-def _changed(neighbour: Shape, difference: Difference, request: ApiKey | None) -> Shape:
+def _changed(neighbour: Shape, change: VersionChange, request: ApiKey | None) -> Shape:
     """Return the shape of a version, which is as flexible as its neighbour."""
     plain = [
         known
         if known.shape is None
-        else known._replace(shape=_changed(known.shape, difference, request))
+        else known._replace(shape=_changed(known.shape, change, request))
         for known in neighbour.plain
-        if known.name not in difference.lacks
+        if known.name not in change.lacks
     ]
-    for extra in difference.extra:
+    for extra in change.extra:
         if extra.structure == neighbour.name:
             names = [known.name for known in plain]
             place = len(names) if extra.before is None else names.index(extra.before)
