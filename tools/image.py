@@ -111,6 +111,8 @@ def make_base() -> None:
         partial = WORK / "base.partial"
         shutil.rmtree(partial, ignore_errors=True)
         run("debootstrap", "--variant=minbase", SUITE, str(partial), mirror())
+        for package in (partial / "var/cache/apt/archives").glob("*.deb"):
+            package.unlink()
         partial.rename(root)
     container = buildah("from", "scratch")
     run("cp", "--archive", f"{root}/.", buildah("mount", container))
@@ -318,12 +320,14 @@ def read(trial: Trial) -> list[str]:
 
 @contextmanager
 def read_only(root: Path) -> Iterator[None]:
+    """Make a container's root read-only, but for /run, where buildah has a file of its own."""
     run("mount", "--bind", str(root), str(root))
     try:
         run("mount", "-o", "remount,bind,ro", str(root))
+        run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(root / "run"))
         yield
     finally:
-        run("umount", str(root))
+        run("umount", "--recursive", str(root))
 
 
 def size_of(image: str) -> str:
