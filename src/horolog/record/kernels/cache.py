@@ -31,6 +31,7 @@ from numba.core.compiler import CompileResult
 from numba.core.options import DefaultOptions
 from numba.core.serialize import dumps
 
+from horolog.cache_places import cache_places
 from horolog.record.kernels.loading import check_loading, note_not_kept
 
 _njit: Any = numba.njit
@@ -84,7 +85,7 @@ class KernelCache(NullCache):
             with suppress(OSError):  # read-only, or full
                 _write(directory / name, hashlib.sha256(payload).digest() + payload)
                 return
-        note_not_kept(str(place) for place in _places())
+        note_not_kept(str(place) for place in cache_places())
 
     def _name(self, signature: Any, codegen: Any) -> str:
         function = self._function
@@ -112,7 +113,7 @@ def directories() -> Iterator[Path]:
 
     Their files are executed, so nobody may write there but this user and root.
     """
-    for place in _places():
+    for place in cache_places():
         directory = place / f"kernels-{sources_digest()}"
         with suppress(OSError):
             if not directory.is_dir():
@@ -131,16 +132,6 @@ def _is_safe(place: Path) -> bool:
         and status.st_uid in (0, os.getuid())
         and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
-
-
-def _places() -> Iterator[Path]:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if os.path.isabs(home):
-        yield Path(home) / "horolog"
-    try:
-        yield Path(tempfile.gettempdir()) / f"horolog-{os.getuid()}"
-    except OSError:  # there is no writable directory at all
-        return
 
 
 @functools.cache

@@ -17,7 +17,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,6 +25,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
+from horolog.cache_places import cache_places
 from horolog.errors import StorageFailed
 from horolog.storage.companion.blocks import LONGEST_MAP
 from horolog.storage.files import Files
@@ -176,9 +176,7 @@ def block_cache(where: str = "") -> BlockCache | None:
     chosen = os.environ.get(CACHE_DIR_VARIABLE)
     if chosen is not None:
         return BlockCache(Path(chosen) / "blocks", where) if chosen else None
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    for root in (Path(home), Path(tempfile.gettempdir()) / f"horolog-{os.getuid()}"):
-        directory = root / "horolog" / "blocks"
+    for directory in (place / "blocks" for place in cache_places()):
         if _is_ours(directory):
             return BlockCache(directory, where)
     return None
