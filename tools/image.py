@@ -345,11 +345,14 @@ def main() -> None:
         make_base()
         build()
         try_image()
+        buildah("rmi", "--prune")  # of earlier runs
         say(f"the image has {size_of(IMAGE)}, of which its base has {size_of(BASE)}")
         if not asked.keep:
             buildah("rm", TRIAL)
     except Refused as refused:
         sys.exit(str(refused))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":
