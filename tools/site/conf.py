@@ -48,7 +48,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 NAVIGATION: Final = "## Where to go on"
 """Section of the README that lists every page, by what a reader wants to do."""
 _GROUP = re.compile(r"^### (.+)$", re.MULTILINE)
-_NAMED = re.compile(r"(?<![`[/\w])(?<!\]\()`?(docs/[\w-]+)\.md`?(?![]#])")
+_NAMED = re.compile(r"(?<!\[)`(docs/[\w-]+)\.md`(?!])")
+_NAMED_IN_DOCSTRING = re.compile(r"(?<![`/\w])`?(docs/[\w-]+)\.md`?(?!\w)")
 _LINKED = re.compile(r"\[`?[\w/-]+\.md`?\]\(([\w/.-]+)\.md([#\w-]*)\)")
 _LONG_NAME = re.compile(r"[\w.,/:-]{12,}(?![^<]*>)")
 _BREAKS = re.compile(r"([.,_/:]+)(?=\w)")
@@ -109,7 +110,7 @@ def read_docstring(
             else:
                 margin = indent
         text.append(line)
-    linked = [_NAMED.sub(_as_role, line) for line in text]
+    linked = [_NAMED_IN_DOCSTRING.sub(_as_role, line) for line in text]
     lines[:] = GoogleDocstring(linked, _STYLE).lines()
 
 
@@ -145,7 +146,7 @@ def break_names(
     _: Sphinx, _page: str, _template: str, context: dict[str, str], _of: object
 ) -> None:
     """Let long names of settings and files break after a dot, a slash or an underscore."""
-    body = context.get("body", "")
+    body = context.get("body", "").replace("> -- ", ">: ")  # behind an argument and an error
     context["body"] = _LONG_NAME.sub(lambda name: _BREAKS.sub(r"\1<wbr>", name[0]), body)
 
 
