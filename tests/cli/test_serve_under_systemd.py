@@ -60,13 +60,16 @@ class Manager:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
+def manager(request: pytest.FixtureRequest) -> Iterator[Manager]:
     if request.param == "abstract" and sys.platform != "linux":
         pytest.skip("abstract names are Linux's")
-    is_path = request.param == "path"
-    manager = Manager(str(tmp_path / "notify") if is_path else f"@horolog-{uuid.uuid4()}")
+    name = f"horolog-{uuid.uuid4()}"
+    # The path of a socket has room for a hundred characters.
+    manager = Manager(f"/tmp/{name}" if request.param == "path" else f"@{name}")
     yield manager
     manager.close()
+    if request.param == "path":
+        Path(manager.address).unlink()
 
 
 PLAIN = "from horolog.cli import main\nmain()\n"
