@@ -193,7 +193,7 @@ def check_sdist(path: Path, tracked: set[str], version: str, extras: set[str]) -
         names = {member.name.removeprefix(top) for member in archive if member.isfile()}
         information = archive.extractfile(f"{top}PKG-INFO")
         metadata = BytesParser().parse(information) if information else Message()
-    kept = {name for name in tracked if name.startswith(("src/", "docs/"))}
+    kept = {name for name in tracked if name.startswith(("src/", "docs/", "monitoring/"))}
     _compare(path.name, names, kept | IN_SDIST | MADE_BY_BUILD)
     _check_metadata(path.name, metadata, version, extras)
 
