@@ -12,7 +12,6 @@ import yaml
 from metrics_page import scrape
 from running_broker import RunningBroker, a_broker
 
-from horolog.cli.properties_files import read_properties
 from horolog.config import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -142,7 +141,9 @@ def test_the_broker_of_compose_starts_with_its_file_and_is_asked_whether_it_is_a
     assert service["healthcheck"]["test"] == ["CMD", "horolog", "health", "--alive"]
     file = service["command"][service["command"].index("--config") + 1]
     mounts = {place: outside for outside, place, *_ in map(split, service["volumes"])}
-    config = Settings(read_properties(ROOT / mounts[file])).broker_config()
+    lines = (ROOT / mounts[file]).read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    config = Settings(given).broker_config()
     assert config.log_dir in mounts
     ports = {endpoint.port for endpoint in config.listeners}
     assert {int(split(port)[-1]) for port in service["ports"]} < ports

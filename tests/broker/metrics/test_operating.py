@@ -7,12 +7,14 @@ import shutil
 import time
 
 import pytest
+from faulty_calls import failing
 from metrics_page import scrape
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from horolog.errors import StorageFailed
 from horolog.record import LogRecord, build_batch
+from horolog.storage import Log
 from horolog.wire import ApiKey
 
 broker = a_broker(horolog_metrics_port="0")
@@ -150,10 +152,7 @@ def test_failed_runs_of_a_background_task_are_counted(
     name = "horolog_background_task_failures_total"
     assert scrape(broker).of(name) == {(): 0}, "an increase is seen from the first one"
 
-    def refuse(*_: object) -> None:
-        raise StorageFailed("the disk refused")
-
-    monkeypatch.setattr("horolog.storage.logs.log.Log.apply_retention", refuse)
+    failing(monkeypatch, Log, "apply_retention", StorageFailed("the disk refused"))
     for runs in (1, 2):
         broker.run(broker.service.background_tasks.run_retention())
         both = {(): 2 * runs, (("task", "retention"),): 2 * runs}
