@@ -4,7 +4,8 @@
   then until its delete horizon (KIP-534).
 - The last batch of a producer remains, if necessary without records. The next batch is compared
   with its sequence, or with the epoch of its marker (KIP-98).
-- The last batch before the end of the pass remains, since it says where the log ends.
+- The last batch before the end of the pass remains, since it says where the log ends. Kafka 4.4
+  keeps it only if the high watermark is there.
 - A tombstone remains until its delete horizon, which it gets in the first pass that keeps it.
   Formats v0 and v1 have no place for a horizon. There it remains while its segment was changed
   later than `delete.retention.ms` before the last clean segment.
