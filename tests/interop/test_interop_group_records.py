@@ -248,6 +248,29 @@ def test_a_member_of_kafkas_group_goes_on_here_where_it_is_taken_over(
         check_goes_on(side.bootstrap, member_id, generation)
 
 
+def test_a_share_group_of_kafka_continues_there_after_a_stay_here(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path, settings={"share.coordinator.state.topic.num.partitions": "1"})
+
+    def shared() -> bytes:
+        asked = ("--topic", "t", "--group", "shares", "--max-messages", "1")
+        return kafka.tool("share-consumer", *asked, "--timeout-ms", "300000").stdout
+
+    with kafka:
+        with Client(kafka.bootstrap) as client:
+            client.create_topics({"t": 1})
+        kafka.tool(
+            *("configs", "--alter", "--entity-type", "groups", "--entity-name", "shares"),
+            *("--add-config", "share.auto.offset.reset=earliest"),
+        )
+        kafka.tool("producer", "--topic", "t", stdin=b"first\nsecond\n")
+        assert shared() == b"first\n"
+    for settings in ({"horolog.take.over": "true"}, {}):
+        with horolog(settings, tmp_path):
+            pass
+    with kafka:
+        assert shared() == b"second\n"
+
+
 def test_kafkas_dump_tool_reads_the_file_of_groups(tmp_path: Path) -> None:
     log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
     log.parent.mkdir()

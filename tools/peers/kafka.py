@@ -54,6 +54,7 @@ TOOLS: Mapping[str, str] = {
     "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "producer": "org.apache.kafka.tools.ConsoleProducer",
     "consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "share-consumer": "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
