@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metrics_page import scrape
 from raw_connection import RawConnection, delete_fields, produce_fields, topic_fields
 from running_broker import NOW_MS, BrokerProcess, MakeBroker, RunningBroker
 from stored import lose_metadata, opened_store
@@ -246,12 +247,16 @@ def test_an_adopted_topic_that_is_given_settings_expires_like_any_other(
     make_broker: MakeBroker, foreign: Path
 ) -> None:
     shutil.rmtree(foreign / "t-0")
-    broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS))
+    broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS), horolog_metrics_port="0")
     assert [topic.partitions for topic in broker.broker.topics] == [(1,)]
+    held = "horolog_retention_held_partitions"
+    assert expire(broker) == 0
+    assert scrape(broker).value(held, topic="t", reason="exempt") == 1
     change = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
     resource = {"resource_type": 2, "resource_name": "t", "configs": [change]}
     broker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
     assert expire(broker) == 1
+    assert not scrape(broker).of(held)
     broker.restart()
     assert [topic.partitions for topic in broker.broker.topics] == [(1,)], "gaps stay"
     assert broker.log("t", 1).log_start_offset == broker.log("t", 1).log_end_offset == 1
