@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from horolog.extras import is_installed
+from horolog.record.kernels.compiler_pages import letting_go_of_compiler
 from horolog.record.kernels.machine import plain
 
 REPLAY_WORTH_KERNELS: Final = 16 << 20
@@ -102,9 +103,10 @@ class Kernels:
         with _loading:
             if self.is_loaded or not is_numba_installed():
                 return
-            from horolog.record.kernels import compiled  # noqa: PLC0415 - a second, in a thread
+            with letting_go_of_compiler():
+                from horolog.record.kernels import compiled  # noqa: PLC0415 - a second, in a thread
 
-            self.run = compiled.functions_of(importlib.import_module(self.text_name))
+                self.run = compiled.functions_of(importlib.import_module(self.text_name))
             self.is_loaded = True
 
     def load_in_background(self) -> threading.Thread:
