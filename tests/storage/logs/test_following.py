@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -297,6 +298,25 @@ def test_a_refused_write_leaves_what_was_written_before_and_is_tried_again(tmp_p
         pull(log, *sent[log.log_end_offset :])
         assert bytes_of(log) == b"".join(sent)
         assert log.epochs.entries == (EpochStart(3, 0), EpochStart(4, 6))
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_refused_write_leaves_no_epoch_of_records_that_are_not_there(
+    tmp_path: Path, steps: int
+) -> None:
+    """The batches of both epochs are one write; their source may lose the later one meanwhile."""
+    files = FaultyFiles(None)
+    with new_follower(tmp_path, FOREVER, files=files) as log:
+        pull(log, v2(0))
+        files.fail_after(steps, OSError(errno.ENOSPC, "full"))
+        with suppress(StorageFailed):
+            pull(log, v2(1), v2(2), v2(3, epoch=4), v2(4, epoch=5))
+        assert all(each.start_offset <= log.log_end_offset for each in log.epochs.entries)
+        files.heal()
+        pull(log, *[v2(at) for at in range(log.log_end_offset, 3)], v2(5, epoch=6))
+        epochs = log.epochs.entries
+    with reopened(tmp_path, FOREVER) as (_, again):
+        assert again.epochs.entries == epochs
 
 
 # What consumers see.

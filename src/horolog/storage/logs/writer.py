@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from horolog.config import TopicConfig
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.batch import BatchHeader
 from horolog.record.markers import Marker, read_marker
 from horolog.storage.file_errors import WouldBlock
@@ -262,13 +262,18 @@ class LogWriter:
         producers, floor, append_ms = self._producers, self._append_times, run[-1].append_ms
         header, _, _, marker = run[0].particulars
         aborted = None
-        for batch in run[1:]:
-            self._begin_epoch(batch)
         if header is not None and header.is_control and producers is not None:
             marker = marker or self._read_marker(header, run[0])
             ended = marker and producers.ended_by(header, marker)
             aborted = ended and ended.aborted
-        self.active.append(run, () if aborted is None else (aborted,))
+        try:
+            for batch in run[1:]:
+                self._begin_epoch(batch)
+            self.active.append(run, () if aborted is None else (aborted,))
+        except StorageFailed:
+            if self._epochs is not None:  # of records that are not in the log
+                self._epochs.truncate_from_end(self.next_offset + 1, write=False)
+            raise
         if floor is not None and append_ms is not None and append_ms != floor.last:
             floor.gave(append_ms)
         if producers is None:
