@@ -71,7 +71,7 @@ test-spark: check-java kernels ## the tests that need Spark, in one process: it 
 
 # What the extras `arrow` and `spark` install, but numba.
 test-without-numba: ## what `test-core` runs, in an environment of its own that has no numba
-	@env -u HYPOTHESIS_PROFILE $(MAKE) --no-print-directory test-core VENV=.venv-without-numba EXTRAS=uvloop,security,demo MORE="pyarrow pyspark pandas"
+	@env -u HYPOTHESIS_PROFILE $(MAKE) --no-print-directory test-core VENV=.venv-without-numba EXTRAS=uvloop,security,demo MORE="pyarrow pyspark pandas regex"
 
 thorough: export HYPOTHESIS_PROFILE = thorough
 thorough: export PYTEST_ADDOPTS = --timeout 0

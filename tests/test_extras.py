@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -175,3 +177,13 @@ def test_public_names_are_listed_for_completion() -> None:
 def test_an_import_that_fails_for_another_reason_is_a_bug() -> None:
     done = command_without(("rich",), "demo")
     assert "Traceback" in done.stderr
+
+
+def test_the_environment_without_numba_has_the_rest_of_its_extras() -> None:
+    root = Path(__file__).parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    (more,) = re.findall(r'MORE="([^"]+)"', (root / "Makefile").read_text())
+    needed = {re.split("[<>=]", package)[0] for package in extras["arrow"] + extras["spark"]}
+    assert set(more.split()) == needed - {"numba"}

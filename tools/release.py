@@ -270,6 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except subprocess.CalledProcessError as error:
         print(f"no release: git says: {error.stderr.strip()}", file=sys.stderr)
         return 1
+    except OSError as error:  # no git, or no room
+        print(f"no release: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0
