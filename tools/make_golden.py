@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource
-from tools.golden import answers, cluster_metadata, old_protocols, scenarios
+from tools.golden import answers, cluster_metadata, old_protocols, rights, scenarios
 from tools.golden import old_releases as old_kafkas
 from tools.golden.scenarios import QUIET, Scenario
-from tools.peers.kafka import LAST_WITH_OLD_FORMATS, Kafka, version, zookeeper
+from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, version, zookeeper
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"
 MANIFEST = GOLDEN / "manifest.json"
@@ -250,6 +250,26 @@ def settings(work: Path) -> dict[str, Any]:
     }
 
 
+def rights_decided(_: Path) -> dict[str, Any]:
+    """Random access control entries, and what the newest Kafka's authorizer decides by them."""
+    return {
+        "about": "lines of tools/golden/rights.py, each with the authorizer's answer",
+        "state": "told",
+        "kafka": version(NEWEST),
+        "answers": rights.answered(),
+    }
+
+
+def rights_answered(work: Path) -> dict[str, Any]:
+    """What principals with one right each are told by every API."""
+    return {
+        "about": "answers of each API to principals of tests/lab/rights_matrix.py",
+        "state": "told",
+        "kafka": version(NEWEST),
+        "answers": rights.matrix(work),
+    }
+
+
 # --- keeping --------------------------------------------------------------------------------------
 
 
@@ -325,6 +345,8 @@ MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "old-formats": old_formats,
     "old-protocols": old_protocol_logs,
     "old-releases": old_releases,
+    "rights": rights_decided,
+    "rights-matrix": rights_answered,
     "settings": settings,
 }
 # Which files below tests/golden each maker leaves.
@@ -335,6 +357,8 @@ LEAVES = {
     "old-formats": ("old-formats",),
     "old-protocols": ("old-protocols.tar.xz",),
     "old-releases": ("old-releases.tar.xz",),
+    "rights": (),
+    "rights-matrix": (),
     "settings": (),
 }
 

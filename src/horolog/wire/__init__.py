@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
+    from horolog.wire.acl import *
     from horolog.wire.api import *
     from horolog.wire.codec import *
     from horolog.wire.frame import *
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "api": "CLIENT_ONLY SUPPORTED ApiKey Versions is_flexible",
+        "acl": "AclOperation AclPattern AclPermission AclResource",
+        "api": "SUPPORTED ApiKey Versions is_flexible",
         "careful_reader": "FIELDS_AT_A_TIME MAX_FIELDS read_carefully",
         "codec": (
             "Unwritable decode_request decode_response encode_request encode_response "

@@ -1,0 +1,76 @@
+"""Checks of entries that are to be made, and of filters, with Kafka's errors and messages."""
+
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.rights.entries import CLUSTER_NAME, WILDCARD, Entry, EntryFilter
+from horolog.rights.hosts import is_range, range_error
+from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
+
+__all__ = ["check_entry", "check_filter"]
+
+_LEVEL_OF_RANGES = 32  # of `metadata.version`: 4.4-IV1
+_KINDS = range(AclResource.TOPIC, AclResource.USER + 1)
+_OPERATIONS = range(AclOperation.ALL, AclOperation.TWO_PHASE_COMMIT + 1)
+
+
+def check_entry(entry: Entry, metadata_version: int) -> None:
+    """Check that an entry may be made.
+
+    Args:
+        metadata_version: level of the feature; ranges of addresses need 32.
+
+    Raises:
+        RequestRefused: it says nothing, or nothing that could ever apply (42); a range of
+            addresses at an earlier level (35).
+    """
+    kind, name, pattern, principal, host, operation, permission = entry
+    if kind not in _KINDS:
+        raise _invalid(f"Invalid resourceType {kind}")
+    if pattern not in (AclPattern.LITERAL, AclPattern.PREFIXED):
+        raise _invalid(f"Invalid patternType {pattern}")
+    if operation not in _OPERATIONS:
+        raise _invalid(f"Invalid operation {operation}")
+    if permission not in (AclPermission.DENY, AclPermission.ALLOW):
+        raise _invalid(f"Invalid permissionType {permission}")
+    if not name:
+        raise _invalid("Resource name should not be empty")
+    if kind == AclResource.CLUSTER and name != CLUSTER_NAME:
+        raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if ":" not in principal:
+        raise _invalid(
+            f"Could not parse principal from `{principal}` (no colon is present separating the "
+            "principal type from the principal name)"
+        )
+    _check_host(host, metadata_version)
+
+
+def _check_host(host: str, metadata_version: int) -> None:
+    if not host:
+        raise _invalid("Host pattern cannot be null or empty")
+    if host == WILDCARD or not is_range(host):
+        return
+    if metadata_version < _LEVEL_OF_RANGES:
+        raise RequestRefused(
+            ErrorCode.unsupported_version,
+            "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.",
+        )
+    error = range_error(host)
+    if error is not None:
+        raise _invalid(f"Invalid CIDR notation '{host}': {error}")
+
+
+def check_filter(entries: EntryFilter) -> None:
+    """Check that the numbers of a filter are known.
+
+    Raises:
+        RequestRefused: one is not (42).
+    """
+    kinds, patterns = range(1, AclResource.USER + 1), range(1, AclPattern.PREFIXED + 1)
+    if entries.resource_type not in kinds or entries.pattern not in patterns:
+        raise _invalid("Unknown patternFilter.")
+    operations, permissions = range(1, AclOperation.TWO_PHASE_COMMIT + 1), range(1, 4)
+    if entries.operation not in operations or entries.permission not in permissions:
+        raise _invalid("Unknown entryFilter.")
+
+
+def _invalid(message: str) -> RequestRefused:
+    return RequestRefused(ErrorCode.invalid_request, message)
